@@ -1,0 +1,176 @@
+//! The block device under a path: its name, its counters and its queue settings, from sysfs.
+//!
+//! Invariant: a path without a block device (tmpfs, overlay, network) gives `None`. What it is not:
+//! an opener of devices.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::first_line;
+
+/// A block device that the kernel knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockDevice {
+    /// Kernel name, such as `nvme0n1p2`.
+    pub name: String,
+    /// Its directory under `/sys`.
+    sysfs: PathBuf,
+}
+
+/// Bytes and operations that a device served since boot, or between two readings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskCounters {
+    /// Completed reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Completed writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+impl DiskCounters {
+    /// What was served since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            writes: self.writes.saturating_sub(earlier.writes),
+            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
+        }
+    }
+}
+
+impl BlockDevice {
+    /// The device that holds the file system of `path`, or is `path`.
+    #[must_use]
+    pub fn under(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        let number = if metadata.file_type().is_block_device() {
+            metadata.rdev()
+        } else {
+            metadata.dev()
+        };
+        let link = format!(
+            "/sys/dev/block/{}:{}",
+            libc::major(number),
+            libc::minor(number)
+        );
+        let sysfs = fs::canonicalize(link).ok()?;
+        let name = sysfs.file_name()?.to_str()?.to_owned();
+        Some(Self { name, sysfs })
+    }
+
+    /// The whole disk, when this is a partition of one.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        let parent = self
+            .sysfs
+            .parent()
+            .filter(|_| self.sysfs.join("partition").exists());
+        match parent.and_then(|dir| Some((dir, dir.file_name()?.to_str()?))) {
+            Some((sysfs, name)) => Self {
+                name: name.to_owned(),
+                sysfs: sysfs.to_owned(),
+            },
+            None => self.clone(),
+        }
+    }
+
+    /// Counters since boot. Source: Documentation/block/stat.rst; sectors are 512 bytes.
+    #[must_use]
+    pub fn counters(&self) -> Option<DiskCounters> {
+        let line = first_line(self.sysfs.join("stat"))?;
+        let fields: Vec<u64> = line
+            .split_whitespace()
+            .map_while(|word| word.parse().ok())
+            .collect();
+        Some(DiskCounters {
+            reads: *fields.first()?,
+            read_bytes: fields.get(2)? * 512,
+            writes: *fields.get(4)?,
+            write_bytes: fields.get(6)? * 512,
+        })
+    }
+
+    /// A queue setting of the whole disk, such as `scheduler` or `write_cache`.
+    #[must_use]
+    pub fn queue(&self, setting: &str) -> Option<String> {
+        first_line(self.whole().sysfs.join("queue").join(setting))
+    }
+
+    /// The maker's name of the disk.
+    #[must_use]
+    pub fn model(&self) -> Option<String> {
+        first_line(self.whole().sysfs.join("device/model"))
+    }
+
+    /// The serial number, where the kernel shows it.
+    #[must_use]
+    pub fn serial(&self) -> Option<String> {
+        let whole = self.whole().sysfs;
+        ["device/serial", "serial"]
+            .iter()
+            .find_map(|name| first_line(whole.join(name)))
+    }
+
+    /// Names of devices stacked on this one or its partitions (LVM, RAID, encryption).
+    #[must_use]
+    pub fn holders(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for dir in std::iter::once(self.sysfs.clone()).chain(self.partition_directories()) {
+            let entries = fs::read_dir(dir.join("holders"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            names.extend(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()));
+        }
+        names
+    }
+
+    /// Names of the partitions.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<String> {
+        let names = self.partition_directories().into_iter();
+        names
+            .filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned()))
+            .collect()
+    }
+
+    fn partition_directories(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.sysfs).into_iter().flatten().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths
+            .filter(|path| path.join("partition").exists())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_differences() {
+        let now = DiskCounters {
+            reads: 5,
+            read_bytes: 4096,
+            writes: 2,
+            write_bytes: 512,
+        };
+        assert_eq!(now.since(&now), DiskCounters::default());
+        assert_eq!(now.since(&DiskCounters::default()), now);
+    }
+
+    #[test]
+    fn a_path_without_a_device_has_none() {
+        assert_eq!(BlockDevice::under(Path::new("/proc")), None);
+        assert_eq!(BlockDevice::under(Path::new("/no such path")), None);
+    }
+}

@@ -1,0 +1,20 @@
+//! What a trial costs the host, and what the host is.
+//!
+//! [`Usage`] is read before and after a trial; [`Provenance`] once a run. Invariant: what cannot be
+//! read is "unknown", never a guess. What it is not: a tracer; it reads counters that the kernel keeps
+//! anyway.
+
+mod block_device;
+mod provenance;
+mod usage;
+
+pub use block_device::{BlockDevice, DiskCounters};
+pub use provenance::{Provenance, StorageFacts};
+pub use usage::Usage;
+
+/// The first line of a small file under `/proc` or `/sys`, trimmed.
+pub(crate) fn first_line(path: impl AsRef<std::path::Path>) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}

@@ -1,0 +1,114 @@
+//! A queue of events ordered by time, first in first out among equals.
+//!
+//! Invariant: deterministic order. What it is not: a simulation kernel; models and drivers own one
+//! each and agree through [`crate::Device::next_event`].
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+use units::Nanos;
+
+/// Events of type `E` by time. Push and pop cost O(log n) and allocate only while it grows.
+#[derive(Debug, Clone)]
+pub struct EventQueue<E> {
+    heap: BinaryHeap<Entry<E>>,
+    pushed: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Entry<E> {
+    /// Time in the upper half, push order in the lower: one comparison.
+    key: u128,
+    event: E,
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key.cmp(&self.key)
+    }
+}
+
+impl<E> Default for EventQueue<E> {
+    fn default() -> Self {
+        Self {
+            heap: BinaryHeap::with_capacity(64),
+            pushed: 0,
+        }
+    }
+}
+
+impl<E> EventQueue<E> {
+    /// Adds an event at `at`.
+    #[inline]
+    pub fn push(&mut self, at: Nanos, event: E) {
+        let key = u128::from(at.get()) << 64 | u128::from(self.pushed);
+        self.pushed += 1;
+        self.heap.push(Entry { key, event });
+    }
+
+    /// Time of the first event.
+    #[inline]
+    #[must_use]
+    pub fn next_time(&self) -> Option<Nanos> {
+        self.heap
+            .peek()
+            .map(|entry| Nanos((entry.key >> 64) as u64))
+    }
+
+    /// Takes the first event if it is due by `now`.
+    #[inline]
+    pub fn pop_due(&mut self, now: Nanos) -> Option<(Nanos, E)> {
+        if self.next_time()? > now {
+            return None;
+        }
+        self.heap
+            .pop()
+            .map(|entry| (Nanos((entry.key >> 64) as u64), entry.event))
+    }
+
+    /// Number of events.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_by_time_then_by_order_of_arrival() {
+        let mut queue = EventQueue::default();
+        for (at, name) in [(5, 'a'), (3, 'b'), (5, 'c'), (3, 'd')] {
+            queue.push(Nanos(at), name);
+        }
+        assert_eq!(queue.pop_due(Nanos(2)), None);
+        let mut order = Vec::new();
+        while let Some((_, name)) = queue.pop_due(Nanos(9)) {
+            order.push(name);
+        }
+        assert_eq!(order, ['b', 'd', 'a', 'c']);
+        assert!(queue.is_empty() && queue.len() == 0 && queue.next_time().is_none());
+    }
+}

@@ -1,0 +1,75 @@
+//! Device models: storage as state machines without a clock, and the profiles that describe them.
+//!
+//! A model is told of requests and of the passing of time, and yields completions ([`Device`]). The
+//! same model serves a prediction in virtual time and, later, a live emulated disk.
+//!
+//! Invariants: no clock, no I/O, randomness from a seed only; every request completes exactly once
+//! and never before its service time; the same seed gives the same completions.
+//! What it is not: a host (system calls, wake-ups); that is `sim::HostModel`.
+
+#![forbid(unsafe_code)]
+
+mod events;
+mod model;
+mod nand;
+mod profile;
+mod xpoint;
+
+pub use events::EventQueue;
+pub use model::Model;
+pub use nand::{Nand, NandParameters};
+pub use profile::{Acceptance, Constant, ConstantKind, Parameters, Profile, ProfileError};
+pub use xpoint::{XPoint, XPointParameters};
+
+use units::Nanos;
+
+/// What a request does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write,
+}
+
+/// A block request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's name for it, given back with the completion.
+    pub id: u64,
+    /// Read or write.
+    pub direction: Direction,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, at least 1.
+    pub length: u32,
+}
+
+/// A finished request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The request's name.
+    pub id: u64,
+    /// When it finished.
+    pub at: Nanos,
+}
+
+/// A device without a clock. Calls carry instants that never decrease.
+pub trait Device {
+    /// Takes a request at `now`.
+    fn submit(&mut self, now: Nanos, request: Request);
+
+    /// When something will next happen inside; `None` when idle.
+    fn next_event(&self) -> Option<Nanos>;
+
+    /// Lets everything up to and including `now` happen; appends what finished, in order of time.
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);
+}
+
+/// Bytes of the chunk that devices here stripe and transfer by.
+pub(crate) const CHUNK: u64 = 4096;
+
+/// Number of 4 KiB chunks that a request touches.
+pub(crate) fn chunks_touched(offset: u64, length: u32) -> u64 {
+    (offset + u64::from(length) - 1) / CHUNK - offset / CHUNK + 1
+}

@@ -1,0 +1,313 @@
+//! NAND flash behind a controller: serial controller, independently readable units, channels, a
+//! link, and a write buffer that is acknowledged early and programmed in large units.
+//!
+//! # Model
+//! A request is admitted when fewer than `max_in_flight` are (SATA's NCQ), passes `front_time` and
+//! the serial controller. A read is cut into flash pages; each waits for its unit (FIFO), is read in
+//! `read_time` with a small normal spread, crosses its channel and then the link. A write crosses the
+//! link, takes slots in the buffer (waiting while it is full) and is acknowledged after
+//! `write_ack_time`; when `program_size` has gathered it is programmed on the next unit round-robin,
+//! which reads of that unit wait for. Each host program is followed by `write_amplification - 1`
+//! programs of moved data, and every `programs_per_erase` programs a unit is also erased.
+//! Each stage is a real event: computing later stages at submission is wrong after a variable one.
+//!
+//! # Source
+//! Structure and read constants: fitted on raw fio data of one drive and tested on depths that the fit
+//! had not seen (see docs/VALIDATION.md). Program units, erase and write amplification: datasheets,
+//! cited in the profiles.
+//!
+//! Invariant: the drive is in one state throughout (`write_amplification` is a constant).
+//! What it is not: a page-level flash translation layer; no write cliff, no idle garbage collection.
+
+use std::collections::VecDeque;
+
+use rand::SeedableRng;
+use rand_distr::{Distribution, StandardNormal};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Deserialize;
+use units::{Bytes, Nanos, Seed};
+
+use crate::profile::Constant;
+use crate::{CHUNK, Completion, Device, Direction, EventQueue, Request, chunks_touched};
+
+/// Constants of a NAND profile.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NandParameters {
+    /// Requests the device takes at once; more wait outside.
+    pub max_in_flight: Constant<u32>,
+    /// Latency before the controller that no other request waits for.
+    pub front_time: Constant<Nanos>,
+    /// Serial controller time a request.
+    pub controller_time: Constant<Nanos>,
+    /// Independently readable units.
+    pub read_units: Constant<u32>,
+    /// Bytes that one unit reads at once.
+    pub flash_page: Constant<Bytes>,
+    /// Mean time of a flash read.
+    pub read_time: Constant<Nanos>,
+    /// Its standard deviation.
+    pub read_time_sigma: Constant<Nanos>,
+    /// Channels between units and controller.
+    pub channels: Constant<u32>,
+    /// Channel time per started 4 KiB.
+    pub channel_time: Constant<Nanos>,
+    /// Link time per started 4 KiB, either direction.
+    pub link_time: Constant<Nanos>,
+    /// Time from data in the buffer to acknowledgement.
+    pub write_ack_time: Constant<Nanos>,
+    /// Size of the write buffer.
+    pub write_buffer: Constant<Bytes>,
+    /// Units programmed in parallel.
+    pub program_units: Constant<u32>,
+    /// Bytes programmed at once on one unit.
+    pub program_size: Constant<Bytes>,
+    /// Time of a program.
+    pub program_time: Constant<Nanos>,
+    /// Time of an erase.
+    pub erase_time: Constant<Nanos>,
+    /// Programs between two erases of a unit.
+    pub programs_per_erase: Constant<u32>,
+    /// Flash bytes programmed per host byte written, at least 1.
+    pub write_amplification: Constant<f64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// The controller is done with the request in this slot.
+    Arrived(u32),
+    /// A flash page was read: (slot, channel, chunks).
+    PageRead(u32, u32, u32),
+    /// It crossed its channel: (slot, chunks).
+    OnLink(u32, u32),
+    /// The request in this slot is done.
+    Complete(u32),
+    /// A program of host data is done; its buffer space is free.
+    Programmed,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    request: Request,
+    pages_left: u32,
+}
+
+/// A NAND device.
+#[derive(Debug, Clone)]
+pub struct Nand {
+    parameters: NandParameters,
+    random: Xoshiro256PlusPlus,
+    events: EventQueue<Event>,
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    /// Requests that wait for admission.
+    outside: VecDeque<Request>,
+    controller_free: Nanos,
+    link_free: Nanos,
+    /// `[unit]`: when it is next free.
+    unit_free: Vec<Nanos>,
+    /// `[channel]`: when it is next free.
+    channel_free: Vec<Nanos>,
+    buffer: WriteBuffer,
+}
+
+#[derive(Debug, Clone, Default)]
+struct WriteBuffer {
+    used: u64,
+    /// Bytes not yet handed to a program.
+    gathered: u64,
+    /// Slots of writes that wait for space, oldest first.
+    waiting: VecDeque<u32>,
+    next_unit: u32,
+    programs: u64,
+    /// Programs of moved data that are due, in fractions.
+    moves_due: f64,
+}
+
+impl Nand {
+    /// An idle device.
+    #[must_use]
+    pub fn new(parameters: &NandParameters, seed: Seed) -> Self {
+        let units = parameters.read_units.value.max(1) as usize;
+        let channels = parameters.channels.value.max(1) as usize;
+        let seed = seed.derive("nand", 0);
+        Self {
+            parameters: parameters.clone(),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed.0),
+            events: EventQueue::default(),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            outside: VecDeque::new(),
+            controller_free: Nanos::ZERO,
+            link_free: Nanos::ZERO,
+            unit_free: vec![Nanos::ZERO; units],
+            channel_free: vec![Nanos::ZERO; channels],
+            buffer: WriteBuffer::default(),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free_slots.len()
+    }
+
+    fn admit(&mut self, now: Nanos, request: Request) {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                request,
+                pages_left: 0,
+            });
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize] = Slot {
+            request,
+            pages_left: 0,
+        };
+        let start = self
+            .controller_free
+            .max(now + self.parameters.front_time.value);
+        self.controller_free = start + self.parameters.controller_time.value;
+        self.events.push(self.controller_free, Event::Arrived(slot));
+    }
+
+    fn read_pages(&mut self, now: Nanos, slot: u32) {
+        let request = self.slots[slot as usize].request;
+        let page = self.parameters.flash_page.value.get().max(CHUNK);
+        let end = request.offset + u64::from(request.length);
+        let (mut at, mut pages) = (request.offset, 0);
+        while at < end {
+            let next = (at / page + 1) * page;
+            let bytes = (next.min(end) - at) as u32;
+            let unit = Seed(at / page).derive("unit", 0).0 % self.unit_free.len() as u64;
+            let done = self.unit_free[unit as usize].max(now) + self.read_time();
+            self.unit_free[unit as usize] = done;
+            let channel = unit % self.channel_free.len() as u64;
+            let chunks = chunks_touched(at, bytes) as u32;
+            self.events
+                .push(done, Event::PageRead(slot, channel as u32, chunks));
+            at = next;
+            pages += 1;
+        }
+        self.slots[slot as usize].pages_left = pages;
+    }
+
+    fn read_time(&mut self) -> Nanos {
+        let draw: f64 = StandardNormal.sample(&mut self.random);
+        let mean = self.parameters.read_time.value.get() as f64;
+        let spread = self.parameters.read_time_sigma.value.get() as f64;
+        Nanos((mean + draw * spread).max(mean / 2.0) as u64)
+    }
+
+    fn cross_link(&mut self, now: Nanos, chunks: u64) -> Nanos {
+        self.link_free = self.link_free.max(now) + self.parameters.link_time.value * chunks;
+        self.link_free
+    }
+
+    fn write_arrived(&mut self, now: Nanos, slot: u32) {
+        let request = self.slots[slot as usize].request;
+        self.cross_link(now, chunks_touched(request.offset, request.length));
+        self.buffer.waiting.push_back(slot);
+        self.fill_buffer(now);
+    }
+
+    /// Takes waiting writes into the buffer while it has room (an empty buffer takes any write).
+    fn fill_buffer(&mut self, now: Nanos) {
+        while let Some(&slot) = self.buffer.waiting.front() {
+            let bytes = u64::from(self.slots[slot as usize].request.length);
+            let room = self.parameters.write_buffer.value.get();
+            if self.buffer.used > 0 && self.buffer.used + bytes > room {
+                return;
+            }
+            self.buffer.waiting.pop_front();
+            self.buffer.used += bytes;
+            self.buffer.gathered += bytes;
+            let acknowledged = self.link_free.max(now) + self.parameters.write_ack_time.value;
+            self.events.push(acknowledged, Event::Complete(slot));
+            while self.buffer.gathered >= self.parameters.program_size.value.get().max(1) {
+                self.buffer.gathered -= self.parameters.program_size.value.get().max(1);
+                self.program_host_data(now);
+            }
+        }
+    }
+
+    fn program_host_data(&mut self, now: Nanos) {
+        let done = self.program(now);
+        self.events.push(done, Event::Programmed);
+        self.buffer.moves_due += self.parameters.write_amplification.value.max(1.0) - 1.0;
+        while self.buffer.moves_due >= 1.0 {
+            self.buffer.moves_due -= 1.0;
+            self.program(now);
+        }
+    }
+
+    /// Occupies the next unit for a program, and for an erase when one is due.
+    fn program(&mut self, now: Nanos) -> Nanos {
+        let units = self.parameters.program_units.value.max(1);
+        let unit = self.buffer.next_unit as usize * self.unit_free.len() / units as usize;
+        self.buffer.next_unit = (self.buffer.next_unit + 1) % units;
+        let done = self.unit_free[unit].max(now) + self.parameters.program_time.value;
+        self.unit_free[unit] = done;
+        self.buffer.programs += 1;
+        let per_erase = u64::from(self.parameters.programs_per_erase.value.max(1));
+        if self.buffer.programs.is_multiple_of(per_erase) {
+            self.unit_free[unit] += self.parameters.erase_time.value;
+        }
+        done
+    }
+
+    fn happen(&mut self, now: Nanos, event: Event, done: &mut Vec<Completion>) {
+        match event {
+            Event::Arrived(slot) => match self.slots[slot as usize].request.direction {
+                Direction::Read => self.read_pages(now, slot),
+                Direction::Write => self.write_arrived(now, slot),
+            },
+            Event::PageRead(slot, channel, chunks) => {
+                let free = &mut self.channel_free[channel as usize];
+                *free = (*free).max(now) + self.parameters.channel_time.value * u64::from(chunks);
+                self.events.push(*free, Event::OnLink(slot, chunks));
+            }
+            Event::OnLink(slot, chunks) => {
+                let end = self.cross_link(now, u64::from(chunks));
+                let pages_left = &mut self.slots[slot as usize].pages_left;
+                *pages_left -= 1;
+                if *pages_left == 0 {
+                    self.events.push(end, Event::Complete(slot));
+                }
+            }
+            Event::Complete(slot) => {
+                done.push(Completion {
+                    id: self.slots[slot as usize].request.id,
+                    at: now,
+                });
+                self.free_slots.push(slot);
+                if let Some(request) = self.outside.pop_front() {
+                    self.admit(now, request);
+                }
+            }
+            Event::Programmed => {
+                let freed = self.parameters.program_size.value.get().max(1);
+                self.buffer.used = self.buffer.used.saturating_sub(freed);
+                self.fill_buffer(now);
+            }
+        }
+    }
+}
+
+impl Device for Nand {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        if self.in_flight() < self.parameters.max_in_flight.value.max(1) as usize {
+            self.admit(now, request);
+        } else {
+            self.outside.push_back(request);
+        }
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.events.next_time()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some((at, event)) = self.events.pop_due(now) {
+            self.happen(at, event, done);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The virtual-time driver of block workloads: same workload code as on a real disk, same recorder.
+//!
+//! Invariants: time never goes back; ties are served in a fixed order (device first, then the host's
+//! own events in order of arrival). What it is not: aware of what the device is.
+
+use device::{Completion, Device, Direction, EventQueue, Request};
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use stats::{Recorder, Recording, Sample, Timeline};
+use units::{Nanos, Seed};
+use workload::{BlockOp, Issue, OpClass, Outcome, Step, Workload};
+
+use crate::HostModel;
+
+/// What to run in virtual time.
+#[derive(Debug)]
+pub struct BlockRun<D, W> {
+    /// The device, idle.
+    pub device: D,
+    /// The submission path.
+    pub host: HostModel,
+    /// The clients; each is a thread of its own.
+    pub clients: Vec<W>,
+    /// Phases and interval.
+    pub timeline: Timeline,
+    /// Seed of the host's jitter.
+    pub seed: Seed,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// The operation in this slot reaches the device.
+    Submit(u32),
+    /// The client learns of the completion of this slot.
+    Visible(u32),
+    /// A client asked to be called again.
+    Wake(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    client: u32,
+    issue: Issue<BlockOp>,
+}
+
+struct Driver<D, W> {
+    run: BlockRun<D, W>,
+    now: Nanos,
+    events: EventQueue<Event>,
+    /// `[client]`: when its thread is next free.
+    thread_free: Vec<Nanos>,
+    slots: Vec<InFlight>,
+    free_slots: Vec<u32>,
+    random: Xoshiro256PlusPlus,
+    /// `[client]`: each thread has its own, as on a real host; its time never goes back.
+    recorders: Vec<Recorder>,
+}
+
+/// Runs the clients until they are finished and nothing is in flight.
+#[must_use]
+pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> Recording {
+    let mut driver = Driver {
+        now: Nanos::ZERO,
+        events: EventQueue::default(),
+        thread_free: vec![Nanos::ZERO; run.clients.len()],
+        slots: Vec::new(),
+        free_slots: Vec::new(),
+        random: Xoshiro256PlusPlus::seed_from_u64(run.seed.derive("host", 0).0),
+        recorders: run
+            .clients
+            .iter()
+            .map(|_| Recorder::new(run.timeline))
+            .collect(),
+        run,
+    };
+    for client in 0..driver.run.clients.len() {
+        driver.pump(client as u32);
+    }
+    driver.drain();
+    let now = driver
+        .now
+        .max(driver.thread_free.iter().copied().max().unwrap_or_default());
+    let mut recording = Recording::default();
+    for recorder in driver.recorders {
+        recording.merge(&recorder.finish(now));
+    }
+    recording
+}
+
+impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
+    fn drain(&mut self) {
+        let mut done: Vec<Completion> = Vec::with_capacity(64);
+        loop {
+            let host = self.events.next_time().unwrap_or(Nanos::MAX);
+            match self.run.device.next_event() {
+                Some(at) if at <= host => {
+                    self.now = at;
+                    self.run.device.advance(at, &mut done);
+                    for completion in done.drain(..) {
+                        let seen = completion.at + self.wake_up();
+                        self.events.push(seen, Event::Visible(completion.id as u32));
+                    }
+                }
+                _ => {
+                    let Some((at, event)) = self.events.pop_due(host) else {
+                        return;
+                    };
+                    self.now = at;
+                    self.happen(event);
+                }
+            }
+        }
+    }
+
+    fn wake_up(&mut self) -> Nanos {
+        let host = &self.run.host;
+        if host.jitter == Nanos::ZERO {
+            return host.wake;
+        }
+        let draw: f64 = Exp1.sample(&mut self.random);
+        host.wake + Nanos((draw * host.jitter.get() as f64) as u64)
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Submit(slot) => {
+                let op = self.slots[slot as usize].issue.op;
+                let direction = match op.class {
+                    OpClass::Read => Direction::Read,
+                    OpClass::Write => Direction::Write,
+                };
+                let id = u64::from(slot);
+                let request = Request {
+                    id,
+                    direction,
+                    offset: op.offset,
+                    length: op.length,
+                };
+                self.run.device.submit(self.now, request);
+            }
+            Event::Visible(slot) => self.visible(slot),
+            Event::Wake(client) => self.pump(client),
+        }
+    }
+
+    /// The completion is there; taking it needs the client's thread.
+    fn visible(&mut self, slot: u32) {
+        let InFlight { client, issue } = self.slots[slot as usize];
+        let free = &mut self.thread_free[client as usize];
+        let completed = (*free).max(self.now) + self.run.host.complete;
+        *free = completed;
+        self.free_slots.push(slot);
+        let recorder = &mut self.recorders[client as usize];
+        while recorder.poll(completed).is_some() {}
+        recorder.record(Sample {
+            class: issue.op.class,
+            intended: issue.intended,
+            completed,
+            bytes: issue.op.length,
+            outcome: Outcome::Done,
+            position: issue.op.offset,
+        });
+        self.run.clients[client as usize].completed(issue.id, Outcome::Done, completed);
+        self.pump(client);
+    }
+
+    /// Lets a client issue what it can, at the time its thread has reached.
+    fn pump(&mut self, client: u32) {
+        loop {
+            let at = self.thread_free[client as usize].max(self.now);
+            match self.run.clients[client as usize].next(at) {
+                Step::Issue(issue) => {
+                    let flight = InFlight { client, issue };
+                    let slot = match self.free_slots.pop() {
+                        Some(slot) => {
+                            self.slots[slot as usize] = flight;
+                            slot
+                        }
+                        None => {
+                            self.slots.push(flight);
+                            (self.slots.len() - 1) as u32
+                        }
+                    };
+                    let submitted = at + self.run.host.submit;
+                    self.thread_free[client as usize] = submitted;
+                    self.events.push(submitted, Event::Submit(slot));
+                }
+                Step::WaitUntil(until) => {
+                    self.events
+                        .push(until.max(at + Nanos(1)), Event::Wake(client));
+                    return;
+                }
+                Step::WaitCompletion | Step::Finished => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::EventQueue as Queue;
+    use proptest::prelude::*;
+    use units::{Bytes, Share};
+    use workload::{BlockClient, BlockPlan, ClientIndex, Pattern};
+
+    /// Serves `servers` requests at once, `service` each.
+    struct Fixed {
+        free: Vec<Nanos>,
+        service: Nanos,
+        done: Queue<u64>,
+        submitted: u64,
+    }
+
+    impl Device for Fixed {
+        fn submit(&mut self, now: Nanos, request: Request) {
+            let server = self.free.iter_mut().min().expect("a server");
+            *server = (*server).max(now) + self.service;
+            self.done.push(*server, request.id);
+            self.submitted += 1;
+        }
+        fn next_event(&self) -> Option<Nanos> {
+            self.done.next_time()
+        }
+        fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+            while let Some((at, id)) = self.done.pop_due(now) {
+                done.push(Completion { id, at });
+            }
+        }
+    }
+
+    const NO_HOST: HostModel = HostModel {
+        name: "none",
+        submit: Nanos::ZERO,
+        wake: Nanos::ZERO,
+        complete: Nanos::ZERO,
+        jitter: Nanos::ZERO,
+        source: "test",
+    };
+
+    fn run(host: HostModel, servers: usize, depth: u32, threads: u32, seed: u64) -> Recording {
+        let timeline = Timeline {
+            warm_up: Nanos::from_millis(1),
+            measure: Nanos::from_millis(10),
+            interval: Nanos::from_millis(1),
+        };
+        let plan = BlockPlan {
+            pattern: Pattern::Random,
+            read_share: Share::ALL,
+            block_size: Bytes(4096),
+            span: Bytes::mib(64),
+            queue_depth: depth,
+            end: timeline.end(),
+        };
+        let clients = (0..threads)
+            .map(|index| BlockClient::new(plan, Seed(seed), ClientIndex { index, of: threads }))
+            .collect();
+        let device = Fixed {
+            free: vec![Nanos::ZERO; servers],
+            service: Nanos(10_000),
+            done: Queue::default(),
+            submitted: 0,
+        };
+        run_block(BlockRun {
+            device,
+            host,
+            clients,
+            timeline,
+            seed: Seed(seed),
+        })
+    }
+
+    /// Little's law at saturation: N in flight over one 10 us server take N * 10 us each.
+    #[test]
+    fn a_saturated_server_follows_littles_law() {
+        let total = run(NO_HOST, 1, 8, 1, 1).total(None);
+        assert_eq!(total.counts.ops, 1000);
+        assert_eq!(
+            total.latency.value_at_quantile(0.5),
+            total.latency.highest_equivalent(80_000)
+        );
+    }
+
+    #[test]
+    fn a_thread_is_limited_by_its_cpu() {
+        let host = HostModel {
+            submit: Nanos(3_000),
+            complete: Nanos(2_000),
+            ..NO_HOST
+        };
+        let total = run(host, 64, 32, 1, 1).total(None);
+        // 5 us of CPU an operation: 200k/s, 2000 in 10 ms.
+        assert!(
+            (1_990..=2_010).contains(&total.counts.ops),
+            "{}",
+            total.counts.ops
+        );
+        let two = run(host, 64, 32, 2, 1).total(None);
+        assert!(
+            (3_980..=4_020).contains(&two.counts.ops),
+            "{}",
+            two.counts.ops
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// A lost or doubled request would be a rate that no device gave.
+        #[test]
+        fn every_request_completes_once(seed: u64, depth in 1u32..20, threads in 1u32..4,
+                                        servers in 1usize..5, jitter in 0u64..5_000) {
+            let host = HostModel { jitter: Nanos(jitter), ..HostModel::io_uring() };
+            let recording = run(host, servers, depth, threads, seed);
+            let ops: u64 = recording.intervals.iter().map(|i| i.counts().ops).sum();
+            // In flight at the end all drain: depth * threads more than were done by then.
+            let drains = recording.intervals.iter().filter(|i| i.phase == stats::Phase::Drain);
+            let drained: u64 = drains.map(|i| i.counts().ops).sum();
+            prop_assert!(drained <= u64::from(depth * threads));
+            prop_assert!(ops > 0);
+            for interval in &recording.intervals {
+                let latency = interval.tallies[0].latency.histogram();
+                prop_assert!(latency.is_empty() || latency.min() >= 10_000);
+            }
+            prop_assert_eq!(recording.intervals, run(host, servers, depth, threads, seed).intervals);
+        }
+    }
+}

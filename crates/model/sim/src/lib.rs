@@ -1,0 +1,16 @@
+//! Virtual time: the host that submits, the driver that owns the clock, and the check of a profile
+//! against published figures.
+//!
+//! Invariants: no clock, no I/O; the same plan and seed give the same recording, byte for byte; every
+//! operation issued completes exactly once.
+//! What it is not: device models (`device`) or workloads (`workload`), which it only connects.
+
+#![forbid(unsafe_code)]
+
+mod acceptance;
+mod driver;
+mod host;
+
+pub use acceptance::{Check, JobKind, check, spread};
+pub use driver::{BlockRun, run_block};
+pub use host::HostModel;

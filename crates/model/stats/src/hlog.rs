@@ -1,0 +1,170 @@
+//! Recordings as HDR histogram logs, the text format that the HdrHistogram tools read.
+//!
+//! One line an interval and class; the tag says both (`measure-read`). Counts that a histogram does
+//! not hold (bytes, errors, exact sums) live in the trial's own document beside the log.
+//! Invariant: what is written reads back equal. What it is not: our own histogram encoding.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::serialization::interval_log::{
+    IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag,
+};
+use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
+use thiserror::Error;
+use workload::OpClass;
+
+use crate::recording::{Phase, Recording};
+use crate::{Histogram, StoredLatency, new_histogram};
+
+/// Why a log could not be written or read.
+#[derive(Debug, Error)]
+#[error("histogram log: {0}")]
+pub struct LogError(String);
+
+impl Phase {
+    /// The word in archives.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::WarmUp => "warm-up",
+            Self::Measure => "measure",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+/// Writes every non-empty histogram of `recording`.
+///
+/// # Errors
+/// When encoding fails, which says what failed.
+pub fn write_log(recording: &Recording) -> Result<Vec<u8>, LogError> {
+    let failed = |error: &dyn std::fmt::Debug| LogError(format!("{error:?}"));
+    let mut bytes = Vec::new();
+    let mut serializer = V2DeflateSerializer::new();
+    let mut log = IntervalLogWriterBuilder::new()
+        .add_comment("Crosspoint: response times in nanoseconds")
+        .begin_log_with(&mut bytes, &mut serializer)
+        .map_err(|error| failed(&error))?;
+    for (position, interval) in recording.intervals.iter().enumerate() {
+        for class in OpClass::ALL {
+            let latency = &interval.tallies[class.index()].latency;
+            if latency.is_empty() {
+                continue;
+            }
+            let tag = format!("{position}-{}-{}", interval.phase.word(), class.word());
+            let tag = Tag::new(&tag).ok_or_else(|| LogError("bad tag".into()))?;
+            let length = Duration::from(interval.end.since(interval.start));
+            log.write_histogram(
+                &latency.histogram(),
+                Duration::from(interval.start),
+                length,
+                Some(tag),
+            )
+            .map_err(|error| failed(&error))?;
+        }
+    }
+    drop(log);
+    Ok(bytes)
+}
+
+/// Puts the histograms of a log into `recording`, whose intervals are already there.
+///
+/// # Errors
+/// When the log is damaged, or speaks of an interval that `recording` does not have.
+pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError> {
+    let mut deserializer = Deserializer::new();
+    for entry in IntervalLogIterator::new(bytes) {
+        let entry = entry.map_err(|error| LogError(format!("unreadable line: {error:?}")))?;
+        let LogEntry::Interval(line) = entry else {
+            continue;
+        };
+        let tag = line
+            .tag()
+            .map(|tag| tag.as_str().to_owned())
+            .unwrap_or_default();
+        let missing = || LogError(format!("line tagged `{tag}` belongs to no interval"));
+        let mut words = tag.splitn(2, '-');
+        let position: usize = words
+            .next()
+            .and_then(|word| word.parse().ok())
+            .ok_or_else(missing)?;
+        let rest = words.next().unwrap_or_default();
+        let class = OpClass::ALL
+            .into_iter()
+            .find(|class| rest.ends_with(class.word()))
+            .ok_or_else(missing)?;
+        let encoded = STANDARD
+            .decode(line.encoded_histogram())
+            .map_err(|error| LogError(format!("`{tag}`: {error}")))?;
+        let stored: Histogram = deserializer
+            .deserialize(&mut encoded.as_slice())
+            .map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
+        let interval = recording.intervals.get_mut(position).ok_or_else(missing)?;
+        let mut latency = new_histogram();
+        latency
+            .add(&stored)
+            .map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
+        interval.tallies[class.index()].latency = StoredLatency::new(&latency);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Recorder, Sample, Timeline};
+    use workload::Outcome;
+
+    fn recording() -> Recording {
+        let timeline = Timeline {
+            warm_up: Nanos(1000),
+            measure: Nanos(5000),
+            interval: Nanos(1000),
+        };
+        let mut recorder = Recorder::new(timeline);
+        for step in 1..800u64 {
+            let now = Nanos(step * 8);
+            while recorder.poll(now).is_some() {}
+            recorder.record(Sample {
+                class: OpClass::ALL[(step % 2) as usize],
+                intended: Nanos(step * 8 - step.min(7)),
+                completed: now,
+                bytes: 1,
+                outcome: Outcome::Done,
+                position: 0,
+            });
+        }
+        recorder.finish(Nanos(7000))
+    }
+
+    /// Percentiles asked later must be those of the trial.
+    #[test]
+    fn a_log_reads_back_equal() {
+        let original = recording();
+        let bytes = write_log(&original).unwrap();
+        let mut copy = original.clone();
+        for interval in &mut copy.intervals {
+            for tally in &mut interval.tallies {
+                tally.latency = StoredLatency::default();
+            }
+        }
+        read_log(&bytes, &mut copy).unwrap();
+        assert_eq!(original.intervals, copy.intervals);
+        assert_eq!(
+            bytes,
+            write_log(&original).unwrap(),
+            "same recording, same bytes"
+        );
+    }
+
+    #[test]
+    fn damage_is_told_not_swallowed() {
+        let original = recording();
+        let bytes = write_log(&original).unwrap();
+        let cut = &bytes[..bytes.len() - 30];
+        assert!(read_log(cut, &mut original.clone()).is_err());
+        assert!(read_log(&bytes, &mut Recording::default()).is_err());
+    }
+}

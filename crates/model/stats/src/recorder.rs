@@ -1,0 +1,327 @@
+//! The recorder: one for every driver, real or virtual.
+//!
+//! Invariants: `record` and `poll` take nanoseconds and allocate nothing except at the end of an
+//! interval, where a copy of the interval is kept in space reserved beforehand. A sample belongs to
+//! the interval in which it completed. What it is not: thread-safe; each client thread has its own
+//! and they are merged afterwards.
+
+use units::Nanos;
+use workload::{OpClass, Outcome};
+
+use crate::recording::{Counts, ErrorSample, Interval, Phase, Recording};
+use crate::{Histogram, StoredLatency, new_histogram};
+
+/// Failures kept as evidence, a client.
+const ERROR_SAMPLES_MAX: usize = 16;
+
+/// The phases of a trial and its reporting interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeline {
+    /// Time before measuring.
+    pub warm_up: Nanos,
+    /// Time measured.
+    pub measure: Nanos,
+    /// Length of an interval of the time series; the first of the warm-up and the last may be shorter.
+    pub interval: Nanos,
+}
+
+impl Timeline {
+    /// When the last operation may be issued.
+    #[must_use]
+    pub fn end(&self) -> Nanos {
+        self.warm_up + self.measure
+    }
+
+    /// Intervals a full trial has, the drain included.
+    #[must_use]
+    pub fn intervals(&self) -> usize {
+        let interval = self.interval.get().max(1);
+        let count = |span: Nanos| span.get().div_ceil(interval);
+        usize::try_from(count(self.warm_up) + count(self.measure) + 1).unwrap_or(usize::MAX)
+    }
+
+    fn phase(&self, start: Nanos) -> Phase {
+        match start {
+            start if start < self.warm_up => Phase::WarmUp,
+            start if start < self.end() => Phase::Measure,
+            _ => Phase::Drain,
+        }
+    }
+
+    /// The end of the interval that starts at `start`.
+    fn boundary(&self, start: Nanos) -> Nanos {
+        let interval = self.interval.get().max(1);
+        match self.phase(start) {
+            Phase::WarmUp => {
+                let left = self.warm_up.since(start).get();
+                let step = if left % interval == 0 {
+                    interval
+                } else {
+                    left % interval
+                };
+                start + Nanos(step)
+            }
+            Phase::Measure => (start + Nanos(interval)).min(self.end()),
+            Phase::Drain => Nanos::MAX,
+        }
+    }
+}
+
+/// One completed operation.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Class of the operation.
+    pub class: OpClass,
+    /// When the client meant to issue it.
+    pub intended: Nanos,
+    /// When it was known to be complete.
+    pub completed: Nanos,
+    /// Bytes moved.
+    pub bytes: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Byte offset or record number, kept when it failed.
+    pub position: u64,
+}
+
+/// An ended interval in brief, for progress lines.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Summary {
+    /// Part of the trial.
+    pub phase: Phase,
+    /// Instant after the interval.
+    pub end: Nanos,
+    /// Its length in seconds.
+    pub seconds: f64,
+    /// Completed operations.
+    pub ops: u64,
+    /// Sum of their response times.
+    pub latency_sum: Nanos,
+}
+
+/// Records one client's operations.
+#[derive(Debug)]
+pub struct Recorder {
+    timeline: Timeline,
+    /// The interval being recorded; its tallies stay empty until it ends.
+    current: Interval,
+    /// `[class]` of the interval being recorded.
+    counts: [Counts; 2],
+    /// `[class]`, likewise.
+    latency: [Histogram; 2],
+    done: Recording,
+}
+
+impl Recorder {
+    /// A recorder at instant 0 of `timeline`.
+    #[must_use]
+    pub fn new(timeline: Timeline) -> Self {
+        let start = Nanos::ZERO;
+        let current = Interval::empty(timeline.phase(start), start, timeline.boundary(start));
+        let mut done = Recording::default();
+        done.intervals.reserve(timeline.intervals());
+        done.error_samples.reserve(ERROR_SAMPLES_MAX);
+        let latency = [new_histogram(), new_histogram()];
+        Self {
+            timeline,
+            current,
+            counts: Default::default(),
+            latency,
+            done,
+        }
+    }
+
+    /// Ends the current interval if `now` is past it and says what was in it. Drivers call it with
+    /// each clock reading, before recording what completed by then.
+    #[inline]
+    pub fn poll(&mut self, now: Nanos) -> Option<Summary> {
+        if now < self.current.end {
+            return None;
+        }
+        Some(self.roll())
+    }
+
+    /// Counts one completed operation into the current interval.
+    #[inline]
+    pub fn record(&mut self, sample: Sample) {
+        let counts = &mut self.counts[sample.class.index()];
+        match sample.outcome {
+            Outcome::Done => {
+                let latency = sample.completed.since(sample.intended);
+                counts.ops += 1;
+                counts.bytes += u64::from(sample.bytes);
+                counts.latency_sum += latency;
+                self.latency[sample.class.index()].saturating_record(latency.get());
+            }
+            Outcome::Failed(errno) => {
+                counts.errors += 1;
+                if self.done.error_samples.len() < ERROR_SAMPLES_MAX {
+                    self.done.error_samples.push(ErrorSample {
+                        class: sample.class,
+                        errno,
+                        position: sample.position,
+                        at: sample.completed,
+                    });
+                }
+            }
+        }
+    }
+
+    #[cold]
+    fn roll(&mut self) -> Summary {
+        let end = self.current.end;
+        let next = Interval::empty(self.timeline.phase(end), end, self.timeline.boundary(end));
+        let ended = self.take_current(next);
+        let counts = ended.counts();
+        let summary = Summary {
+            phase: ended.phase,
+            end,
+            seconds: ended.seconds(),
+            ops: counts.ops,
+            latency_sum: counts.latency_sum,
+        };
+        self.done.intervals.push(ended);
+        summary
+    }
+
+    /// The current interval with its tallies; `next` becomes the current one.
+    fn take_current(&mut self, next: Interval) -> Interval {
+        let mut ended = std::mem::replace(&mut self.current, next);
+        for (class, tally) in ended.tallies.iter_mut().enumerate() {
+            tally.counts = std::mem::take(&mut self.counts[class]);
+            tally.latency = StoredLatency::new(&self.latency[class]);
+            self.latency[class].reset();
+        }
+        ended
+    }
+
+    /// The recording, when the client has stopped at `now`. An interval cut short by a stop is
+    /// dropped (its rate would be wrong); a drain that holds operations is kept.
+    #[must_use]
+    pub fn finish(mut self, now: Nanos) -> Recording {
+        while self.current.phase != Phase::Drain && now >= self.current.end {
+            self.roll();
+        }
+        let drained = self
+            .counts
+            .iter()
+            .any(|counts| counts.ops + counts.errors > 0);
+        if self.current.phase == Phase::Drain && drained {
+            let start = self.current.start;
+            self.current.end = now.max(start);
+            let last = self.take_current(Interval::empty(Phase::Drain, start, start));
+            self.done.intervals.push(last);
+        }
+        self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TIMELINE: Timeline = Timeline {
+        warm_up: Nanos(250),
+        measure: Nanos(1000),
+        interval: Nanos(100),
+    };
+
+    fn sample(completed: u64, latency: u64) -> Sample {
+        Sample {
+            class: if latency.is_multiple_of(2) {
+                OpClass::Read
+            } else {
+                OpClass::Write
+            },
+            intended: Nanos(completed.saturating_sub(latency)),
+            completed: Nanos(completed),
+            bytes: 10,
+            outcome: Outcome::Done,
+            position: 0,
+        }
+    }
+
+    fn feed(samples: &[(u64, u64)]) -> Recording {
+        let mut recorder = Recorder::new(TIMELINE);
+        for &(completed, latency) in samples {
+            while recorder.poll(Nanos(completed)).is_some() {}
+            recorder.record(sample(completed, latency));
+        }
+        recorder.finish(Nanos(1500))
+    }
+
+    #[test]
+    fn intervals_tile_the_trial() {
+        let recording = feed(&[(1400, 200)]);
+        let bounds: Vec<_> = recording
+            .intervals
+            .iter()
+            .map(|i| (i.phase, i.start.0, i.end.0))
+            .collect();
+        assert_eq!(bounds[0], (Phase::WarmUp, 0, 50));
+        assert_eq!(bounds[1], (Phase::WarmUp, 50, 150));
+        assert_eq!(bounds[3], (Phase::Measure, 250, 350));
+        assert_eq!(bounds[12], (Phase::Measure, 1150, 1250));
+        assert_eq!(bounds[13], (Phase::Drain, 1250, 1500));
+        assert_eq!(bounds.len(), TIMELINE.intervals());
+        assert!((recording.seconds() - 1e-6).abs() < 1e-12);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Two clients merged must give what one client doing both would give; otherwise figures
+        /// depend on how many threads recorded them.
+        #[test]
+        fn merge_is_union(mut samples in prop::collection::vec((0u64..1500, 1u64..400), 1..200),
+                          split in 0usize..200) {
+            samples.sort_unstable();
+            let (mut left, mut right) = (Vec::new(), Vec::new());
+            for (position, one) in samples.iter().enumerate() {
+                if position % 3 == split % 3 { left.push(*one) } else { right.push(*one) }
+            }
+            let mut merged = feed(&left);
+            merged.merge(&feed(&right));
+            let whole = feed(&samples);
+            prop_assert_eq!(merged.intervals.len(), whole.intervals.len());
+            for (a, b) in merged.intervals.iter().zip(&whole.intervals) {
+                prop_assert_eq!(a, b);
+            }
+        }
+
+        /// Nothing that completed may vanish from the record.
+        #[test]
+        fn every_operation_is_in_one_interval(
+            mut samples in prop::collection::vec((0u64..1500, 1u64..400), 0..100)) {
+            samples.sort_unstable();
+            let recording = feed(&samples);
+            let ops: u64 = recording.intervals.iter().map(|i| i.counts().ops).sum();
+            prop_assert_eq!(ops, samples.len() as u64);
+        }
+    }
+
+    #[test]
+    fn failures_are_counted_and_sampled_but_have_no_latency() {
+        let mut recorder = Recorder::new(TIMELINE);
+        for position in 0..40 {
+            recorder.record(Sample {
+                outcome: Outcome::Failed(5),
+                position,
+                ..sample(10, 2)
+            });
+        }
+        let recording = recorder.finish(Nanos(1300));
+        assert_eq!(recording.errors(), 40);
+        assert_eq!(recording.error_samples.len(), 16);
+        assert_eq!(recording.error_samples[3].position, 3);
+        assert_eq!(recording.intervals[0].counts().ops, 0);
+    }
+
+    #[test]
+    fn a_stop_keeps_whole_intervals_only() {
+        let mut recorder = Recorder::new(TIMELINE);
+        recorder.record(sample(20, 2));
+        let recording = recorder.finish(Nanos(400));
+        assert_eq!(recording.intervals.last().map(|i| i.end), Some(Nanos(350)));
+    }
+}

@@ -1,0 +1,188 @@
+//! What a trial recorded: intervals in order, each with one tally a class.
+//!
+//! Invariant: `merge` equals recording both streams into one recorder (property-tested).
+//! What it is not: a file format; see `hlog`.
+
+use units::Nanos;
+use workload::OpClass;
+
+use crate::{Histogram, StoredLatency, new_histogram};
+
+/// Part of a trial that an interval belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Before measuring: recorded, shown, not counted.
+    WarmUp,
+    /// What figures are made of.
+    Measure,
+    /// After the end: operations that were in flight then.
+    Drain,
+}
+
+/// What was counted of one class of operations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Completed operations, errors not included.
+    pub ops: u64,
+    /// Bytes moved by them.
+    pub bytes: u64,
+    /// Failed operations.
+    pub errors: u64,
+    /// Sum of response times, for exact means.
+    pub latency_sum: Nanos,
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.ops += other.ops;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.latency_sum += other.latency_sum;
+    }
+}
+
+/// Operations of one class in one interval.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// What was counted.
+    pub counts: Counts,
+    /// Response times in nanoseconds, from intended start to completion.
+    pub latency: StoredLatency,
+}
+
+/// Sum of many tallies, with its histogram at hand.
+#[derive(Debug, Clone)]
+pub struct Total {
+    /// What was counted.
+    pub counts: Counts,
+    /// Response times in nanoseconds.
+    pub latency: Histogram,
+}
+
+/// One interval of the time series.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interval {
+    /// Part of the trial.
+    pub phase: Phase,
+    /// First instant.
+    pub start: Nanos,
+    /// Instant after the last.
+    pub end: Nanos,
+    /// `[class]`, as [`OpClass::index`] orders them.
+    pub tallies: [Tally; 2],
+}
+
+impl Interval {
+    /// An interval without any operation.
+    #[must_use]
+    pub fn empty(phase: Phase, start: Nanos, end: Nanos) -> Self {
+        Self {
+            phase,
+            start,
+            end,
+            tallies: Default::default(),
+        }
+    }
+
+    /// What was counted in all classes.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        self.tallies.iter().for_each(|tally| sum += tally.counts);
+        sum
+    }
+
+    /// Length in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.end.since(self.start).as_secs_f64()
+    }
+}
+
+/// One failed operation, kept as evidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorSample {
+    /// Class of the operation.
+    pub class: OpClass,
+    /// Operating-system error number.
+    pub errno: i32,
+    /// Where it pointed: byte offset or record number.
+    pub position: u64,
+    /// When it failed.
+    pub at: Nanos,
+}
+
+/// Everything a trial recorded.
+#[derive(Debug, Clone, Default)]
+pub struct Recording {
+    /// In time order; consecutive.
+    pub intervals: Vec<Interval>,
+    /// The first few failures of each client.
+    pub error_samples: Vec<ErrorSample>,
+}
+
+impl Recording {
+    /// Adds what another client of the same trial recorded over the same timeline. Where one client
+    /// has fewer intervals (it stopped earlier), the rest is the other's alone.
+    pub fn merge(&mut self, other: &Self) {
+        for theirs in &other.intervals {
+            let same =
+                |mine: &&mut Interval| mine.start == theirs.start && mine.phase == theirs.phase;
+            match self.intervals.iter_mut().find(same) {
+                Some(mine) => {
+                    mine.end = mine.end.max(theirs.end);
+                    for (tally, add) in mine.tallies.iter_mut().zip(&theirs.tallies) {
+                        tally.counts += add.counts;
+                        tally.latency.merge(&add.latency);
+                    }
+                }
+                None => self.intervals.push(theirs.clone()),
+            }
+        }
+        self.intervals
+            .sort_by_key(|interval| (interval.phase, interval.start));
+        self.error_samples.extend_from_slice(&other.error_samples);
+    }
+
+    /// Intervals that figures are made of.
+    pub fn measured(&self) -> impl Iterator<Item = &Interval> {
+        self.intervals
+            .iter()
+            .filter(|interval| interval.phase == Phase::Measure)
+    }
+
+    /// Sum over the measured intervals, of one class or of all.
+    #[must_use]
+    pub fn total(&self, class: Option<OpClass>) -> Total {
+        let mut total = Total {
+            counts: Counts::default(),
+            latency: new_histogram(),
+        };
+        for interval in self.measured() {
+            for one in OpClass::ALL
+                .into_iter()
+                .filter(|one| class.is_none_or(|c| c == *one))
+            {
+                let tally = &interval.tallies[one.index()];
+                total.counts += tally.counts;
+                tally.latency.add_to(&mut total.latency);
+            }
+        }
+        total
+    }
+
+    /// Measured time in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.measured().map(Interval::seconds).sum()
+    }
+
+    /// Failed operations in all phases.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.intervals
+            .iter()
+            .map(|interval| interval.counts().errors)
+            .sum()
+    }
+}

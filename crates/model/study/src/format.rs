@@ -1,0 +1,308 @@
+//! The study file as types; `docs/schema/study.schema.json` is generated from them.
+//!
+//! Invariants: every table refuses unknown keys; every default is written out in the resolved study.
+//! What it is not: meaning across fields; that is checked in `parse` and `plan`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos, Share};
+
+use crate::Many;
+
+/// A study.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Study {
+    /// Version of the format; 1.
+    pub schema: u32,
+    /// Name of the study: letters, digits and dashes.
+    pub name: String,
+    /// The question that the report answers first.
+    #[serde(default = "default_question")]
+    pub question: String,
+    /// What it shows and why, for people.
+    #[serde(default)]
+    pub about: String,
+    /// Seed of every random draw; the same seed gives the same operations.
+    #[serde(default = "default_seed")]
+    pub seed: u32,
+    /// What is measured or predicted.
+    pub stack: Vec<Stack>,
+    /// What is done to it.
+    pub experiment: Vec<Experiment>,
+}
+
+/// A device, and how it is presented.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// Name in experiments and figures.
+    pub name: String,
+    /// What it is, for people; empty: the name of the device.
+    #[serde(default)]
+    pub title: String,
+    /// `file` (a temporary file, removed afterwards), `model:NAME`, or a block device by its stable
+    /// path, such as `/dev/disk/by-id/...`.
+    pub device: DeviceName,
+    /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
+    #[serde(default = "default_directory")]
+    pub directory: String,
+    /// Bytes that block experiments address.
+    #[serde(default = "default_size")]
+    pub size: Bytes,
+    /// Bypass the page cache (O_DIRECT). `false` measures memory as much as the device.
+    #[serde(default = "default_true")]
+    pub direct: bool,
+    /// How operations reach the kernel.
+    #[serde(default)]
+    pub submission: Submission,
+    /// Allow writes to a block device; without it the device is opened read-only.
+    #[serde(default)]
+    pub allow_write: bool,
+}
+
+/// Where a stack's device comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceName {
+    /// A temporary file.
+    File,
+    /// A device model of that name.
+    Model(String),
+    /// A block device at that path.
+    Path(String),
+}
+
+/// How operations reach the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Submission {
+    /// io_uring where the kernel allows it, else threads with pread and pwrite; the result says which.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// A thread for each operation in flight, with pread and pwrite.
+    Psync,
+}
+
+/// One experiment: exactly one of `block` and `kv`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// Name in figures.
+    pub name: String,
+    /// What it shows, for people; empty: the name.
+    #[serde(default)]
+    pub title: String,
+    /// Names of stacks; empty: every stack that the engine can run on.
+    #[serde(default)]
+    pub stacks: Vec<String>,
+    /// Time before measuring.
+    #[serde(default = "default_warm_up")]
+    pub warm_up: Nanos,
+    /// Time measured.
+    #[serde(default = "default_measure")]
+    pub measure: Nanos,
+    /// Interval of the time series.
+    #[serde(default = "default_interval")]
+    pub interval: Nanos,
+    /// Repetitions of each point, 1 to 100, interleaved.
+    #[serde(default = "default_repeat")]
+    pub repeat: u32,
+    /// What a failed operation does.
+    #[serde(default)]
+    pub on_error: OnError,
+    /// Block operations on the device itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<BlockMatrix>,
+    /// Lookups and updates in a database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv: Option<KvMatrix>,
+}
+
+/// What a failed operation does to its trial. Either way it is counted and sampled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnError {
+    /// The trial ends as failed.
+    #[default]
+    Stop,
+    /// The trial goes on.
+    Continue,
+}
+
+/// Block operations: a closed loop that keeps `queue_depth` operations in flight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockMatrix {
+    /// Where the next block lies.
+    #[serde(default = "default_pattern")]
+    pub pattern: Many<Pattern>,
+    /// Bytes an operation; a multiple of 512.
+    #[serde(default = "default_block_size")]
+    pub block_size: Many<Bytes>,
+    /// Share of operations that read; the rest write.
+    #[serde(default = "default_read_share")]
+    pub read_share: Many<Share>,
+    /// Operations in flight, 1 to 4096.
+    #[serde(default = "default_queue_depth")]
+    pub queue_depth: Many<u32>,
+}
+
+/// Where the next block lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Uniformly anywhere.
+    Random,
+    /// One after the other.
+    Sequential,
+}
+
+/// Key-value operations: load, then readers while one writer updates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KvMatrix {
+    /// The databases.
+    pub engine: Many<Engine>,
+    /// Records loaded, 1 to 10 billion. Keys have 16 bytes.
+    pub records: u64,
+    /// Bytes of a value; at least 16.
+    pub value_size: Bytes,
+    /// Reader threads beside the one writer, 1 to 256.
+    pub readers: Many<u32>,
+    /// What a committed update survives.
+    #[serde(default = "default_durability")]
+    pub durability: Many<Durability>,
+    /// Records a transaction while loading.
+    #[serde(default = "default_load_batch")]
+    pub load_batch: u32,
+}
+
+/// A database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// LMDB.
+    Lmdb,
+    /// SQLite.
+    Sqlite,
+}
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Nothing that is promised.
+    None,
+    /// The end of the process.
+    Os,
+    /// The end of the operating system: the device has acknowledged a flush.
+    Device,
+}
+
+macro_rules! words {
+    ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
+        impl $type {
+            /// The word used in studies and figures.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+    };
+}
+
+words!(Pattern { Random => "random", Sequential => "sequential" });
+words!(Engine { Lmdb => "lmdb", Sqlite => "sqlite" });
+words!(Durability { None => "none", Os => "os", Device => "device" });
+
+impl DeviceName {
+    /// The text form, as in the study.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::File => "file".into(),
+            Self::Model(name) => format!("model:{name}"),
+            Self::Path(path) => path.clone(),
+        }
+    }
+}
+
+impl Serialize for DeviceName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for DeviceName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "file" => Ok(Self::File),
+            path if path.starts_with('/') => Ok(Self::Path(text)),
+            other => match other.strip_prefix("model:") {
+                Some(name) if !name.is_empty() => Ok(Self::Model(name.into())),
+                _ => Err(serde::de::Error::custom(format!(
+                    "`{other}` is not a device; allowed: `file`, `model:NAME`, or the absolute path \
+                     of a block device"
+                ))),
+            },
+        }
+    }
+}
+
+impl JsonSchema for DeviceName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "DeviceName".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^(file|model:.+|/.+)$" })
+    }
+}
+
+fn default_question() -> String {
+    "What would my database do on that storage?".into()
+}
+fn default_seed() -> u32 {
+    1
+}
+fn default_directory() -> String {
+    "auto".into()
+}
+fn default_size() -> Bytes {
+    Bytes::mib(1024)
+}
+fn default_true() -> bool {
+    true
+}
+fn default_warm_up() -> Nanos {
+    Nanos::from_millis(500)
+}
+fn default_measure() -> Nanos {
+    Nanos::from_secs(3)
+}
+fn default_interval() -> Nanos {
+    Nanos::from_millis(250)
+}
+fn default_repeat() -> u32 {
+    1
+}
+fn default_pattern() -> Many<Pattern> {
+    Many::one(Pattern::Random)
+}
+fn default_block_size() -> Many<Bytes> {
+    Many::one(Bytes(4096))
+}
+fn default_read_share() -> Many<Share> {
+    Many::one(Share::ALL)
+}
+fn default_queue_depth() -> Many<u32> {
+    Many::one(1)
+}
+fn default_durability() -> Many<Durability> {
+    Many::one(Durability::Os)
+}
+fn default_load_batch() -> u32 {
+    1000
+}

@@ -1,0 +1,21 @@
+//! Quantities with units: [`Bytes`], [`Nanos`], [`Share`] and [`Seed`].
+//!
+//! Every dimensioned value in a study file, a device profile or an archive is one of these, written
+//! as a string with its unit (`"4KiB"`, `"30s"`, `"70%"`), so that no number travels without one.
+//!
+//! Invariants: `parse(format(x)) == x` for every value; sizes and times are exact integers.
+//! What it is not: a general units library; only what a storage study needs.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod nanos;
+mod seed;
+mod share;
+mod text;
+
+pub use bytes::Bytes;
+pub use nanos::Nanos;
+pub use seed::Seed;
+pub use share::Share;
+pub use text::{ParseError, human_count};

@@ -1,0 +1,204 @@
+//! Shared text handling of quantities: splitting number from unit, and serde by strings.
+//!
+//! Invariant: a bare number is never accepted where a unit is due, so `30` can not silently mean
+//! milliseconds. What it is not: localisation; the decimal point is a point.
+
+use thiserror::Error;
+
+/// Why a quantity could not be read. The text says what was found and what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// The text does not start with a number.
+    #[error("`{text}` does not start with a number; write for example {example}")]
+    NoNumber {
+        /// The text as given.
+        text: String,
+        /// A valid example.
+        example: &'static str,
+    },
+    /// The unit is missing or unknown.
+    #[error("`{text}` has {found}; allowed units: {allowed}; write for example {example}")]
+    Unit {
+        /// The text as given.
+        text: String,
+        /// What stands where the unit should be.
+        found: String,
+        /// The units that are allowed.
+        allowed: &'static str,
+        /// A valid example.
+        example: &'static str,
+    },
+    /// The value does not fit, or is not a whole number of the smallest unit.
+    #[error("`{text}` is out of range; allowed: {allowed}")]
+    Range {
+        /// The text as given.
+        text: String,
+        /// The allowed range.
+        allowed: &'static str,
+    },
+}
+
+/// How one kind of quantity is written: its units with their factors to the base unit.
+pub(crate) struct Grammar {
+    pub units: &'static [(&'static str, u64)],
+    pub allowed: &'static str,
+    pub example: &'static str,
+    pub range: &'static str,
+}
+
+/// Parses `"<decimal><unit>"` exactly into base units.
+pub(crate) fn parse_exact(text: &str, grammar: &Grammar) -> Result<u64, ParseError> {
+    let trimmed = text.trim();
+    let split = trimmed
+        .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
+        .unwrap_or(trimmed.len());
+    let (number, unit) = trimmed.split_at(split);
+    let number = number.replace('_', "");
+    let unit = unit.trim();
+    if !number.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(ParseError::NoNumber {
+            text: text.into(),
+            example: grammar.example,
+        });
+    }
+    let Some(&(_, factor)) = grammar.units.iter().find(|(name, _)| *name == unit) else {
+        let found = if unit.is_empty() {
+            "no unit".into()
+        } else {
+            format!("the unit `{unit}`")
+        };
+        return Err(ParseError::Unit {
+            text: text.into(),
+            found,
+            allowed: grammar.allowed,
+            example: grammar.example,
+        });
+    };
+    let range = || ParseError::Range {
+        text: text.into(),
+        allowed: grammar.range,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    if fraction.len() > 9 || fraction.contains('.') {
+        return Err(range());
+    }
+    let whole: u128 = whole.parse().map_err(|_| range())?;
+    let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
+    let parts: u128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().map_err(|_| range())?
+    };
+    let scaled = whole
+        .checked_mul(scale)
+        .and_then(|w| w.checked_add(parts))
+        .ok_or_else(range)?;
+    let total = scaled.checked_mul(u128::from(factor)).ok_or_else(range)?;
+    if total % scale != 0 {
+        return Err(range());
+    }
+    u64::try_from(total / scale).map_err(|_| range())
+}
+
+/// The largest unit of `grammar` in which `value` is a whole number.
+pub(crate) fn format_exact(value: u64, grammar: &Grammar) -> String {
+    let (name, factor) = grammar
+        .units
+        .iter()
+        .filter(|(_, factor)| value.is_multiple_of(*factor))
+        .max_by_key(|(_, factor)| *factor)
+        .copied()
+        .unwrap_or(("", 1));
+    if value == 0 {
+        let smallest = grammar.units.iter().min_by_key(|(_, factor)| *factor);
+        return format!("0{}", smallest.map_or("", |(name, _)| name));
+    }
+    format!("{}{name}", value / factor)
+}
+
+/// A count with a metric suffix and three significant digits, for people: `12.3k`, `1.02M`.
+#[must_use]
+pub fn human_count(value: f64) -> String {
+    let (scaled, suffix) = match value.abs() {
+        v if v >= 1e9 => (value / 1e9, "G"),
+        v if v >= 1e6 => (value / 1e6, "M"),
+        v if v >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    format!("{}{suffix}", three_digits(scaled))
+}
+
+/// Three significant digits without an exponent.
+pub(crate) fn three_digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 1.0 || v == 0.0 => format!("{value:.2}").trim_end_matches(".00").to_owned(),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Implements `FromStr`, `Display`-independent serde and a JSON schema for a quantity newtype.
+macro_rules! quantity_text {
+    ($type:ident, $grammar:expr, $schema_pattern:expr, $what:expr) => {
+        impl std::str::FromStr for $type {
+            type Err = $crate::ParseError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $crate::text::parse_exact(text, &$grammar).map($type)
+            }
+        }
+
+        impl $type {
+            /// The exact text form, the inverse of parsing: the largest unit that divides the value.
+            #[must_use]
+            pub fn exact(self) -> String {
+                $crate::text::format_exact(self.0, &$grammar)
+            }
+        }
+
+        $crate::text::quantity_serde!($type, $schema_pattern, $what);
+    };
+}
+
+/// Implements serde by string and a JSON schema for anything with `FromStr` and `exact`.
+macro_rules! quantity_serde {
+    ($type:ident, $schema_pattern:expr, $what:expr) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.exact())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $type;
+                    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        out.write_str($what)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({
+                    "type": "string",
+                    "pattern": $schema_pattern,
+                    "description": $what
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use {quantity_serde, quantity_text};

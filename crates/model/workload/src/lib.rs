@@ -1,0 +1,96 @@
+//! Workloads as state machines without I/O.
+//!
+//! A workload says "issue this now", "wait until then" or "finished", and is told of completions.
+//! The same code is driven by io_uring on a real disk, by a real database engine, and by virtual
+//! time ([`Workload`] is the seam).
+//!
+//! Invariants: no clock, no I/O, no allocation after construction; the same seed gives the same
+//! operations. What it is not: a driver (they own the clock) or a recorder.
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod kv;
+
+pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
+pub use kv::{KvClient, KvOp, KvPlan, KvRole, Values, write_key};
+
+use units::Nanos;
+
+/// What an operation does, as far as recording is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OpClass {
+    /// Takes data out: a block read, a key lookup.
+    Read,
+    /// Puts data in: a block write, an update with its commit.
+    Write,
+}
+
+impl OpClass {
+    /// Every class, in the order of [`OpClass::index`].
+    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+
+    /// Position in arrays by class.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The word used in figures and archives.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
+/// Names one operation in flight: unique among those of one client that are not completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OpId(pub u32);
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// As asked.
+    Done,
+    /// With this operating-system error number.
+    Failed(i32),
+}
+
+/// An operation to issue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Issue<Op> {
+    /// Its name until it completes.
+    pub id: OpId,
+    /// What to do.
+    pub op: Op,
+    /// When the client meant to issue it; response time counts from here.
+    pub intended: Nanos,
+}
+
+/// What a workload wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<Op> {
+    /// Issue this operation now.
+    Issue(Issue<Op>),
+    /// Nothing before this instant; ask again then (or after a completion).
+    WaitUntil(Nanos),
+    /// Nothing before something completes.
+    WaitCompletion,
+    /// Nothing any more; every operation has completed.
+    Finished,
+}
+
+/// One client's stream of operations.
+pub trait Workload {
+    /// What this workload issues.
+    type Op: Copy;
+
+    /// What to do at `now`. Call again until it no longer says [`Step::Issue`]. Costs nanoseconds.
+    fn next(&mut self, now: Nanos) -> Step<Self::Op>;
+
+    /// Tells that operation `id` ended at `now`. Each issued operation is told exactly once.
+    fn completed(&mut self, id: OpId, outcome: Outcome, now: Nanos);
+}
