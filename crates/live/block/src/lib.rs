@@ -1,1 +1,28 @@
-//! x
+//! The block floor on real devices: io_uring, or threads with pread and pwrite.
+//!
+//! Drivers own the clock and nothing else: the workload says what to issue, the recorder takes what
+//! completed. Invariants: in the loop nothing is allocated, locked or logged; one clock reading a
+//! batch. What it is not: a chooser of targets; the safety guard is in `stack`.
+
+mod buffers;
+mod psync;
+mod run;
+mod uring;
+
+pub use run::{Path, RunError, RunResult, Spec, run};
+pub use uring::available as io_uring_available;
+
+use std::time::Instant;
+
+use units::Nanos;
+
+/// The clock of one trial: nanoseconds since its start.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock(pub Instant);
+
+impl Clock {
+    #[inline]
+    pub fn now(self) -> Nanos {
+        Nanos::from(self.0.elapsed())
+    }
+}

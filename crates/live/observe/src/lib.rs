@@ -5,10 +5,12 @@
 //! anyway.
 
 mod block_device;
+mod control;
 mod provenance;
 mod usage;
 
 pub use block_device::{BlockDevice, DiskCounters};
+pub use control::{Control, Progress};
 pub use provenance::{Provenance, StorageFacts};
 pub use usage::Usage;
 

@@ -115,6 +115,7 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
 mod tests {
     use super::*;
     use crate::{Recorder, Sample, Timeline};
+    use units::Nanos;
     use workload::Outcome;
 
     fn recording() -> Recording {

@@ -195,19 +195,16 @@ impl Recorder {
         ended
     }
 
-    /// The recording, when the client has stopped at `now`. An interval cut short by a stop is
-    /// dropped (its rate would be wrong); a drain that holds operations is kept.
+    /// The recording, when the client has stopped at `now`. Operations of an interval that a stop cut
+    /// short (its rate would be wrong) are kept as drain, like those that were in flight at the end.
     #[must_use]
     pub fn finish(mut self, now: Nanos) -> Recording {
         while self.current.phase != Phase::Drain && now >= self.current.end {
             self.roll();
         }
-        let drained = self
-            .counts
-            .iter()
-            .any(|counts| counts.ops + counts.errors > 0);
-        if self.current.phase == Phase::Drain && drained {
+        if self.counts.iter().any(|counts| counts.ops + counts.errors > 0) {
             let start = self.current.start;
+            self.current.phase = Phase::Drain;
             self.current.end = now.max(start);
             let last = self.take_current(Interval::empty(Phase::Drain, start, start));
             self.done.intervals.push(last);
@@ -318,10 +315,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_keeps_whole_intervals_only() {
+    fn an_interval_cut_short_is_kept_but_not_measured() {
         let mut recorder = Recorder::new(TIMELINE);
-        recorder.record(sample(20, 2));
+        while recorder.poll(Nanos(380)).is_some() {}
+        recorder.record(sample(380, 2));
         let recording = recorder.finish(Nanos(400));
-        assert_eq!(recording.intervals.last().map(|i| i.end), Some(Nanos(350)));
+        let last = recording.intervals.last().unwrap();
+        assert_eq!((last.phase, last.start, last.counts().ops), (Phase::Drain, Nanos(350), 1));
+        assert_eq!(recording.measured().count(), 1);
     }
 }

@@ -15,7 +15,7 @@ pub enum Phase {
     WarmUp,
     /// What figures are made of.
     Measure,
-    /// After the end: operations that were in flight then.
+    /// After the last whole interval: operations that were in flight then.
     Drain,
 }
 

@@ -1,0 +1,66 @@
+//! What can go wrong with a stack, with the next command to type.
+//!
+//! Invariant: each variant maps to one exit code. What it is not: errors of single operations during
+//! a measurement; those are data.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use units::Bytes;
+
+/// Why a stack can not be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// The safety guard refuses the device.
+    #[error("refused: {device}: {reason}")]
+    Refused {
+        /// Path of the device.
+        device: String,
+        /// Why.
+        reason: String,
+        /// What to do instead.
+        next: String,
+    },
+    /// The place has too little room.
+    #[error("{path} has {free} free, the study needs {needed}")]
+    NoSpace {
+        /// Directory.
+        path: PathBuf,
+        /// Bytes free to this user.
+        free: Bytes,
+        /// Bytes needed, with a margin.
+        needed: Bytes,
+    },
+    /// The file system can not bypass the page cache.
+    #[error("{path}: the file system ({file_system}) does not support O_DIRECT")]
+    NoDirectIo {
+        /// Directory.
+        path: PathBuf,
+        /// Its type.
+        file_system: String,
+    },
+    /// Something failed on the host.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl StackError {
+    /// For `map_err` after an operation on `path`.
+    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}

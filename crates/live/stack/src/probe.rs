@@ -1,0 +1,42 @@
+//! What a directory can do: free space, direct I/O.
+//!
+//! Invariant: leaves nothing behind. What it is not: a benchmark.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use units::Bytes;
+
+use crate::StackError;
+
+/// Bytes that this user may still write to the file system of `path`.
+///
+/// # Errors
+/// When the path does not exist.
+pub fn free_space(path: &Path) -> Result<Bytes, StackError> {
+    let facts = rustix::fs::statvfs(path)
+        .map_err(|error| StackError::io("ask for free space of", path)(error.into()))?;
+    Ok(Bytes(facts.f_bavail.saturating_mul(facts.f_frsize)))
+}
+
+/// Whether a file in `dir` can be opened with O_DIRECT.
+///
+/// # Errors
+/// When no file can be made there at all.
+pub fn direct_io_works(dir: &Path) -> Result<bool, StackError> {
+    let path = dir.join(format!(".crosspoint-probe-{}", std::process::id()));
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path);
+    let _ = fs::remove_file(&path);
+    match opened {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
+        Err(error) => Err(StackError::io("write to directory", dir)(error)),
+    }
+}
