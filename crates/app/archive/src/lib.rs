@@ -1,1 +1,27 @@
-//! x
+//! Run folders: trials made durable one by one, resumed after a kill, and read back.
+//!
+//! Layout of a run folder (format 1):
+//!
+//! ```text
+//! run.json               what ran where: provenance, stacks, validation of the models
+//! study.toml             the resolved study; itself a valid study
+//! study.original.toml    the study as it was given
+//! trials/NNNN-name/      one folder a finished trial:
+//!     trial.json         counts by interval and class, CPU, device counters, notes
+//!     latency.hlog       every latency histogram, in the HdrHistogram log format
+//! ```
+//!
+//! Invariants: a trial folder exists only when it is whole (written aside, synced, renamed); nothing
+//! that is there is ever changed. What it is not: analysis; figures are made in `report`.
+
+mod document;
+mod error;
+mod reader;
+mod writer;
+
+pub use document::{
+    FORMAT, LoadRecord, RunHeader, StackRecord, TrialOutcome, TrialRecord, Validation,
+};
+pub use error::ArchiveError;
+pub use reader::Run;
+pub use writer::RunWriter;

@@ -1,2 +1,35 @@
-//! x
-fn main() {}
+//! `crosspoint`: what would my database do on that storage?
+//!
+//! Arguments, exit codes and wiring; everything else lives in the crates below. Invariants: results
+//! go to stdout, everything else to stderr; every error names the next command to type.
+//! What it is not: a place for logic.
+
+mod cli;
+mod commands;
+mod exit;
+mod progress;
+mod show;
+mod signals;
+
+use clap::Parser;
+
+fn main() -> std::process::ExitCode {
+    let arguments = match cli::Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are results; everything else is a usage error.
+            let code = if error.use_stderr() {
+                exit::USAGE
+            } else {
+                exit::OK
+            };
+            // Nothing can be done about a closed output.
+            let _ = error.print();
+            return code.into();
+        }
+    };
+    match commands::run(arguments) {
+        Ok(code) => code.into(),
+        Err(failure) => failure.report().into(),
+    }
+}

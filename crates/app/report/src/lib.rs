@@ -1,1 +1,17 @@
-//! x
+//! Figures and the one-file report.
+//!
+//! Invariants: every figure carries its source, and sources never mix; a percentile that the sample
+//! count can not support is left out; the report asks nothing of the network.
+//! What it is not: a judge of differences between runs.
+
+mod answer;
+mod charts;
+mod figures;
+mod groups;
+mod page;
+mod picture;
+mod table;
+
+pub use figures::{Figure, document, figures};
+pub use page::{ReportError, html};
+pub use table::{csv, text_table};

@@ -1,1 +1,22 @@
-//! x
+//! Plan, execute, record: a study from its file to a run folder.
+//!
+//! Invariants: the archive is written trial by trial; everything made on the host is in the undo
+//! journal; whoever watches is told, never asked. What it is not: a user interface.
+
+mod catalog;
+mod devices;
+mod doctor;
+mod error;
+mod estimate;
+mod execute;
+mod kv_trial;
+mod measured;
+mod predicted;
+mod watch;
+
+pub use catalog::{StudyText, built_in_studies, load_study, profile};
+pub use doctor::{Check, Status, doctor};
+pub use error::{ExitClass, RunnerError};
+pub use estimate::{Estimate, estimate};
+pub use execute::{Ending, Options, Resumed, RunEnd, execute, resume};
+pub use watch::{Event, Watcher};

@@ -1,1 +1,13 @@
-//! x
+//! The key-value floor: what an engine must do, and the client threads that drive any engine.
+//!
+//! Invariants: the drivers know no engine; every value read is checked against what may have been
+//! written; engines pass one contract suite ([`contract`]). What it is not: an engine.
+
+pub mod contract;
+mod driver;
+mod engine;
+mod page_cache;
+
+pub use driver::{Measured, Spec, load, measure};
+pub use engine::{Engine, KvError, Options, Session};
+pub use page_cache::evict;

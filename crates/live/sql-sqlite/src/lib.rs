@@ -1,1 +1,176 @@
-//! x
+//! SQLite behind the key-value contract: one table, clustered by key.
+//!
+//! A connection a thread; statements are prepared once. Invariants: readers never block the writer
+//! (write-ahead log) except without any durability. What it is not: the SQL floor's workloads; it is
+//! driven here as a store of records.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kv::{Engine, KvError, Options, Session};
+use rusqlite::{Connection, OpenFlags, params};
+use study::Durability;
+
+/// An SQLite database file.
+#[derive(Debug)]
+pub struct Sqlite {
+    path: PathBuf,
+    durability: Durability,
+    /// Held open so that the write-ahead log lives as long as the database is in use.
+    keeper: std::sync::Mutex<Connection>,
+}
+
+/// A thread's connection.
+#[derive(Debug)]
+pub struct SqliteSession {
+    connection: Connection,
+}
+
+const GET: &str = "SELECT v FROM records WHERE k = ?1";
+const PUT: &str = "INSERT INTO records (k, v) VALUES (?1, ?2) \
+                   ON CONFLICT (k) DO UPDATE SET v = excluded.v";
+
+fn failed(action: &'static str) -> impl Fn(rusqlite::Error) -> KvError {
+    move |error| KvError::Engine {
+        engine: "sqlite",
+        action,
+        reason: error.to_string(),
+    }
+}
+
+fn connect(path: &Path, durability: Durability) -> Result<Connection, KvError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed("open"))?;
+    let (journal, synchronous) = match durability {
+        Durability::None => ("MEMORY", "OFF"),
+        Durability::Os => ("WAL", "OFF"),
+        Durability::Device => ("WAL", "FULL"),
+    };
+    let set = failed("set up the connection");
+    connection
+        .busy_timeout(Duration::from_secs(60))
+        .map_err(&set)?;
+    connection
+        .pragma_update(None, "journal_mode", journal)
+        .map_err(&set)?;
+    connection
+        .pragma_update(None, "synchronous", synchronous)
+        .map_err(&set)?;
+    Ok(connection)
+}
+
+impl Engine for Sqlite {
+    type Session<'a> = SqliteSession;
+
+    fn open(dir: &Path, options: &Options) -> Result<Self, KvError> {
+        let path = dir.join("records.sqlite");
+        let keeper = connect(&path, options.durability)?;
+        keeper
+            .execute(
+                "CREATE TABLE IF NOT EXISTS records (k BLOB PRIMARY KEY, v BLOB NOT NULL) \
+                 WITHOUT ROWID",
+                [],
+            )
+            .map_err(failed("create the table"))?;
+        Ok(Self {
+            path,
+            durability: options.durability,
+            keeper: keeper.into(),
+        })
+    }
+
+    fn session(&self) -> Result<SqliteSession, KvError> {
+        Ok(SqliteSession {
+            connection: connect(&self.path, self.durability)?,
+        })
+    }
+
+    fn close(self) -> Result<(), KvError> {
+        let keeper = self
+            .keeper
+            .into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        keeper.close().map_err(|(_, error)| failed("close")(error))
+    }
+
+    fn version() -> String {
+        format!("SQLite {}", rusqlite::version())
+    }
+
+    fn promise(durability: Durability) -> &'static str {
+        match durability {
+            Durability::None => "journal in memory, synchronous=OFF: a crash may lose the database",
+            Durability::Os => "write-ahead log, synchronous=OFF: survives the process",
+            Durability::Device => "write-ahead log, synchronous=FULL: log flushed at every commit",
+        }
+    }
+}
+
+impl Session for SqliteSession {
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, KvError> {
+        let fail = failed("get");
+        let mut statement = self.connection.prepare_cached(GET).map_err(&fail)?;
+        let mut rows = statement.query(params![key]).map_err(&fail)?;
+        match rows.next().map_err(&fail)? {
+            None => Ok(false),
+            Some(row) => {
+                let value = row.get_ref(0).map_err(&fail)?;
+                seen(value.as_blob().unwrap_or_default());
+                Ok(true)
+            }
+        }
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        let fail = failed("put");
+        let mut statement = self.connection.prepare_cached(PUT).map_err(&fail)?;
+        statement.execute(params![key, value]).map_err(&fail)?;
+        Ok(())
+    }
+
+    fn put_batch(
+        &mut self,
+        next: &mut dyn FnMut(&mut [u8; 16], &mut Vec<u8>) -> bool,
+    ) -> Result<(), KvError> {
+        let fail = failed("put a batch");
+        let (mut key, mut value) = ([0; 16], Vec::new());
+        let transaction = self.connection.transaction().map_err(&fail)?;
+        {
+            let mut statement = transaction.prepare_cached(PUT).map_err(&fail)?;
+            while next(&mut key, &mut value) {
+                statement.execute(params![&key[..], value]).map_err(&fail)?;
+            }
+        }
+        transaction.commit().map_err(&fail)
+    }
+
+    fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError> {
+        let fail = failed("scan");
+        let mut statement = self
+            .connection
+            .prepare("SELECT k, v FROM records ORDER BY k")
+            .map_err(&fail)?;
+        let mut rows = statement.query([]).map_err(&fail)?;
+        while let Some(row) = rows.next().map_err(&fail)? {
+            let key = row.get_ref(0).map_err(&fail)?.as_blob().unwrap_or_default();
+            let value = row.get_ref(1).map_err(&fail)?.as_blob().unwrap_or_default();
+            if !seen(key, value) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlite_keeps_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        kv::contract::check::<Sqlite>(dir.path());
+    }
+}

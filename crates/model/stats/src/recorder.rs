@@ -202,7 +202,11 @@ impl Recorder {
         while self.current.phase != Phase::Drain && now >= self.current.end {
             self.roll();
         }
-        if self.counts.iter().any(|counts| counts.ops + counts.errors > 0) {
+        if self
+            .counts
+            .iter()
+            .any(|counts| counts.ops + counts.errors > 0)
+        {
             let start = self.current.start;
             self.current.phase = Phase::Drain;
             self.current.end = now.max(start);
@@ -321,7 +325,10 @@ mod tests {
         recorder.record(sample(380, 2));
         let recording = recorder.finish(Nanos(400));
         let last = recording.intervals.last().unwrap();
-        assert_eq!((last.phase, last.start, last.counts().ops), (Phase::Drain, Nanos(350), 1));
+        assert_eq!(
+            (last.phase, last.start, last.counts().ops),
+            (Phase::Drain, Nanos(350), 1)
+        );
         assert_eq!(recording.measured().count(), 1);
     }
 }

@@ -1,0 +1,298 @@
+//! What is stored of a run and of a trial.
+//!
+//! Units are in the field names. Invariants: unknown fields are damage, not ignored; a trial's
+//! histograms are in its log, everything else is here. What it is not: figures.
+
+use std::collections::BTreeMap;
+
+use observe::{DiskCounters, Provenance, StorageFacts, Usage};
+use serde::{Deserialize, Serialize};
+use stats::{Counts, ErrorSample, Interval, Phase, Recording};
+use units::Nanos;
+use workload::OpClass;
+
+/// Version of the run-folder format that is written and read.
+pub const FORMAT: u32 = 1;
+
+/// `run.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunHeader {
+    /// Format of the folder.
+    pub format: u32,
+    /// Name of the study.
+    pub study: String,
+    /// Local date and time when the run began.
+    pub started: String,
+    /// The host.
+    pub provenance: Provenance,
+    /// The stacks, in the study's order.
+    pub stacks: Vec<StackRecord>,
+    /// Trials that the plan has.
+    pub trials_planned: u32,
+    /// Combinations that the plan leaves out, with the reason.
+    pub skipped: Vec<String>,
+}
+
+/// What a stack was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StackRecord {
+    /// Name in figures.
+    pub name: String,
+    /// For people.
+    pub title: String,
+    /// `file`, `model:NAME` or a path.
+    pub device: String,
+    /// Facts about real storage; none for a model.
+    pub storage: Option<StorageFacts>,
+    /// What a model leaves out.
+    pub not_covered: Option<String>,
+    /// The submission path that predictions assume, with its source.
+    pub host_model: Option<String>,
+    /// How near a model comes to published figures, by kind of job.
+    pub validation: Vec<Validation>,
+}
+
+/// Error of a device model against published figures of one kind of job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Validation {
+    /// Kind of job, such as `random reads`.
+    pub kind: String,
+    /// Median absolute relative error.
+    pub median_error: f64,
+    /// Largest absolute relative error.
+    pub worst_error: f64,
+    /// Published figures compared.
+    pub figures: u32,
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrialOutcome {
+    /// As planned.
+    Complete,
+    /// Stopped by the user; whole intervals until then are kept, and `--resume` repeats it.
+    Partial,
+    /// The target failed; what was recorded until then is kept.
+    Failed,
+}
+
+/// A finished trial with its recording.
+#[derive(Debug, Clone)]
+pub struct TrialRecord {
+    /// Number in the plan, from 1.
+    pub number: u32,
+    /// Folder name.
+    pub slug: String,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Name of the stack.
+    pub stack: String,
+    /// `block`, `lmdb`, ...
+    pub engine: String,
+    /// `measured` or `predicted`.
+    pub source: String,
+    /// Every parameter.
+    pub point: BTreeMap<String, String>,
+    /// From 1.
+    pub repetition: u32,
+    /// How it ended.
+    pub outcome: TrialOutcome,
+    /// Why it failed, in words.
+    pub failure: Option<String>,
+    /// How operations reached the device or database.
+    pub path: String,
+    /// What the reader of the figures must know.
+    pub notes: Vec<String>,
+    /// Used by this process over warm-up and measured time; none for predictions.
+    pub usage: Option<Usage>,
+    /// Served by the device below over the same time; none where there is no block device.
+    pub disk: Option<DiskCounters>,
+    /// Loading the database, where there was one.
+    pub load: Option<LoadRecord>,
+    /// The time series.
+    pub recording: Recording,
+}
+
+/// Loading a database.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadRecord {
+    /// Records loaded.
+    pub records: u64,
+    /// Wall time, nanoseconds.
+    pub wall_ns: u64,
+    /// Used by this process.
+    pub usage: Usage,
+    /// Served by the device below.
+    pub disk: Option<DiskCounters>,
+    /// Bytes of the database's files on disk afterwards.
+    pub db_bytes: u64,
+}
+
+/// `trial.json`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TrialDocument {
+    pub format: u32,
+    number: u32,
+    experiment: String,
+    stack: String,
+    engine: String,
+    source: String,
+    point: BTreeMap<String, String>,
+    repetition: u32,
+    outcome: TrialOutcome,
+    failure: Option<String>,
+    path: String,
+    notes: Vec<String>,
+    usage: Option<Usage>,
+    disk: Option<DiskCounters>,
+    load: Option<LoadRecord>,
+    intervals: Vec<IntervalDocument>,
+    error_samples: Vec<ErrorDocument>,
+    /// Size and checksum of the log beside this file.
+    pub log_bytes: u64,
+    pub log_crc32: u32,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct IntervalDocument {
+    phase: String,
+    start_ns: u64,
+    end_ns: u64,
+    read: CountsDocument,
+    write: CountsDocument,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CountsDocument {
+    ops: u64,
+    bytes: u64,
+    errors: u64,
+    latency_sum_ns: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorDocument {
+    class: String,
+    errno: i32,
+    position: u64,
+    at_ns: u64,
+}
+
+impl From<Counts> for CountsDocument {
+    fn from(counts: Counts) -> Self {
+        Self {
+            ops: counts.ops,
+            bytes: counts.bytes,
+            errors: counts.errors,
+            latency_sum_ns: counts.latency_sum.get(),
+        }
+    }
+}
+
+impl From<CountsDocument> for Counts {
+    fn from(document: CountsDocument) -> Self {
+        Self {
+            ops: document.ops,
+            bytes: document.bytes,
+            errors: document.errors,
+            latency_sum: Nanos(document.latency_sum_ns),
+        }
+    }
+}
+
+impl TrialDocument {
+    pub fn new(trial: &TrialRecord, log_bytes: u64, log_crc32: u32) -> Self {
+        let interval = |interval: &Interval| IntervalDocument {
+            phase: interval.phase.word().to_owned(),
+            start_ns: interval.start.get(),
+            end_ns: interval.end.get(),
+            read: interval.tallies[OpClass::Read.index()].counts.into(),
+            write: interval.tallies[OpClass::Write.index()].counts.into(),
+        };
+        let error = |sample: &ErrorSample| ErrorDocument {
+            class: sample.class.word().to_owned(),
+            errno: sample.errno,
+            position: sample.position,
+            at_ns: sample.at.get(),
+        };
+        Self {
+            format: FORMAT,
+            number: trial.number,
+            experiment: trial.experiment.clone(),
+            stack: trial.stack.clone(),
+            engine: trial.engine.clone(),
+            source: trial.source.clone(),
+            point: trial.point.clone(),
+            repetition: trial.repetition,
+            outcome: trial.outcome,
+            failure: trial.failure.clone(),
+            path: trial.path.clone(),
+            notes: trial.notes.clone(),
+            usage: trial.usage,
+            disk: trial.disk,
+            load: trial.load.clone(),
+            intervals: trial.recording.intervals.iter().map(interval).collect(),
+            error_samples: trial.recording.error_samples.iter().map(error).collect(),
+            log_bytes,
+            log_crc32,
+        }
+    }
+
+    /// The trial, its histograms still missing.
+    ///
+    /// # Errors
+    /// The word that is not known.
+    pub fn into_record(self, slug: String) -> Result<TrialRecord, String> {
+        let mut recording = Recording::default();
+        for interval in self.intervals {
+            let phase = [Phase::WarmUp, Phase::Measure, Phase::Drain]
+                .into_iter()
+                .find(|phase| phase.word() == interval.phase)
+                .ok_or_else(|| format!("`{}` is no phase", interval.phase))?;
+            let (start, end) = (Nanos(interval.start_ns), Nanos(interval.end_ns));
+            let mut filled = Interval::empty(phase, start, end);
+            filled.tallies[OpClass::Read.index()].counts = interval.read.into();
+            filled.tallies[OpClass::Write.index()].counts = interval.write.into();
+            recording.intervals.push(filled);
+        }
+        for sample in self.error_samples {
+            let class = OpClass::ALL
+                .into_iter()
+                .find(|class| class.word() == sample.class)
+                .ok_or_else(|| format!("`{}` is no class of operation", sample.class))?;
+            recording.error_samples.push(ErrorSample {
+                class,
+                errno: sample.errno,
+                position: sample.position,
+                at: Nanos(sample.at_ns),
+            });
+        }
+        Ok(TrialRecord {
+            number: self.number,
+            slug,
+            experiment: self.experiment,
+            stack: self.stack,
+            engine: self.engine,
+            source: self.source,
+            point: self.point,
+            repetition: self.repetition,
+            outcome: self.outcome,
+            failure: self.failure,
+            path: self.path,
+            notes: self.notes,
+            usage: self.usage,
+            disk: self.disk,
+            load: self.load,
+            recording,
+        })
+    }
+}

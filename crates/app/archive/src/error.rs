@@ -1,0 +1,66 @@
+//! What can go wrong with a run folder.
+//!
+//! Invariant: names the file. What it is not: rendering; the edge adds the next command.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why a run folder can not be written or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ArchiveError {
+    /// The system failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+    /// This is no run folder.
+    #[error("{0} is not a run folder (it has no run.json)")]
+    NotARun(PathBuf),
+    /// Written by another version.
+    #[error("{path} has format {found}; this version reads format {known}")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Format it has.
+        found: u32,
+        /// Format that is read.
+        known: u32,
+    },
+    /// A file is damaged.
+    #[error("{path} is damaged: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another process writes to the run.
+    #[error("another process is writing to {0}")]
+    Busy(PathBuf),
+}
+
+impl ArchiveError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
+    pub(crate) fn damaged(path: &Path, reason: impl std::fmt::Display) -> Self {
+        Self::Damaged {
+            path: path.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What each verb does.
+//!
+//! Invariant: a verb prints its result to stdout once, at the end. What it is not: the work itself.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use archive::Run;
+use clap::CommandFactory;
+use runner::{Ending, Options, RunEnd, Status, StudyText};
+use serde_json::json;
+use stack::{Journal, state_directory};
+use study::{Job, Source};
+
+use crate::cli::{Arguments, Format, RunArguments, Verb};
+use crate::exit::{self, ExitCode};
+use crate::show::Failure;
+use crate::{progress, signals};
+
+/// Does what was asked.
+pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    match arguments.verb {
+        Verb::Run(arguments) => run_study(&arguments),
+        Verb::Plan { study, set, json } => plan(&study, &set, json),
+        Verb::Report { runs, output } => {
+            write_report(&read_runs(&runs)?, &output)?;
+            println!("{}", output.display());
+            Ok(exit::OK)
+        }
+        Verb::Figures { runs, format, json } => {
+            let figures = report::figures(&read_runs(&runs)?);
+            match if json { Format::Json } else { format } {
+                Format::Table => print!("{}", report::text_table(&figures)),
+                Format::Csv => print!("{}", report::csv(&figures)),
+                Format::Json => print!("{}", report::document(&figures)),
+            }
+            Ok(exit::OK)
+        }
+        Verb::Doctor { directory, json } => Ok(doctor(&directory, json)),
+        Verb::Clean { json } => clean(json),
+        Verb::Completions { shell } => {
+            let mut command = Arguments::command();
+            clap_complete::generate(shell, &mut command, "crosspoint", &mut std::io::stdout());
+            Ok(exit::OK)
+        }
+        Verb::Man { directory } => man(&directory),
+    }
+}
+
+/// The study's text with its overrides applied.
+fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
+    let found = runner::load_study(name)?;
+    let with = |error: study::StudyError, text: &StudyText| {
+        Failure::Runner(error.into(), Some(text.clone()))
+    };
+    // The file itself first: its errors can be underlined in it.
+    let mut study = study::parse(&found.text).map_err(|error| with(error, &found))?;
+    let mut text = found.clone();
+    if !set.is_empty() {
+        text.text =
+            study::apply_overrides(&found.text, set).map_err(|error| with(error, &found))?;
+        text.name = format!("{} with --set", found.name);
+        study = study::parse(&text.text).map_err(|error| with(error, &text))?;
+    }
+    if let Some(repeat) = repeat {
+        study
+            .experiment
+            .iter_mut()
+            .for_each(|experiment| experiment.repeat = repeat);
+        text.text = study::resolved_text(&study);
+        text.name = format!("{} with --repeat", found.name);
+        study::parse(&text.text).map_err(|error| with(error, &text))?;
+    }
+    Ok(text)
+}
+
+fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let journal = Arc::new(Journal::new(&state_directory()));
+    let stop = signals::watch(Arc::clone(&journal));
+    let options = Options {
+        out: arguments.out.clone(),
+        confirmed: arguments.i_will_lose_data.clone(),
+        journal: &journal,
+        version: env!("CARGO_PKG_VERSION"),
+        build: if cfg!(debug_assertions) {
+            "debug build: figures of our own cost are too high"
+        } else {
+            "release"
+        },
+        stop: &stop,
+    };
+    let mut watcher = progress::watcher(arguments.progress);
+    let end = match (&arguments.resume, &arguments.study) {
+        (Some(run), _) => runner::resume(run)?.go_on(&options, watcher.as_mut()),
+        (None, name) => {
+            let name = name.as_deref().unwrap_or_default();
+            let text = study_text(name, &arguments.set, arguments.repeat)?;
+            runner::execute(&text.text, &options, watcher.as_mut())
+        }
+    };
+    drop(watcher);
+    for failed in journal.undo_all() {
+        eprintln!("could not be undone: {failed}; try: crosspoint clean");
+    }
+    finish_run(&end?)
+}
+
+/// Writes the report of a run that ended and says where everything is.
+fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
+    let run = Run::read(&end.path)?;
+    let page = end.path.join("report.html");
+    write_report(&[run], &page)?;
+    println!("run:    {}", end.path.display());
+    println!("report: {}", page.display());
+    let resume = format!("crosspoint run --resume {}", end.path.display());
+    Ok(match end.ending {
+        Ending::Complete => exit::OK,
+        Ending::Interrupted => {
+            eprintln!("partial: results until here are kept; go on with: {resume}");
+            exit::INTERRUPTED
+        }
+        Ending::Failed => {
+            eprintln!("the target failed in some trials; the report marks them");
+            exit::TARGET_FAILED
+        }
+    })
+}
+
+fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
+    paths
+        .iter()
+        .map(|path| Run::read(path).map_err(Failure::from))
+        .collect()
+}
+
+/// Writes the page aside and renames it, so that a reader never sees half of it.
+fn write_report(runs: &[Run], output: &Path) -> Result<(), Failure> {
+    let page = report::html(runs).map_err(Failure::Report)?;
+    let aside = output.with_extension("html.tmp");
+    let written = std::fs::write(&aside, page).and_then(|()| std::fs::rename(&aside, output));
+    written.map_err(|error| Failure::Output(output.display().to_string(), error))
+}
+
+fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
+    let text = study_text(name, set, None)?;
+    let study = study::parse(&text.text)
+        .map_err(|error| Failure::Runner(error.into(), Some(text.clone())))?;
+    let plan = study::plan(&study);
+    let estimate = runner::estimate(&study, &plan);
+    let mut models = Vec::new();
+    for stack in &study.stack {
+        if let study::DeviceName::Model(model) = &stack.device {
+            models.push(runner::profile(model)?.title);
+        }
+    }
+    if as_json {
+        let trials: Vec<_> = plan
+            .trials
+            .iter()
+            .map(|trial| {
+                let point: serde_json::Map<_, _> = trial
+                    .job
+                    .point()
+                    .into_iter()
+                    .map(|(key, value)| (key.to_owned(), json!(value)))
+                    .collect();
+                json!({
+                    "number": trial.number, "experiment": trial.experiment, "stack": trial.stack,
+                    "engine": trial.job.engine(), "source": trial.source.word(),
+                    "repetition": trial.repetition, "point": point,
+                })
+            })
+            .collect();
+        let skipped: Vec<_> = plan
+            .skipped
+            .iter()
+            .map(|s| json!({"experiment": s.experiment, "stack": s.stack, "reason": s.reason}))
+            .collect();
+        let document = json!({
+            "schema": 1, "study": study.name, "trials": trials, "skipped": skipped,
+            "seconds": estimate.seconds.round(), "prepared_bytes": estimate.prepared.get(),
+            "space_bytes": estimate.space.get(), "privileges": privileges(&study),
+        });
+        println!("{document:#}");
+        return Ok(exit::OK);
+    }
+    print_plan(&study, &plan, &estimate);
+    Ok(exit::OK)
+}
+
+fn privileges(study: &study::Study) -> &'static str {
+    let device = |stack: &study::Stack| matches!(stack.device, study::DeviceName::Path(_));
+    if study.stack.iter().any(device) {
+        "access to the block devices (usually root)"
+    } else {
+        "none"
+    }
+}
+
+fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estimate) {
+    println!("study {}: {}", study.name, study.question);
+    for trial in &plan.trials {
+        println!(
+            "{:>4}  {:<9}  {:<12} {:<18} {:<7} {}",
+            trial.number,
+            trial.source.word(),
+            trial.experiment,
+            trial.stack,
+            trial.job.engine(),
+            trial.point_text()
+        );
+    }
+    for skip in &plan.skipped {
+        println!(
+            "skip: {} on {}: {}",
+            skip.experiment, skip.stack, skip.reason
+        );
+    }
+    let measured = plan
+        .trials
+        .iter()
+        .filter(|trial| trial.source == Source::Measured);
+    let writes = measured.clone().any(|trial| match trial.job {
+        Job::Block(job) => job.read_share != units::Share::ALL,
+        Job::Kv(_) => true,
+    });
+    println!(
+        "trials:     {} ({} measured)",
+        plan.trials.len(),
+        measured.count()
+    );
+    println!("time:       about {:.0} s", estimate.seconds);
+    println!(
+        "written:    {} to prepare{}; at most {} in use at once, removed afterwards",
+        estimate.prepared,
+        if writes {
+            ", plus what the write trials write"
+        } else {
+            ""
+        },
+        estimate.space
+    );
+    println!("privileges: {}", privileges(study));
+}
+
+fn doctor(directory: &Path, as_json: bool) -> ExitCode {
+    let checks = runner::doctor(directory);
+    if as_json {
+        println!("{:#}", json!({"schema": 1, "checks": checks}));
+    } else {
+        for check in &checks {
+            let mark = match check.status {
+                Status::Ok => "ok",
+                Status::Limited => "limited",
+                Status::Missing => "missing",
+            };
+            println!("{mark:<8} {:<11} {}", check.name, check.detail);
+            if let Some(fix) = &check.fix {
+                println!("{:<8} {:<11} next: {fix}", "", "");
+            }
+        }
+    }
+    let missing = checks.iter().any(|check| check.status == Status::Missing);
+    if missing { exit::ENVIRONMENT } else { exit::OK }
+}
+
+fn clean(as_json: bool) -> Result<ExitCode, Failure> {
+    let cleaned = stack::clean(&state_directory())
+        .map_err(|error| Failure::from(runner::RunnerError::from(error)))?;
+    if as_json {
+        println!("{:#}", json!({"schema": 1, "cleaned": cleaned}));
+    } else {
+        cleaned.undone.iter().for_each(|line| println!("{line}"));
+        if cleaned.running > 0 {
+            println!("left alone: {} run(s) still going on", cleaned.running);
+        }
+        if cleaned.undone.is_empty() && cleaned.failed.is_empty() {
+            println!("nothing to clean");
+        }
+    }
+    for failed in &cleaned.failed {
+        eprintln!("error: {failed}\n  next: remove it by hand, then crosspoint clean");
+    }
+    Ok(if cleaned.failed.is_empty() {
+        exit::OK
+    } else {
+        exit::ENVIRONMENT
+    })
+}
+
+fn man(directory: &Path) -> Result<ExitCode, Failure> {
+    let failed = |error| Failure::Output(directory.display().to_string(), error);
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    clap_mangen::generate_to(Arguments::command(), directory).map_err(failed)?;
+    println!("{}", directory.display());
+    Ok(exit::OK)
+}

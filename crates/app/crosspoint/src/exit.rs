@@ -1,0 +1,57 @@
+//! Exit codes: a stable interface, listed in `crosspoint --help`.
+//!
+//! Invariant: one meaning each. What it is not: error texts.
+
+use runner::ExitClass;
+
+/// Exit code of the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitCode(u8);
+
+/// As asked.
+pub const OK: ExitCode = ExitCode(0);
+/// The command line is wrong.
+pub const USAGE: ExitCode = ExitCode(2);
+/// The environment lacks something.
+pub const ENVIRONMENT: ExitCode = ExitCode(5);
+/// A target failed.
+pub const TARGET_FAILED: ExitCode = ExitCode(6);
+/// Stopped by the user, results kept.
+pub const INTERRUPTED: ExitCode = ExitCode(130);
+
+/// For `--help`.
+pub const LIST: &str = "\
+Exit codes:
+  0 ok                        6 target failed
+  1 internal                  7 data verification failed, or an archive is damaged
+  2 usage                     8 objective missed
+  3 bad study                 9 regression
+  4 refused by safety guard  10 inconclusive
+  5 environment missing     130 interrupted, results kept";
+
+impl From<ExitClass> for ExitCode {
+    fn from(class: ExitClass) -> Self {
+        Self(match class {
+            ExitClass::Internal => 1,
+            ExitClass::Usage => 2,
+            ExitClass::BadStudy => 3,
+            ExitClass::Refused => 4,
+            ExitClass::Environment => 5,
+            ExitClass::TargetFailed => 6,
+            ExitClass::Verification => 7,
+        })
+    }
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code.0)
+    }
+}
+
+impl ExitCode {
+    /// For `std::process::exit`.
+    pub fn number(self) -> i32 {
+        i32::from(self.0)
+    }
+}

@@ -1,0 +1,255 @@
+//! The figures of runs: one tidy table, the source of every picture and every export.
+//!
+//! Invariants: metric names and fields are the stable interface described in `docs/FIGURES.md`; the
+//! same archive gives the same bytes. What it is not: formatting for people.
+
+use std::collections::BTreeMap;
+
+use archive::{Run, TrialOutcome, TrialRecord};
+use serde::Serialize;
+use serde_json::Value;
+use stats::estimate::Estimate;
+
+use crate::groups::{Group, Ops, groups};
+
+/// One number, with everything that is needed to understand it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Name of the study.
+    pub study: String,
+    /// Name of the stack.
+    pub stack: String,
+    /// `block`, `lmdb`, `sqlite`.
+    pub engine: String,
+    /// Name of the experiment.
+    pub workload: String,
+    /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`).
+    pub point: BTreeMap<String, Value>,
+    /// What is counted, in the field's words.
+    pub metric: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// The value.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub lo: Option<f64>,
+    /// Upper end.
+    pub hi: Option<f64>,
+    /// Observations: operations for percentiles, intervals for rates and means, trials for the rest.
+    pub n: u64,
+    /// `measured` or `predicted`.
+    pub source: String,
+    /// Name of the run folder.
+    pub run: String,
+    /// What a prediction rests on.
+    pub citation: Option<String>,
+    /// What a prediction is worth: error on published figures of the same kind, or that there is none.
+    pub validation: Option<String>,
+    /// The trial was stopped before its time or failed.
+    pub partial: bool,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    figures: &'a [Figure],
+}
+
+/// The figures of `runs`, in the order of their plans.
+#[must_use]
+pub fn figures(runs: &[Run]) -> Vec<Figure> {
+    runs.iter()
+        .flat_map(groups)
+        .flat_map(|group| group_figures(&group))
+        .collect()
+}
+
+/// The JSON document of `figures`.
+///
+/// # Panics
+/// Never: figures are plain data.
+#[must_use]
+pub fn document(figures: &[Figure]) -> String {
+    let document = Document { schema: 1, figures };
+    let mut text = serde_json::to_string_pretty(&document).expect("invariant: plain data is JSON");
+    text.push('\n');
+    text
+}
+
+/// Percentiles that are given when the sample count supports them.
+pub(crate) const PERCENTILES: [(&str, f64); 6] = [
+    ("latency_p50", 50.0),
+    ("latency_p90", 90.0),
+    ("latency_p99", 99.0),
+    ("latency_p99_9", 99.9),
+    ("latency_p99_99", 99.99),
+    ("latency_p99_999", 99.999),
+];
+
+fn group_figures(group: &Group<'_>) -> Vec<Figure> {
+    let mut out = Vec::new();
+    for ops in group.classes() {
+        let mut add = |metric, unit, scale: f64, estimate: Option<Estimate>| {
+            out.extend(estimate.map(|e| figure(group, ops.word(), metric, unit, scale, e)));
+        };
+        let rate = if group.first.engine == "block" {
+            "iops"
+        } else {
+            "ops_rate"
+        };
+        add(rate, "1/s", 1.0, group.rate(ops));
+        add("throughput", "MB/s", 1e-6, group.throughput(ops));
+        add("latency_mean", "us", 1e-3, group.mean_latency(ops));
+        for (metric, p) in PERCENTILES {
+            add(metric, "us", 1e-3, group.percentile(ops, p).ok());
+        }
+    }
+    cost_figures(group, &mut out);
+    load_figures(group, &mut out);
+    out
+}
+
+/// CPU, switches and blocks of a measured trial, warm-up included.
+fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
+    let mut add = |metric, unit, value: &dyn Fn(&observe::Usage) -> f64| {
+        let estimate = group.over_trials(|trial| trial.usage.as_ref().map(value));
+        out.extend(estimate.map(|e| figure(group, Ops::All.word(), metric, unit, 1.0, e)));
+    };
+    add("cpu_user", "s", &|usage| usage.cpu_user_ns as f64 / 1e9);
+    add("cpu_sys", "s", &|usage| usage.cpu_system_ns as f64 / 1e9);
+    add("ctx_switches_voluntary", "count", &|usage| {
+        usage.switches_voluntary as f64
+    });
+    add("ctx_switches_involuntary", "count", &|usage| {
+        usage.switches_involuntary as f64
+    });
+    add("fs_in", "blocks of 512 B", &|usage| usage.blocks_in as f64);
+    add("fs_out", "blocks of 512 B", &|usage| {
+        usage.blocks_out as f64
+    });
+    let per_op = group.over_trials(|trial| {
+        let ops: u64 = trial
+            .recording
+            .intervals
+            .iter()
+            .map(|i| i.counts().ops)
+            .sum();
+        let cpu = trial.usage.as_ref()?.cpu();
+        (ops > 0).then(|| cpu.get() as f64 / ops as f64)
+    });
+    let all = Ops::All.word();
+    out.extend(per_op.map(|e| figure(group, all, "cpu_per_op", "us", 1e-3, e)));
+}
+
+/// Loading a database.
+fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
+    let mut add = |metric, unit, value: &dyn Fn(&archive::LoadRecord) -> Option<f64>| {
+        let estimate = group.over_trials(|trial| trial.load.as_ref().and_then(value));
+        out.extend(estimate.map(|e| figure(group, "load", metric, unit, 1.0, e)));
+    };
+    add("load_time", "s", &|load| Some(load.wall_ns as f64 / 1e9));
+    add("db_size", "B", &|load| Some(load.db_bytes as f64));
+    add("cpu_user", "s", &|load| {
+        Some(load.usage.cpu_user_ns as f64 / 1e9)
+    });
+    add("cpu_sys", "s", &|load| {
+        Some(load.usage.cpu_system_ns as f64 / 1e9)
+    });
+    add("cpu_ratio", "%", &|load| {
+        Some(load.usage.cpu().get() as f64 / load.wall_ns.max(1) as f64 * 100.0)
+    });
+    add("ctx_switches_voluntary", "count", &|load| {
+        Some(load.usage.switches_voluntary as f64)
+    });
+    add("ctx_switches_involuntary", "count", &|load| {
+        Some(load.usage.switches_involuntary as f64)
+    });
+    add("fs_in", "blocks of 512 B", &|load| {
+        Some(load.usage.blocks_in as f64)
+    });
+    add("fs_out", "blocks of 512 B", &|load| {
+        Some(load.usage.blocks_out as f64)
+    });
+    add("blocks_out_per_record", "blocks of 512 B", &|load| {
+        (load.records > 0).then(|| load.usage.blocks_out as f64 / load.records as f64)
+    });
+    add("device_bytes_per_record", "B", &|load| {
+        let disk = load.disk.as_ref()?;
+        (load.records > 0).then(|| disk.write_bytes as f64 / load.records as f64)
+    });
+}
+
+fn figure(
+    group: &Group<'_>,
+    ops: &str,
+    metric: &'static str,
+    unit: &'static str,
+    scale: f64,
+    estimate: Estimate,
+) -> Figure {
+    let first = group.first;
+    let mut point: BTreeMap<String, Value> = first
+        .point
+        .iter()
+        .map(|(name, value)| {
+            let number = value.parse::<u64>().map(Value::from);
+            (
+                name.clone(),
+                number.unwrap_or_else(|_| Value::from(value.clone())),
+            )
+        })
+        .collect();
+    point.insert("op".into(), Value::from(ops));
+    let stack = group
+        .run
+        .header
+        .stacks
+        .iter()
+        .find(|stack| stack.name == first.stack);
+    let citation = (first.source == "predicted").then(|| {
+        let host = stack.and_then(|s| s.host_model.clone()).unwrap_or_default();
+        let device = stack.map(|s| s.device.clone()).unwrap_or_default();
+        format!("device profile {device}; host path {host}")
+    });
+    let cut = |trial: &&TrialRecord| trial.outcome != TrialOutcome::Complete;
+    Figure {
+        study: group.run.header.study.clone(),
+        stack: first.stack.clone(),
+        engine: first.engine.clone(),
+        workload: first.experiment.clone(),
+        point,
+        metric,
+        unit,
+        value: significant(estimate.value * scale),
+        lo: estimate.lo.map(|value| significant(value * scale)),
+        hi: estimate.hi.map(|value| significant(value * scale)),
+        n: estimate.n,
+        source: first.source.clone(),
+        run: group.run.name.clone(),
+        citation,
+        validation: group.validation(),
+        partial: group.trials.iter().any(|trial| cut(&trial)),
+    }
+}
+
+/// Six significant digits: more than any of these numbers has, few enough to read.
+fn significant(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digits = 5 - value.abs().log10().floor() as i32;
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_digits_are_kept() {
+        assert_eq!(significant(123_456_789.0), 123_457_000.0);
+        assert_eq!(significant(0.001_234_567_8), 0.001_234_57);
+        assert_eq!(significant(0.0), 0.0);
+    }
+}

@@ -1,0 +1,218 @@
+//! Trials that belong together: the repetitions of one point on one stack.
+//!
+//! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
+//! What it is not: an average over stacks.
+
+use std::collections::BTreeMap;
+
+use archive::{Run, TrialRecord};
+use stats::Histogram;
+use stats::estimate::{Estimate, TooFew, mean, percentile};
+use workload::OpClass;
+
+/// One point on one stack, with its repetitions.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    pub run: &'a Run,
+    /// The first of the trials; they differ in repetition only.
+    pub first: &'a TrialRecord,
+    pub trials: Vec<&'a TrialRecord>,
+}
+
+/// Which operations a figure speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ops {
+    All,
+    Only(OpClass),
+}
+
+impl Ops {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Only(class) => class.word(),
+        }
+    }
+
+    fn class(self) -> Option<OpClass> {
+        match self {
+            Self::All => None,
+            Self::Only(class) => Some(class),
+        }
+    }
+}
+
+/// The groups of a run, in the order of the plan.
+pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for trial in &run.trials {
+        let same = |group: &&mut Group<'_>| {
+            let first = group.first;
+            first.experiment == trial.experiment
+                && first.stack == trial.stack
+                && first.engine == trial.engine
+                && first.point == trial.point
+                && first.source == trial.source
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.trials.push(trial),
+            None => groups.push(Group {
+                run,
+                first: trial,
+                trials: vec![trial],
+            }),
+        }
+    }
+    groups
+}
+
+impl Group<'_> {
+    /// The classes of operations that there are, and all together when there are both.
+    pub fn classes(&self) -> Vec<Ops> {
+        let present: Vec<Ops> = OpClass::ALL
+            .into_iter()
+            .filter(|class| {
+                self.trials
+                    .iter()
+                    .any(|t| t.recording.total(Some(*class)).counts.ops > 0)
+            })
+            .map(Ops::Only)
+            .collect();
+        // Lookups and updates of a database are different things; their sum says nothing.
+        if present.len() > 1 && self.first.engine == "block" {
+            let mut classes = vec![Ops::All];
+            classes.extend(present);
+            classes
+        } else {
+            present
+        }
+    }
+
+    /// Response times of all repetitions.
+    pub fn latency(&self, ops: Ops) -> Histogram {
+        let mut sum = stats::new_histogram();
+        for trial in &self.trials {
+            let total = trial.recording.total(ops.class());
+            sum.add(&total.latency)
+                .expect("invariant: equal histogram bounds");
+        }
+        sum
+    }
+
+    /// A percentile of the response time, in nanoseconds.
+    pub fn percentile(&self, ops: Ops, p: f64) -> Result<Estimate, TooFew> {
+        percentile(&self.latency(ops), p)
+    }
+
+    /// One value for each measured interval of all repetitions: `(counts, seconds) -> value`.
+    fn batches(&self, ops: Ops, value: impl Fn(stats::Counts, f64) -> Option<f64>) -> Vec<f64> {
+        let mut batches = Vec::new();
+        for trial in &self.trials {
+            for interval in trial.recording.measured() {
+                let mut counts = stats::Counts::default();
+                for class in OpClass::ALL {
+                    if ops.class().is_none_or(|only| only == class) {
+                        counts += interval.tallies[class.index()].counts;
+                    }
+                }
+                batches.extend(value(counts, interval.seconds()));
+            }
+        }
+        batches
+    }
+
+    /// Operations a second.
+    pub fn rate(&self, ops: Ops) -> Option<Estimate> {
+        mean(&self.batches(ops, |counts, seconds| Some(counts.ops as f64 / seconds)))
+    }
+
+    /// Bytes a second.
+    pub fn throughput(&self, ops: Ops) -> Option<Estimate> {
+        mean(&self.batches(ops, |counts, seconds| Some(counts.bytes as f64 / seconds)))
+    }
+
+    /// Mean response time in nanoseconds: the exact mean over all operations, its interval from the
+    /// means of the intervals.
+    pub fn mean_latency(&self, ops: Ops) -> Option<Estimate> {
+        let batches = self.batches(ops, |counts, _| {
+            (counts.ops > 0).then(|| counts.latency_sum.get() as f64 / counts.ops as f64)
+        });
+        let spread = mean(&batches)?;
+        let (mut sum, mut count) = (0.0, 0u64);
+        for trial in &self.trials {
+            let total = trial.recording.total(ops.class()).counts;
+            sum += total.latency_sum.get() as f64;
+            count += total.ops;
+        }
+        let value = sum / count as f64;
+        let shift = value - spread.value;
+        let moved = |end: Option<f64>| end.map(|end| (end + shift).max(0.0));
+        Some(Estimate {
+            value,
+            lo: moved(spread.lo),
+            hi: moved(spread.hi),
+            n: spread.n,
+        })
+    }
+
+    /// A number that each repetition has, averaged over them.
+    pub fn over_trials(&self, value: impl Fn(&TrialRecord) -> Option<f64>) -> Option<Estimate> {
+        let values: Vec<f64> = self
+            .trials
+            .iter()
+            .filter_map(|trial| value(trial))
+            .collect();
+        mean(&values)
+    }
+
+    /// Title of the stack, for people.
+    pub fn stack_title(&self) -> &str {
+        stack_title(self.run, &self.first.stack)
+    }
+
+    /// What a prediction of this kind is worth: the error of the model on published figures of the
+    /// same kind; `None` when this is no prediction.
+    pub fn validation(&self) -> Option<String> {
+        if self.first.source != "predicted" {
+            return None;
+        }
+        let kind = kind_of(&self.first.point);
+        let stack = self
+            .run
+            .header
+            .stacks
+            .iter()
+            .find(|stack| stack.name == self.first.stack);
+        let found = stack.and_then(|stack| stack.validation.iter().find(|v| v.kind == kind));
+        Some(match found {
+            Some(v) => format!(
+                "median error {:.1} %, worst {:.0} % on {} published figures of {kind}",
+                v.median_error * 100.0,
+                v.worst_error * 100.0,
+                v.figures
+            ),
+            None => format!("not validated here ({kind})"),
+        })
+    }
+}
+
+/// The kind of job that a point is, in the words of the model check.
+fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
+    if point
+        .get("pattern")
+        .is_some_and(|pattern| pattern != "random")
+    {
+        return "sequential access";
+    }
+    match point.get("read_share").map(String::as_str) {
+        Some("100%") => "random reads",
+        Some("0%") => "random writes",
+        _ => "random mixes",
+    }
+}
+
+/// Title of a stack, for people.
+pub(crate) fn stack_title<'a>(run: &'a Run, name: &'a str) -> &'a str {
+    let stack = run.header.stacks.iter().find(|stack| stack.name == name);
+    stack.map_or(name, |stack| stack.title.as_str())
+}

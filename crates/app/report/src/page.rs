@@ -1,0 +1,203 @@
+//! The report: one self-contained HTML file.
+//!
+//! A strict content-security policy names the hashes of our own style and scripts and allows nothing
+//! else, so the file can ask nothing of the network. Invariants: works from `file://`; words, first
+//! picture and tables need no script. What it is not: a server.
+
+use archive::{Run, StackRecord};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use minijinja::value::Serde;
+use minijinja::{Environment, context};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::answer::answer;
+use crate::charts::{Charts, charts};
+use crate::picture::picture;
+use crate::table::{interval_text, point_text};
+use crate::{Figure, figures};
+
+/// The page could not be made; the template's own words.
+#[derive(Debug)]
+pub struct ReportError(String);
+
+impl std::fmt::Display for ReportError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "report: {}", self.0)
+    }
+}
+
+impl std::error::Error for ReportError {}
+
+const TEMPLATE: &str = include_str!("../assets/report.html");
+const STYLE: &str = include_str!("../assets/report.css");
+const SCRIPT: &str = include_str!("../assets/report.js");
+const UPLOT_STYLE: &str = include_str!("../assets/uPlot.min.css");
+const UPLOT_SCRIPT: &str = include_str!("../assets/uPlot.iife.min.js");
+
+/// What the page shows of one run.
+#[derive(Serialize)]
+struct RunView<'a> {
+    name: &'a str,
+    title: &'a str,
+    question: &'a str,
+    about: &'a str,
+    started: &'a str,
+    partial: bool,
+    finished: usize,
+    planned: u32,
+    headline: String,
+    points: Vec<String>,
+    picture: Option<String>,
+    host: Vec<(&'static str, &'a str)>,
+    stacks: Vec<StackView<'a>>,
+    trials: Vec<TrialView<'a>>,
+    skipped: &'a [String],
+    study: String,
+}
+
+#[derive(Serialize)]
+struct StackView<'a> {
+    record: &'a StackRecord,
+    facts: Vec<(&'static str, &'a str)>,
+    validation: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct TrialView<'a> {
+    slug: &'a str,
+    point: String,
+    source: &'a str,
+    path: &'a str,
+    outcome: String,
+    notes: Vec<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    figure: &'a Figure,
+    point: String,
+    interval: String,
+}
+
+/// Makes the page for `runs`, the first of which answers the question.
+///
+/// # Errors
+/// [`ReportError`] when the template fails.
+pub fn html(runs: &[Run]) -> Result<String, ReportError> {
+    let failed = |error: &dyn std::fmt::Display| ReportError(error.to_string());
+    let figures = figures(runs);
+    let rows: Vec<Row<'_>> = figures
+        .iter()
+        .map(|figure| Row {
+            figure,
+            point: point_text(figure),
+            interval: interval_text(figure),
+        })
+        .collect();
+    let drawn: Vec<Charts> = runs.iter().map(charts).collect();
+    let data = serde_json::to_string(&drawn).map_err(|error| failed(&error))?;
+    // `<` can not appear in a script element's text, or it could end it.
+    let data = data.replace('<', "\\u003c");
+    let style = format!("{UPLOT_STYLE}\n{STYLE}");
+    let library = without_links(UPLOT_SCRIPT);
+    let policy = format!(
+        "default-src 'none'; style-src '{}'; script-src '{}' '{}'; base-uri 'none'; form-action 'none'",
+        hash(&style),
+        hash(&library),
+        hash(SCRIPT)
+    );
+    let views: Vec<RunView<'_>> = runs.iter().map(view).collect();
+    let mut environment = Environment::new();
+    environment
+        .add_template("report.html", TEMPLATE)
+        .map_err(|error| failed(&error))?;
+    let template = environment
+        .get_template("report.html")
+        .map_err(|error| failed(&error))?;
+    template
+        .render(context! {
+            policy, style, library, script => SCRIPT, data,
+            rows => Serde(&rows), runs => Serde(&views)
+        })
+        .map_err(|error| failed(&error))
+}
+
+fn view(run: &Run) -> RunView<'_> {
+    let answer = answer(run);
+    let stacks = run.header.stacks.iter().map(|record| StackView {
+        record,
+        facts: record
+            .storage
+            .as_ref()
+            .map(|facts| facts.rows())
+            .unwrap_or_default(),
+        validation: record
+            .validation
+            .iter()
+            .map(|v| {
+                format!(
+                    "{}: median error {:.1} %, worst {:.0} % ({} published figures)",
+                    v.kind,
+                    v.median_error * 100.0,
+                    v.worst_error * 100.0,
+                    v.figures
+                )
+            })
+            .collect(),
+    });
+    let trials = run.trials.iter().map(|trial| TrialView {
+        slug: &trial.slug,
+        point: trial
+            .point
+            .iter()
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect::<Vec<_>>()
+            .join(" "),
+        source: &trial.source,
+        path: &trial.path,
+        outcome: format!("{:?}", trial.outcome).to_lowercase(),
+        notes: trial
+            .failure
+            .iter()
+            .chain(&trial.notes)
+            .map(String::as_str)
+            .collect(),
+    });
+    RunView {
+        name: &run.name,
+        title: &run.study.name,
+        question: &run.study.question,
+        about: &run.study.about,
+        started: &run.header.started,
+        partial: run.is_partial(),
+        finished: run.trials.len(),
+        planned: run.header.trials_planned,
+        headline: answer.headline,
+        points: answer.points,
+        picture: picture(run),
+        host: run.header.provenance.rows(),
+        stacks: stacks.collect(),
+        trials: trials.collect(),
+        skipped: &run.header.skipped,
+        study: study::resolved_text(&run.study),
+    }
+}
+
+/// A source expression of a content-security policy.
+fn hash(text: &str) -> String {
+    format!(
+        "sha256-{}",
+        STANDARD.encode(Sha256::digest(text.as_bytes()))
+    )
+}
+
+/// The library without the link in its banner: the page holds no external address at all.
+fn without_links(script: &str) -> String {
+    let banner_end = script.find("*/").map_or(0, |at| at + 2);
+    format!(
+        "/*! uPlot 1.6.32, MIT licence, (c) Leon Sorokin */{}",
+        &script[banner_end..]
+    )
+}

@@ -1,0 +1,140 @@
+//! Figures as text for a terminal and as CSV.
+//!
+//! Invariant: one row a figure, sources in a column of their own. What it is not: a summary.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::Figure;
+
+/// `name=value` pairs of a point, in one line.
+pub(crate) fn point_text(figure: &Figure) -> String {
+    let parts: Vec<String> = figure
+        .point
+        .iter()
+        .map(|(name, value)| format!("{name}={}", plain(value)))
+        .collect();
+    parts.join(" ")
+}
+
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The interval as text; a dash where there is none.
+pub(crate) fn interval_text(figure: &Figure) -> String {
+    match (figure.lo, figure.hi) {
+        (Some(lo), Some(hi)) => format!("{lo} .. {hi}"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// A table with aligned columns.
+#[must_use]
+pub fn text_table(figures: &[Figure]) -> String {
+    let header = [
+        "source", "stack", "engine", "workload", "point", "metric", "value", "unit", "95 %", "n",
+    ];
+    let mut rows = vec![header.map(str::to_owned)];
+    rows.extend(figures.iter().map(|figure| {
+        [
+            figure.source.clone() + if figure.partial { " (partial)" } else { "" },
+            figure.stack.clone(),
+            figure.engine.clone(),
+            figure.workload.clone(),
+            point_text(figure),
+            figure.metric.to_owned(),
+            figure.value.to_string(),
+            figure.unit.to_owned(),
+            interval_text(figure),
+            figure.n.to_string(),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..header.len())
+        .map(|column| width(column).unwrap_or(0))
+        .collect();
+    let mut out = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let right = matches!(column, 6 | 9);
+            let pad = " ".repeat(width - cell.chars().count());
+            let (before, after) = if right {
+                (pad.as_str(), "")
+            } else {
+                ("", pad.as_str())
+            };
+            let _ = write!(line, "{before}{cell}{after}  ");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    let mut notes: Vec<String> = figures
+        .iter()
+        .filter_map(|f| Some(format!("{}: {}", f.stack, f.validation.as_ref()?)))
+        .collect();
+    notes.sort();
+    notes.dedup();
+    for note in notes {
+        let _ = writeln!(out, "predicted, {note}");
+    }
+    out
+}
+
+/// Comma-separated values (RFC 4180), the point as one column.
+#[must_use]
+pub fn csv(figures: &[Figure]) -> String {
+    let mut out = String::from(
+        "study,stack,engine,workload,point,metric,unit,value,lo,hi,n,source,run,citation,validation,\
+         partial\n",
+    );
+    for figure in figures {
+        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+        let cells = [
+            figure.study.clone(),
+            figure.stack.clone(),
+            figure.engine.clone(),
+            figure.workload.clone(),
+            point_text(figure),
+            figure.metric.to_owned(),
+            figure.unit.to_owned(),
+            figure.value.to_string(),
+            number(figure.lo),
+            number(figure.hi),
+            figure.n.to_string(),
+            figure.source.clone(),
+            figure.run.clone(),
+            figure.citation.clone().unwrap_or_default(),
+            figure.validation.clone().unwrap_or_default(),
+            figure.partial.to_string(),
+        ];
+        let quoted: Vec<String> = cells.iter().map(|cell| quote(cell)).collect();
+        out.push_str(&quoted.join(","));
+        out.push('\n');
+    }
+    out
+}
+
+fn quote(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_with_commas_are_quoted() {
+        assert_eq!(quote("a,b"), "\"a,b\"");
+        assert_eq!(quote("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(quote("plain"), "plain");
+    }
+}

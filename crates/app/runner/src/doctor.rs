@@ -1,0 +1,179 @@
+//! What this machine can run, and the command that installs what is missing.
+//!
+//! Invariant: changes nothing. What it is not: a benchmark.
+
+use std::path::Path;
+use std::process::Command;
+
+use observe::{Provenance, StorageFacts};
+use serde::Serialize;
+use stack::{direct_io_works, free_space};
+use units::Bytes;
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Works.
+    Ok,
+    /// Works with less.
+    Limited,
+    /// A study that needs it can not run.
+    Missing,
+}
+
+/// One thing that was checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub name: &'static str,
+    /// How it came out.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What to type, if something can be done.
+    pub fix: Option<String>,
+}
+
+/// Space that the quickstart study needs.
+const SPACE_WANTED: Bytes = Bytes::mib(2048);
+
+/// Checks the host and the directory `dir`.
+#[must_use]
+pub fn doctor(dir: &Path) -> Vec<Check> {
+    let facts = Provenance::read("", "");
+    vec![
+        Check {
+            name: "kernel",
+            status: Status::Ok,
+            detail: facts.kernel,
+            fix: None,
+        },
+        io_uring(),
+        direct(dir),
+        space(dir),
+        blkid(),
+        load(&facts.load),
+    ]
+}
+
+fn io_uring() -> Check {
+    let name = "io_uring";
+    match block::io_uring_available() {
+        Ok(()) => Check {
+            name,
+            status: Status::Ok,
+            detail: "available".into(),
+            fix: None,
+        },
+        Err(reason) => Check {
+            name,
+            status: Status::Limited,
+            detail: format!("{reason}; threads with pread and pwrite will be used"),
+            fix: Some(
+                "sysctl kernel.io_uring_disabled=0 (in a container: allow io_uring_setup)".into(),
+            ),
+        },
+    }
+}
+
+fn direct(dir: &Path) -> Check {
+    let name = "O_DIRECT";
+    let file_system = StorageFacts::read(dir).file_system;
+    let place = format!("{} ({file_system})", dir.display());
+    match direct_io_works(dir) {
+        Ok(true) => Check {
+            name,
+            status: Status::Ok,
+            detail: format!("works in {place}"),
+            fix: None,
+        },
+        Ok(false) => Check {
+            name,
+            status: Status::Missing,
+            detail: format!("not supported in {place}"),
+            fix: Some(
+                "run from, or --set stack.NAME.directory to, a directory on ext4, xfs or btrfs"
+                    .into(),
+            ),
+        },
+        Err(error) => Check {
+            name,
+            status: Status::Missing,
+            detail: error.to_string(),
+            fix: Some("run from a directory that you may write to".into()),
+        },
+    }
+}
+
+fn space(dir: &Path) -> Check {
+    let name = "free space";
+    match free_space(dir) {
+        Ok(free) if free >= SPACE_WANTED => Check {
+            name,
+            status: Status::Ok,
+            detail: free.to_string(),
+            fix: None,
+        },
+        Ok(free) => Check {
+            name,
+            status: Status::Missing,
+            detail: format!("{free}; the quickstart needs {SPACE_WANTED}"),
+            fix: Some("--set stack.this-disk.size=256MiB, or another directory".into()),
+        },
+        Err(error) => Check {
+            name,
+            status: Status::Missing,
+            detail: error.to_string(),
+            fix: None,
+        },
+    }
+}
+
+fn blkid() -> Check {
+    let name = "blkid";
+    let found = Command::new("blkid").arg("-V").output().is_ok();
+    Check {
+        name,
+        status: if found { Status::Ok } else { Status::Limited },
+        detail: if found {
+            "found"
+        } else {
+            "not found; block devices can not be written to"
+        }
+        .into(),
+        fix: (!found).then(|| "apt-get install util-linux".into()),
+    }
+}
+
+fn load(text: &str) -> Check {
+    let first: f64 = text
+        .split(' ')
+        .next()
+        .and_then(|word| word.parse().ok())
+        .unwrap_or(0.0);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let busy = first > cpus as f64 / 2.0;
+    Check {
+        name: "other load",
+        status: if busy { Status::Limited } else { Status::Ok },
+        detail: format!("load average {text} on {cpus} CPUs"),
+        fix: busy.then(|| "wait until the machine is quiet; figures will vary".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told_with_a_fix() {
+        let checks = doctor(Path::new("/no such directory"));
+        let direct = checks
+            .iter()
+            .find(|check| check.name == "O_DIRECT")
+            .unwrap();
+        assert_eq!(direct.status, Status::Missing);
+        assert!(direct.fix.is_some());
+    }
+}

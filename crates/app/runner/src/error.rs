@@ -1,0 +1,170 @@
+//! What can go wrong between a study and its run, with exit class and the next command.
+//!
+//! Invariant: every error has exactly one exit class. What it is not: failed operations; those are
+//! data in the trial.
+
+use std::io;
+use std::path::PathBuf;
+
+use archive::ArchiveError;
+use stack::StackError;
+use study::StudyError;
+use thiserror::Error;
+
+/// Exit classes of the command line, as documented in the README.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitClass {
+    /// A fault of ours.
+    Internal,
+    /// The command line is wrong.
+    Usage,
+    /// The study is wrong.
+    BadStudy,
+    /// The safety guard refuses.
+    Refused,
+    /// The environment lacks something.
+    Environment,
+    /// The target failed.
+    TargetFailed,
+    /// Data is not what was written.
+    Verification,
+}
+
+/// Why a run could not be done.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunnerError {
+    /// A study file that can not be read.
+    #[error("cannot read {path}: {source}")]
+    StudyFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Neither a file nor a built-in study.
+    #[error("there is no study {path}; built in: {known}")]
+    NoStudy {
+        /// As given.
+        path: PathBuf,
+        /// Names of the built-in studies.
+        known: String,
+    },
+    /// A study that is wrong.
+    #[error(transparent)]
+    Study(#[from] StudyError),
+    /// A device profile that is wrong or missing.
+    #[error("device model `{name}`: {reason}")]
+    Profile {
+        /// Its name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The stack can not be used.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The run folder.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The run folder exists already.
+    #[error("{0} exists already")]
+    OutputExists(PathBuf),
+    /// The run to be resumed belongs to another plan.
+    #[error("{path} was planned with {planned} trials; this version plans {now}")]
+    OtherPlan {
+        /// The run folder.
+        path: PathBuf,
+        /// Trials in its header.
+        planned: u32,
+        /// Trials planned now.
+        now: u32,
+    },
+    /// io_uring is demanded and not there.
+    #[error("stack `{stack}`: {reason}")]
+    Environment {
+        /// The stack.
+        stack: String,
+        /// What is missing.
+        reason: String,
+        /// What to do.
+        next: String,
+    },
+    /// Data read is not what was written.
+    #[error("trial {trial}: wrong data: {reason}; the evidence is kept in {evidence}")]
+    WrongData {
+        /// The trial.
+        trial: String,
+        /// What was found.
+        reason: String,
+        /// Where the database is.
+        evidence: PathBuf,
+    },
+}
+
+impl RunnerError {
+    /// The exit class.
+    #[must_use]
+    pub fn class(&self) -> ExitClass {
+        match self {
+            Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
+                ExitClass::Usage
+            }
+            Self::Study(_) | Self::Profile { .. } => ExitClass::BadStudy,
+            Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
+            Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
+            Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
+            Self::Archive(ArchiveError::NotARun(_) | ArchiveError::Format { .. })
+            | Self::OtherPlan { .. } => ExitClass::Usage,
+            Self::Archive(_) => ExitClass::Environment,
+            Self::WrongData { .. } => ExitClass::Verification,
+        }
+    }
+
+    /// What to type next.
+    #[must_use]
+    pub fn next(&self) -> String {
+        match self {
+            Self::StudyFile { .. } | Self::NoStudy { .. } => {
+                "crosspoint plan quickstart shows a study that works".into()
+            }
+            Self::Study(error) => error.help.clone().unwrap_or_else(|| {
+                "correct the study, then check it with: crosspoint plan STUDY".into()
+            }),
+            Self::Profile { .. } => "name a built-in model, or a profile file: model:FILE.toml".into(),
+            Self::Stack(StackError::Refused { next, .. }) | Self::Environment { next, .. } => {
+                next.clone()
+            }
+            Self::Stack(StackError::NoSpace { .. }) => {
+                "use another disk: --set stack.NAME.directory=/path, or less: --set stack.NAME.size=256MiB"
+                    .into()
+            }
+            Self::Stack(StackError::NoDirectIo { .. }) => {
+                "use a directory on another file system: --set stack.NAME.directory=/path; or measure \
+                 the page cache on purpose: --set stack.NAME.direct=false"
+                    .into()
+            }
+            Self::Stack(_) => "crosspoint doctor".into(),
+            Self::Archive(ArchiveError::Damaged { path, .. }) => format!(
+                "measure the damaged trial again: crosspoint run --resume {}",
+                run_folder(path).display()
+            ),
+            Self::Archive(ArchiveError::Busy(_)) => "wait until it has ended".into(),
+            Self::Archive(_) => "crosspoint run quickstart makes a run folder".into(),
+            Self::OutputExists(path) => {
+                format!("choose another --out, or go on with it: crosspoint run --resume {}", path.display())
+            }
+            Self::OtherPlan { .. } => "start a new run of the study".into(),
+            Self::WrongData { .. } => "look at the evidence; the storage or the engine lost data".into(),
+        }
+    }
+}
+
+/// The run folder that a file inside it belongs to.
+fn run_folder(file: &std::path::Path) -> PathBuf {
+    let in_run = file
+        .ancestors()
+        .skip(1)
+        .find(|dir| dir.join("run.json").exists());
+    in_run.unwrap_or(file).to_owned()
+}

@@ -1,0 +1,74 @@
+//! How long a plan takes and what it writes, before it runs.
+//!
+//! Invariant: depends on the study alone. What it is not: a promise; the rates of unknown devices
+//! enter as round assumptions, named here.
+
+use study::{DeviceName, Job, Plan, Source, Study, Trial};
+use units::Bytes;
+
+/// Assumed rate of filling a file, bytes a second.
+const FILL_RATE: f64 = 400e6;
+/// Assumed rate of loading records, a second.
+const LOAD_RATE: f64 = 60e3;
+/// Assumed overhead of a measured trial, seconds.
+const TRIAL_OVERHEAD: f64 = 0.1;
+/// Assumed time of a predicted trial, seconds of wall per second of virtual time.
+const PREDICTED_SHARE: f64 = 0.03;
+
+/// Time and bytes of a plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Wall time.
+    pub seconds: f64,
+    /// Bytes written to prepare targets; measured writes come on top.
+    pub prepared: Bytes,
+    /// Largest space in use at once in one directory.
+    pub space: Bytes,
+}
+
+/// Estimates a plan of `study`.
+#[must_use]
+pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
+    let mut seconds: f64 = plan.trials.iter().map(trial_seconds).sum();
+    let (mut prepared, mut space) = (0u64, 0u64);
+    for stack in &study.stack {
+        let block =
+            |trial: &&Trial| trial.stack == stack.name && matches!(trial.job, Job::Block(_));
+        if stack.device == DeviceName::File && plan.trials.iter().any(|trial| block(&trial)) {
+            prepared += stack.size.get();
+            space += stack.size.get();
+            seconds += stack.size.get() as f64 / FILL_RATE;
+        }
+    }
+    let databases = plan.trials.iter().filter_map(|trial| match trial.job {
+        Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
+        Job::Block(_) => None,
+    });
+    let databases: Vec<u64> = databases.collect();
+    prepared += databases.iter().sum::<u64>();
+    space += databases.iter().max().copied().unwrap_or(0);
+    Estimate {
+        seconds,
+        prepared: Bytes(prepared),
+        space: Bytes(space),
+    }
+}
+
+/// Space that a database needs: records with page slack, and the copies that updates make.
+pub(crate) fn database_bytes(records: u64, value_size: Bytes) -> u64 {
+    records
+        .saturating_mul(value_size.get() + 32)
+        .saturating_mul(2)
+}
+
+/// Estimated wall time of one trial.
+pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
+    let time = trial.timeline.end().as_secs_f64();
+    match (trial.source, trial.job) {
+        (Source::Predicted, _) => time * PREDICTED_SHARE,
+        (Source::Measured, Job::Block(_)) => time + TRIAL_OVERHEAD,
+        (Source::Measured, Job::Kv(job)) => {
+            time + TRIAL_OVERHEAD + 1.0 + job.records as f64 / LOAD_RATE
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! Running a plan: each trial prepared, run, observed and made durable before the next.
+//!
+//! Invariants: a trial that is in the archive is never run again; on every way out the undo journal
+//! is played. What it is not: parallel; trials would disturb each other.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+
+use archive::{FORMAT, RunHeader, RunWriter, TrialOutcome, TrialRecord};
+use kv::KvError;
+use observe::{BlockDevice, Control, Progress, Provenance, Usage};
+use stack::Journal;
+use stats::Recording;
+use study::{BlockJob, Experiment, Job, KvJob, Plan, Stack, Study, Trial, parse, plan};
+use units::{Bytes, Nanos, Seed, human_count};
+
+use crate::devices::Targets;
+use crate::estimate::{estimate, trial_seconds};
+use crate::watch::{Event, Watcher};
+use crate::{RunnerError, kv_trial, measured, predicted};
+
+/// What the caller decides about a run.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// Run folder to make; `runs/STUDY-TIME` when none.
+    pub out: Option<PathBuf>,
+    /// Identity of the device whose data may be lost.
+    pub confirmed: Option<String>,
+    /// Where undo journals are kept.
+    pub journal: &'a Journal,
+    /// Version of the program.
+    pub version: &'a str,
+    /// How it was built.
+    pub build: &'a str,
+    /// Set from outside to stop at the end of the current interval.
+    pub stop: &'a AtomicBool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Every trial is there.
+    Complete,
+    /// Stopped by the user; what there is, is kept.
+    Interrupted,
+    /// Every trial was run, but a target failed in some.
+    Failed,
+}
+
+/// A run that ended.
+#[derive(Debug)]
+pub struct RunEnd {
+    /// The run folder.
+    pub path: PathBuf,
+    /// How.
+    pub ending: Ending,
+}
+
+/// A run folder that was opened to go on with.
+#[derive(Debug)]
+pub struct Resumed {
+    writer: RunWriter,
+    study: Study,
+    plan: Plan,
+}
+
+/// Opens a run folder to go on with it.
+///
+/// # Errors
+/// When it is no run, is damaged beyond its trials, or belongs to another plan.
+pub fn resume(path: &Path) -> Result<Resumed, RunnerError> {
+    let (writer, header, study) = RunWriter::resume(path)?;
+    let plan = plan(&study);
+    let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
+    if header.trials_planned != now {
+        let planned = header.trials_planned;
+        return Err(RunnerError::OtherPlan {
+            path: path.into(),
+            planned,
+            now,
+        });
+    }
+    Ok(Resumed {
+        writer,
+        study,
+        plan,
+    })
+}
+
+impl Resumed {
+    /// Runs what is missing.
+    ///
+    /// # Errors
+    /// [`RunnerError`]; finished trials are kept.
+    pub fn go_on(
+        self,
+        options: &Options<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<RunEnd, RunnerError> {
+        let automatic = parent_of(self.writer.path());
+        let confirmed = options.confirmed.as_deref();
+        let targets = Targets::check(
+            &self.study,
+            &self.plan,
+            options.journal,
+            &automatic,
+            confirmed,
+        )?;
+        Runner {
+            study: &self.study,
+            plan: &self.plan,
+            options,
+            targets,
+            writer: self.writer,
+        }
+        .run(watcher)
+    }
+}
+
+/// Runs a study from its text.
+///
+/// # Errors
+/// [`RunnerError`]; trials that were finished before are kept.
+pub fn execute(
+    text: &str,
+    options: &Options<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<RunEnd, RunnerError> {
+    let study = parse(text)?;
+    let plan = plan(&study);
+    let now = jiff::Zoned::now();
+    let path = options.out.clone().unwrap_or_else(|| {
+        Path::new("runs").join(format!("{}-{}", study.name, now.strftime("%Y%m%d-%H%M%S")))
+    });
+    if path.join("run.json").exists() {
+        return Err(RunnerError::OutputExists(path));
+    }
+    let automatic = parent_of(&path);
+    std::fs::create_dir_all(&automatic).map_err(stack::StackError::io("create", &automatic))?;
+    let confirmed = options.confirmed.as_deref();
+    let targets = Targets::check(&study, &plan, options.journal, &automatic, confirmed)?;
+    let skip =
+        |skip: &study::Skip| format!("{} on {}: {}", skip.experiment, skip.stack, skip.reason);
+    let header = RunHeader {
+        format: FORMAT,
+        study: study.name.clone(),
+        started: now.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
+        provenance: Provenance::read(options.version, options.build),
+        stacks: targets.records(&study, Seed(u64::from(study.seed))),
+        trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
+        skipped: plan.skipped.iter().map(skip).collect(),
+    };
+    let writer = RunWriter::create(&path, text, &study, &header)?;
+    Runner {
+        study: &study,
+        plan: &plan,
+        options,
+        targets,
+        writer,
+    }
+    .run(watcher)
+}
+
+/// The directory that a run folder is in.
+fn parent_of(run: &Path) -> PathBuf {
+    match run.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+struct Runner<'a> {
+    study: &'a Study,
+    plan: &'a Plan,
+    options: &'a Options<'a>,
+    targets: Targets<'a>,
+    writer: RunWriter,
+}
+
+/// A trial's result before it is recorded.
+#[derive(Default)]
+struct Outcome {
+    recording: Recording,
+    failure: Option<String>,
+    path: String,
+    notes: Vec<String>,
+    usage: Option<Usage>,
+    disk: Option<observe::DiskCounters>,
+    load: Option<archive::LoadRecord>,
+}
+
+impl Runner<'_> {
+    fn run(mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunnerError> {
+        let plan = self.plan;
+        let missing: Vec<&Trial> = plan
+            .trials
+            .iter()
+            .filter(|trial| !self.writer.has(trial.number))
+            .collect();
+        let mut left: f64 = missing.iter().map(|trial| trial_seconds(trial)).sum();
+        let whole = estimate(self.study, plan).seconds;
+        let prepare = whole - plan.trials.iter().map(trial_seconds).sum::<f64>();
+        let done = u32::try_from(plan.trials.len() - missing.len()).unwrap_or(u32::MAX);
+        watcher.event(&Event::Started {
+            plan,
+            done,
+            seconds: left + prepare,
+        });
+        let mut ending = Ending::Complete;
+        for trial in missing {
+            if self.stopping() {
+                ending = Ending::Interrupted;
+                break;
+            }
+            let began = Instant::now();
+            let outcome = self.trial(trial, watcher)?;
+            left -= trial_seconds(trial);
+            let Some(record) = outcome.and_then(|outcome| self.record(trial, outcome)) else {
+                ending = Ending::Interrupted;
+                break;
+            };
+            if record.outcome == TrialOutcome::Failed && ending == Ending::Complete {
+                ending = Ending::Failed;
+            }
+            self.writer.write_trial(&record)?;
+            for note in record.failure.iter().chain(&record.notes) {
+                watcher.event(&Event::Note(note));
+            }
+            watcher.event(&Event::TrialEnded {
+                trial,
+                headline: &headline(&record),
+                took: began.elapsed(),
+                seconds_left: left.max(0.0),
+            });
+            if record.outcome == TrialOutcome::Partial {
+                ending = Ending::Interrupted;
+                break;
+            }
+        }
+        Ok(RunEnd {
+            path: self.writer.path().to_owned(),
+            ending,
+        })
+    }
+
+    fn stopping(&self) -> bool {
+        self.options.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Runs one trial; `None` when it was stopped before anything was recorded.
+    fn trial(
+        &mut self,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Outcome>, RunnerError> {
+        let study = self.study;
+        let by_name = |stack: &&Stack| stack.name == trial.stack;
+        let stack = study
+            .stack
+            .iter()
+            .find(by_name)
+            .expect("invariant: planned stack exists");
+        let experiment = study
+            .experiment
+            .iter()
+            .find(|one| one.name == trial.experiment);
+        let experiment = experiment.expect("invariant: planned experiment exists");
+        let seed =
+            Seed(u64::from(study.seed)).derive(&trial.experiment, u64::from(trial.repetition));
+        watcher.event(&Event::TrialStarted { trial });
+        match &trial.job {
+            Job::Kv(job) => self.kv(stack, experiment, (trial, job), seed, watcher),
+            Job::Block(job) => match self.targets.profile(stack) {
+                Some(profile) => Ok(Some(Outcome {
+                    recording: predicted::predict(profile, stack, trial, job, seed),
+                    path: "virtual time".into(),
+                    ..Outcome::default()
+                })),
+                None => self.block(stack, experiment, (trial, job), seed, watcher),
+            },
+        }
+    }
+
+    fn block(
+        &mut self,
+        stack: &Stack,
+        experiment: &Experiment,
+        (trial, job): (&Trial, &BlockJob),
+        seed: Seed,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Outcome>, RunnerError> {
+        let stop = self.options.stop;
+        let mut step = |done: Bytes| {
+            watcher.event(&Event::Preparing {
+                stack: &stack.name,
+                done,
+                of: stack.size,
+            });
+            !stop.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        let Some((target, path)) = self.targets.open(stack, &mut step)? else {
+            return Ok(None);
+        };
+        let device = BlockDevice::under(&path);
+        let disk_now = || device.as_ref().and_then(BlockDevice::counters);
+        let (disk, usage) = (disk_now(), Usage::now());
+        let result = self.watched(trial, watcher, |control| {
+            measured::run(&target, stack, experiment, (trial, job), (seed, control))
+        })?;
+        let failed = result
+            .recording
+            .error_samples
+            .first()
+            .filter(|_| experiment.on_error == study::OnError::Stop);
+        let failure = failed.map(|sample| {
+            format!(
+                "{} at byte {}: {}",
+                sample.class.word(),
+                sample.position,
+                std::io::Error::from_raw_os_error(sample.errno)
+            )
+        });
+        Ok(Some(Outcome {
+            failure,
+            path: result.path,
+            notes: result.notes,
+            usage: Some(Usage::now().since(&usage)),
+            disk: kv_trial::difference(disk, disk_now()),
+            recording: result.recording,
+            load: None,
+        }))
+    }
+
+    fn kv(
+        &mut self,
+        stack: &Stack,
+        experiment: &Experiment,
+        (trial, job): (&Trial, &KvJob),
+        seed: Seed,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Outcome>, RunnerError> {
+        let dir = self.targets.database_directory(stack)?;
+        let result = self.watched_loading(trial, job, watcher, |control, loading| {
+            kv_trial::run(&dir, experiment, (trial, job), (seed, control), loading)
+        });
+        match result {
+            Ok(None) => Ok(None),
+            Ok(Some(result)) => {
+                std::fs::remove_dir_all(&dir).map_err(stack::StackError::io("remove", &dir))?;
+                Ok(Some(Outcome {
+                    recording: result.recording,
+                    failure: result.failure,
+                    path: result.path,
+                    notes: result.notes,
+                    usage: Some(result.usage),
+                    disk: result.disk,
+                    load: Some(result.load),
+                }))
+            }
+            Err(error @ KvError::Wrong { .. }) => {
+                let evidence = self
+                    .writer
+                    .path()
+                    .join(format!("evidence-{}", trial.slug()));
+                // Across file systems a rename fails; then the evidence stays where it is.
+                let evidence = std::fs::rename(&dir, &evidence).map_or(dir, |()| evidence);
+                let (trial, reason) = (trial.slug(), error.to_string());
+                Err(RunnerError::WrongData {
+                    trial,
+                    reason,
+                    evidence,
+                })
+            }
+            Err(error) => Ok(Some(Outcome {
+                failure: Some(error.to_string()),
+                ..Outcome::default()
+            })),
+        }
+    }
+
+    /// Runs `work` on a thread of its own and tells the watcher of its intervals meanwhile.
+    fn watched<T: Send>(
+        &self,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+        work: impl FnOnce(&Control<'_>) -> T + Send,
+    ) -> T {
+        let (send, receive) = sync_channel::<Progress>(1024);
+        let control = Control {
+            stop: self.options.stop,
+            progress: Some(send),
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || work(&control));
+            for progress in receive {
+                watcher.event(&Event::Interval { trial, progress });
+            }
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// As `watched`, and tells of loading as well.
+    fn watched_loading<T: Send>(
+        &self,
+        trial: &Trial,
+        job: &KvJob,
+        watcher: &mut dyn Watcher,
+        work: impl FnOnce(&Control<'_>, kv_trial::LoadStep<'_>) -> T + Send,
+    ) -> T {
+        let (send_load, loads): (_, Receiver<u64>) = sync_channel(1024);
+        let (send, receive) = sync_channel::<Progress>(1024);
+        let control = Control {
+            stop: self.options.stop,
+            progress: Some(send),
+        };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                work(&control, &|done| {
+                    // A full channel loses a progress line, nothing else.
+                    let _ = send_load.try_send(done);
+                })
+            });
+            let patience = std::time::Duration::from_millis(100);
+            loop {
+                while let Ok(done) = loads.try_recv() {
+                    watcher.event(&Event::Loading {
+                        done,
+                        of: job.records,
+                    });
+                }
+                match receive.recv_timeout(patience) {
+                    Ok(progress) => watcher.event(&Event::Interval { trial, progress }),
+                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The record of a trial; `None` when it was stopped before a whole interval was measured.
+    fn record(&self, trial: &Trial, outcome: Outcome) -> Option<TrialRecord> {
+        let planned = trial.timeline.measure;
+        let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
+        let measured = measured.fold(Nanos::ZERO, |sum, length| sum + length);
+        let ended = match (&outcome.failure, measured < planned) {
+            (Some(_), _) => TrialOutcome::Failed,
+            (None, true) if measured == Nanos::ZERO => return None,
+            (None, true) => TrialOutcome::Partial,
+            (None, false) => TrialOutcome::Complete,
+        };
+        let point = trial.job.point();
+        Some(TrialRecord {
+            number: trial.number,
+            slug: trial.slug(),
+            experiment: trial.experiment.clone(),
+            stack: trial.stack.clone(),
+            engine: trial.job.engine().to_owned(),
+            source: trial.source.word().to_owned(),
+            point: point
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            repetition: trial.repetition,
+            outcome: ended,
+            failure: outcome.failure,
+            path: outcome.path,
+            notes: outcome.notes,
+            usage: outcome.usage,
+            disk: outcome.disk,
+            load: outcome.load,
+            recording: outcome.recording,
+        })
+    }
+}
+
+/// The result of a trial in one line.
+fn headline(record: &TrialRecord) -> String {
+    if record.outcome == TrialOutcome::Failed {
+        return "failed".into();
+    }
+    let total = record.recording.total(None);
+    let seconds = record.recording.seconds();
+    let rate = if seconds > 0.0 {
+        total.counts.ops as f64 / seconds
+    } else {
+        0.0
+    };
+    let percentile = |p: f64| {
+        let estimate = stats::estimate::percentile(&total.latency, p).ok();
+        estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
+    };
+    let unit = if record.engine == "block" {
+        "IOPS"
+    } else {
+        "ops/s"
+    };
+    format!(
+        "{} {unit}, p50 {}, p99 {}",
+        human_count(rate),
+        percentile(50.0),
+        percentile(99.0)
+    )
+}

@@ -1,0 +1,140 @@
+//! Key-value trials: load, put out of the page cache, measure.
+//!
+//! Each trial loads a database of its own, so trials do not depend on each other. Invariant: the
+//! directory is empty before and removed afterwards, unless data was wrong. What it is not: a
+//! comparison of engines at unequal durability; the promise of each is noted.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Instant;
+
+use archive::LoadRecord;
+use kv::{Engine, KvError, Options, Spec, evict};
+use kv_lmdb::Lmdb;
+use observe::{BlockDevice, Control, DiskCounters, Usage};
+use sql_sqlite::Sqlite;
+use stats::Recording;
+use study::{Engine as EngineName, Experiment, KvJob, OnError, Trial};
+use units::{Bytes, Seed};
+
+/// What a key-value trial gave.
+pub(crate) struct KvResult {
+    pub load: LoadRecord,
+    pub recording: Recording,
+    pub failure: Option<String>,
+    pub usage: Usage,
+    pub disk: Option<DiskCounters>,
+    pub path: String,
+    pub notes: Vec<String>,
+}
+
+/// Told how many records are in.
+pub(crate) type LoadStep<'a> = &'a (dyn Fn(u64) + Sync);
+
+/// Runs one trial in the empty directory `dir`; `None` when it was stopped while loading.
+pub(crate) fn run(
+    dir: &Path,
+    experiment: &Experiment,
+    (trial, job): (&Trial, &KvJob),
+    (seed, control): (Seed, &Control<'_>),
+    loading: LoadStep<'_>,
+) -> Result<Option<KvResult>, KvError> {
+    let spec = Spec {
+        records: job.records,
+        value_size: usize::try_from(job.value_size.get()).unwrap_or(0),
+        readers: job.readers,
+        load_batch: job.load_batch,
+        timeline: trial.timeline,
+        seed,
+        stop_on_error: experiment.on_error == OnError::Stop,
+    };
+    match job.engine {
+        EngineName::Lmdb => run_engine::<Lmdb>(dir, job, &spec, control, loading),
+        EngineName::Sqlite => run_engine::<Sqlite>(dir, job, &spec, control, loading),
+    }
+}
+
+fn run_engine<E: Engine>(
+    dir: &Path,
+    job: &KvJob,
+    spec: &Spec,
+    control: &Control<'_>,
+    loading: LoadStep<'_>,
+) -> Result<Option<KvResult>, KvError> {
+    let options = Options {
+        durability: job.durability,
+        expected: Bytes(job.records.saturating_mul(job.value_size.get() + 16)),
+        sessions: job.readers + 1,
+    };
+    let device = BlockDevice::under(dir);
+    let disk_now = || device.as_ref().and_then(BlockDevice::counters);
+
+    let (disk_before, usage_before, began) = (disk_now(), Usage::now(), Instant::now());
+    let engine = E::open(dir, &options)?;
+    let whole = kv::load(&engine, spec, &mut |done| {
+        loading(done);
+        !control.stopping()
+    })?;
+    let (wall, usage) = (began.elapsed(), Usage::now().since(&usage_before));
+    engine.close()?;
+    if !whole {
+        return Ok(None);
+    }
+    let cold = evict(dir);
+    let load = LoadRecord {
+        records: job.records,
+        wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
+        usage,
+        disk: difference(disk_before, disk_now()),
+        db_bytes: allocated_bytes(dir),
+    };
+    let mut notes = vec![format!(
+        "durability {}: {}",
+        job.durability.word(),
+        E::promise(job.durability)
+    )];
+    match cold {
+        Ok(()) => {
+            notes.push("database put out of the page cache before the clients started".into())
+        }
+        Err(error) => notes.push(format!(
+            "started warm: the page cache kept the database ({error})"
+        )),
+    }
+
+    let engine = E::open(dir, &options)?;
+    let (disk_before, usage_before) = (disk_now(), Usage::now());
+    let measured = kv::measure(&engine, spec, control);
+    let usage = Usage::now().since(&usage_before);
+    let disk = difference(disk_before, disk_now());
+    engine.close()?;
+    let measured = measured?;
+    let path = E::version();
+    let (recording, failure) = (measured.recording, measured.failure);
+    Ok(Some(KvResult {
+        load,
+        recording,
+        failure,
+        usage,
+        disk,
+        path,
+        notes,
+    }))
+}
+
+pub(crate) fn difference(
+    before: Option<DiskCounters>,
+    after: Option<DiskCounters>,
+) -> Option<DiskCounters> {
+    Some(after?.since(&before?))
+}
+
+/// Bytes that the files of a directory occupy on disk, holes not counted.
+fn allocated_bytes(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|file| file.blocks() * 512)
+        .sum()
+}

@@ -1,0 +1,67 @@
+//! Block trials on device models, in virtual time.
+//!
+//! Invariant: the result depends on the study, the profile and the seed alone. What it is not: able
+//! to predict databases.
+
+use archive::{StackRecord, Validation};
+use device::{Model, Profile};
+use sim::{BlockRun, HostModel, JobKind, check, run_block, spread};
+use stats::Recording;
+use study::{BlockJob, Stack, Trial};
+use units::{Nanos, Seed};
+use workload::{BlockClient, ClientIndex};
+
+use crate::measured::block_plan;
+
+/// Virtual time of each acceptance job.
+const CHECK_TIME: Nanos = Nanos::from_millis(200);
+
+/// Runs `trial` on the device of `profile`.
+pub(crate) fn predict(
+    profile: &Profile,
+    stack: &Stack,
+    trial: &Trial,
+    job: &BlockJob,
+    seed: Seed,
+) -> Recording {
+    let plan = block_plan(job, stack.size.min(profile.capacity), trial.timeline.end());
+    let client = BlockClient::new(plan, seed, ClientIndex { index: 0, of: 1 });
+    run_block(BlockRun {
+        device: Model::new(profile, seed),
+        host: HostModel::io_uring(),
+        clients: vec![client],
+        timeline: trial.timeline,
+        seed,
+    })
+}
+
+/// What the header says of a model stack: its error against published figures, computed now.
+pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> StackRecord {
+    let checks = check(profile, CHECK_TIME, seed);
+    let validation = [JobKind::Read, JobKind::Write, JobKind::Mix]
+        .into_iter()
+        .filter_map(|kind| {
+            let (median, worst, figures) = spread(&checks, kind)?;
+            Some(Validation {
+                kind: kind.word().to_owned(),
+                median_error: median,
+                worst_error: worst,
+                figures: u32::try_from(figures).unwrap_or(u32::MAX),
+            })
+        })
+        .collect();
+    let host = HostModel::io_uring();
+    StackRecord {
+        name: stack.name.clone(),
+        title: if stack.title.is_empty() {
+            profile.title.clone()
+        } else {
+            stack.title.clone()
+        },
+        device: stack.device.text(),
+        storage: None,
+        not_covered: Some(profile.not_covered.clone()),
+        host_model: Some(format!("{} ({})", host.name, host.source)),
+        validation,
+    }
+}

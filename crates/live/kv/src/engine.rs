@@ -1,0 +1,108 @@
+//! The contract between drivers and engines.
+//!
+//! Invariant: a [`Session`] belongs to one thread; an [`Engine`] is shared by all. What it is not: a
+//! mapping of everything that a database can do.
+
+use std::path::Path;
+
+use study::Durability;
+use thiserror::Error;
+use units::Bytes;
+
+/// Why an engine could not do what was asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KvError {
+    /// The engine or the system below it failed.
+    #[error("{engine}: cannot {action}: {reason}")]
+    Engine {
+        /// Name of the engine.
+        engine: &'static str,
+        /// What was tried.
+        action: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// A record is missing or is not what was written.
+    #[error("record {record}: {what}")]
+    Wrong {
+        /// Number of the record.
+        record: u64,
+        /// What was found.
+        what: &'static str,
+    },
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// What a committed update must survive.
+    pub durability: Durability,
+    /// Bytes of keys and values that will be stored; engines with a map size take it from here.
+    pub expected: Bytes,
+    /// Threads that will have a session at once.
+    pub sessions: u32,
+}
+
+/// A database that is open.
+pub trait Engine: Sized + Sync {
+    /// A thread's access to it.
+    type Session<'a>: Session
+    where
+        Self: 'a;
+
+    /// Opens the database in `dir`, an existing directory; makes one if there is none.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`] with the engine's own words.
+    fn open(dir: &Path, options: &Options) -> Result<Self, KvError>;
+
+    /// Access for the calling thread.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`].
+    fn session(&self) -> Result<Self::Session<'_>, KvError>;
+
+    /// Closes the database; afterwards another process may open it.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`] when closing fails; committed data is then as its durability promises.
+    fn close(self) -> Result<(), KvError>;
+
+    /// Name and version, for provenance.
+    fn version() -> String;
+
+    /// How the word of durability is kept, in the engine's terms.
+    fn promise(durability: Durability) -> &'static str;
+}
+
+/// One thread's access to a database.
+pub trait Session {
+    /// Looks `key` up and shows the value to `seen`; says whether it exists.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`].
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, KvError>;
+
+    /// Stores one record in a transaction of its own and commits it.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`]; then nothing is stored.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError>;
+
+    /// Stores what `next` yields, until it yields `false`, in one transaction. `next` fills key and
+    /// value; keys ascend.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`]; then nothing is stored.
+    fn put_batch(
+        &mut self,
+        next: &mut dyn FnMut(&mut [u8; 16], &mut Vec<u8>) -> bool,
+    ) -> Result<(), KvError>;
+
+    /// Shows every record in key order to `seen` until it says no.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`].
+    fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError>;
+}
