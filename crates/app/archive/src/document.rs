@@ -14,6 +14,11 @@ use workload::OpClass;
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
 
+/// Part of the note of a trial whose rate was set by the host's submitting thread.
+pub const NOTE_THREAD_LIMIT: &str = "the one submitting thread, not the device, sets this rate";
+/// Share of its time from which on a submitting thread counts as the limit.
+pub const THREAD_LIMIT_SHARE: f64 = 0.95;
+
 /// `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

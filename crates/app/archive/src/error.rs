@@ -50,17 +50,10 @@ pub enum ArchiveError {
 impl ArchiveError {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io {
-            action,
-            path,
-            source,
-        }
+        move |source| Self::Io { action, path, source }
     }
 
     pub(crate) fn damaged(path: &Path, reason: impl std::fmt::Display) -> Self {
-        Self::Damaged {
-            path: path.to_owned(),
-            reason: reason.to_string(),
-        }
+        Self::Damaged { path: path.to_owned(), reason: reason.to_string() }
     }
 }

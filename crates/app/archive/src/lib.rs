@@ -20,7 +20,8 @@ mod reader;
 mod writer;
 
 pub use document::{
-    FORMAT, LoadRecord, RunHeader, StackRecord, TrialOutcome, TrialRecord, Validation,
+    FORMAT, LoadRecord, NOTE_THREAD_LIMIT, RunHeader, StackRecord, THREAD_LIMIT_SHARE,
+    TrialOutcome, TrialRecord, Validation,
 };
 pub use error::ArchiveError;
 pub use reader::Run;

@@ -48,27 +48,15 @@ impl Run {
         }
         trials.sort_by_key(|trial| trial.number);
         let full = fs::canonicalize(path).map_err(ArchiveError::io("find", path))?;
-        let name = full
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        Ok(Self {
-            name,
-            path: path.to_owned(),
-            header,
-            study,
-            trials,
-        })
+        let name = full.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Self { name, path: path.to_owned(), header, study, trials })
     }
 
     /// Whether trials of the plan are missing or were cut short.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.trials.len() < self.header.trials_planned as usize
-            || self
-                .trials
-                .iter()
-                .any(|trial| trial.outcome == TrialOutcome::Partial)
+            || self.trials.iter().any(|trial| trial.outcome == TrialOutcome::Partial)
     }
 
     /// Reads one trial's folder.
@@ -88,13 +76,10 @@ impl Run {
         if crc32fast::hash(&log) != document.log_crc32 {
             return Err(ArchiveError::damaged(&log_path, "its checksum is wrong"));
         }
-        let slug = folder
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let mut trial = document
-            .into_record(slug)
-            .map_err(|reason| ArchiveError::damaged(&path, reason))?;
+        let slug =
+            folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let mut trial =
+            document.into_record(slug).map_err(|reason| ArchiveError::damaged(&path, reason))?;
         read_log(&log, &mut trial.recording)
             .map_err(|error| ArchiveError::damaged(&log_path, error))?;
         Ok(trial)
@@ -108,10 +93,7 @@ pub(crate) fn read_header(path: &Path) -> Result<(RunHeader, Study), ArchiveErro
     }
     // The format first: a newer header may have fields that this version does not know.
     let value: serde_json::Value = read_json(&file)?;
-    let format = value
-        .get("format")
-        .and_then(serde_json::Value::as_u64)
-        .unwrap_or(0);
+    let format = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(0);
     check_format(&file, u32::try_from(format).unwrap_or(u32::MAX))?;
     let header =
         serde_json::from_value(value).map_err(|error| ArchiveError::damaged(&file, error))?;
@@ -124,11 +106,7 @@ pub(crate) fn read_header(path: &Path) -> Result<(RunHeader, Study), ArchiveErro
 
 fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
     if found != FORMAT {
-        return Err(ArchiveError::Format {
-            path: path.to_owned(),
-            found,
-            known: FORMAT,
-        });
+        return Err(ArchiveError::Format { path: path.to_owned(), found, known: FORMAT });
     }
     Ok(())
 }
@@ -151,11 +129,7 @@ mod tests {
         [[experiment]]\nname = \"e\"\n[experiment.block]\nqueue_depth = [1, 2]\n";
 
     fn trial(number: u32) -> TrialRecord {
-        let timeline = Timeline {
-            warm_up: Nanos(100),
-            measure: Nanos(500),
-            interval: Nanos(100),
-        };
+        let timeline = Timeline { warm_up: Nanos(100), measure: Nanos(500), interval: Nanos(100) };
         let mut recorder = Recorder::new(timeline);
         for now in (0..700u64).step_by(7) {
             while recorder.poll(Nanos(now)).is_some() {}
@@ -164,11 +138,7 @@ mod tests {
                 intended: Nanos(now.saturating_sub(5)),
                 completed: Nanos(now),
                 bytes: 4096,
-                outcome: if now == 490 {
-                    Outcome::Failed(5)
-                } else {
-                    Outcome::Done
-                },
+                outcome: if now == 490 { Outcome::Failed(5) } else { Outcome::Done },
                 position: now,
             });
         }
@@ -236,10 +206,7 @@ mod tests {
             for keep in (0..whole.len() - 1).step_by(37) {
                 fs::write(&file, &whole[..keep]).unwrap();
                 let error = Run::read(&path).unwrap_err();
-                assert!(
-                    matches!(error, ArchiveError::Damaged { .. }),
-                    "{name} {keep}: {error}"
-                );
+                assert!(matches!(error, ArchiveError::Damaged { .. }), "{name} {keep}: {error}");
             }
             fs::write(&file, &whole).unwrap();
         }
@@ -251,10 +218,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut writer) = run(dir.path());
         writer.write_trial(&trial(2)).unwrap();
-        assert!(matches!(
-            RunWriter::resume(&path),
-            Err(ArchiveError::Busy(_))
-        ));
+        assert!(matches!(RunWriter::resume(&path), Err(ArchiveError::Busy(_))));
         drop(writer);
         fs::create_dir(path.join("trials/.writing-0003-e-a")).unwrap();
         fs::write(path.join("trials/0002-e-a/trial.json"), "{").unwrap();
@@ -270,24 +234,15 @@ mod tests {
         assert!(Run::read(&path).unwrap().is_partial());
         drop(writer);
         assert!(!RunWriter::resume(&path).unwrap().0.has(2));
-        assert!(
-            path.join("aside/0002-e-a/trial.json").exists(),
-            "evidence is kept"
-        );
+        assert!(path.join("aside/0002-e-a/trial.json").exists(), "evidence is kept");
     }
 
     #[test]
     fn other_formats_and_other_folders_are_told() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(
-            Run::read(dir.path()),
-            Err(ArchiveError::NotARun(_))
-        ));
+        assert!(matches!(Run::read(dir.path()), Err(ArchiveError::NotARun(_))));
         let (path, _writer) = run(dir.path());
         fs::write(path.join("run.json"), "{\"format\": 99, \"new\": 1}").unwrap();
-        assert!(matches!(
-            Run::read(&path),
-            Err(ArchiveError::Format { found: 99, .. })
-        ));
+        assert!(matches!(Run::read(&path), Err(ArchiveError::Format { found: 99, .. })));
     }
 }

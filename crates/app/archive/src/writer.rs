@@ -52,17 +52,10 @@ impl RunWriter {
         let target = path.join("run.json");
         fs::rename(&aside, &target).map_err(ArchiveError::io("rename", &aside))?;
         sync_directory(path)?;
-        if let Some(parent) = path
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-        {
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_directory(parent)?;
         }
-        Ok(Self {
-            path: path.to_owned(),
-            finished: Vec::new(),
-            _lock: lock,
-        })
+        Ok(Self { path: path.to_owned(), finished: Vec::new(), _lock: lock })
     }
 
     /// Opens a run folder to go on with it: throws away half-written trials, and moves partial and
@@ -75,10 +68,7 @@ impl RunWriter {
         let lock = lock(path)?;
         let trials = path.join(TRIALS);
         let mut finished = Vec::new();
-        for entry in fs::read_dir(&trials)
-            .map_err(ArchiveError::io("read", &trials))?
-            .flatten()
-        {
+        for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
             let folder = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(UNFINISHED) {
@@ -91,15 +81,7 @@ impl RunWriter {
                 Err(other) => return Err(other),
             }
         }
-        Ok((
-            Self {
-                path: path.to_owned(),
-                finished,
-                _lock: lock,
-            },
-            header,
-            study,
-        ))
+        Ok((Self { path: path.to_owned(), finished, _lock: lock }, header, study))
     }
 
     /// The run folder.
@@ -159,8 +141,7 @@ fn lock(path: &Path) -> Result<File, ArchiveError> {
         .write(true)
         .open(&file)
         .map_err(ArchiveError::io("open", &file))?;
-    lock.try_lock()
-        .map_err(|_| ArchiveError::Busy(path.to_owned()))?;
+    lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;
     Ok(lock)
 }
 
@@ -172,8 +153,7 @@ fn to_json(value: &impl serde::Serialize) -> Vec<u8> {
 
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), ArchiveError> {
     let mut file = File::create(path).map_err(ArchiveError::io("create", path))?;
-    file.write_all(bytes)
-        .map_err(ArchiveError::io("write", path))?;
+    file.write_all(bytes).map_err(ArchiveError::io("write", path))?;
     file.sync_all().map_err(ArchiveError::io("sync", path))
 }
 

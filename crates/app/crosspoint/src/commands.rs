@@ -63,10 +63,7 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
         study = study::parse(&text.text).map_err(|error| with(error, &text))?;
     }
     if let Some(repeat) = repeat {
-        study
-            .experiment
-            .iter_mut()
-            .for_each(|experiment| experiment.repeat = repeat);
+        study.experiment.iter_mut().for_each(|experiment| experiment.repeat = repeat);
         text.text = study::resolved_text(&study);
         text.name = format!("{} with --repeat", found.name);
         study::parse(&text.text).map_err(|error| with(error, &text))?;
@@ -127,10 +124,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
 }
 
 fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
-    paths
-        .iter()
-        .map(|path| Run::read(path).map_err(Failure::from))
-        .collect()
+    paths.iter().map(|path| Run::read(path).map_err(Failure::from)).collect()
 }
 
 /// Writes the page aside and renames it, so that a reader never sees half of it.
@@ -211,33 +205,19 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
         );
     }
     for skip in &plan.skipped {
-        println!(
-            "skip: {} on {}: {}",
-            skip.experiment, skip.stack, skip.reason
-        );
+        println!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
     }
-    let measured = plan
-        .trials
-        .iter()
-        .filter(|trial| trial.source == Source::Measured);
+    let measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
     let writes = measured.clone().any(|trial| match trial.job {
         Job::Block(job) => job.read_share != units::Share::ALL,
         Job::Kv(_) => true,
     });
-    println!(
-        "trials:     {} ({} measured)",
-        plan.trials.len(),
-        measured.count()
-    );
+    println!("trials:     {} ({} measured)", plan.trials.len(), measured.count());
     println!("time:       about {:.0} s", estimate.seconds);
     println!(
         "written:    {} to prepare{}; at most {} in use at once, removed afterwards",
         estimate.prepared,
-        if writes {
-            ", plus what the write trials write"
-        } else {
-            ""
-        },
+        if writes { ", plus what the write trials write" } else { "" },
         estimate.space
     );
     println!("privileges: {}", privileges(study));
@@ -281,11 +261,7 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     for failed in &cleaned.failed {
         eprintln!("error: {failed}\n  next: remove it by hand, then crosspoint clean");
     }
-    Ok(if cleaned.failed.is_empty() {
-        exit::OK
-    } else {
-        exit::ENVIRONMENT
-    })
+    Ok(if cleaned.failed.is_empty() { exit::OK } else { exit::ENVIRONMENT })
 }
 
 fn man(directory: &Path) -> Result<ExitCode, Failure> {

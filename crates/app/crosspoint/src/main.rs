@@ -18,11 +18,7 @@ fn main() -> std::process::ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are results; everything else is a usage error.
-            let code = if error.use_stderr() {
-                exit::USAGE
-            } else {
-                exit::OK
-            };
+            let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
             // Nothing can be done about a closed output.
             let _ = error.print();
             return code.into();

@@ -24,11 +24,7 @@ pub fn watcher(kind: ProgressKind) -> Box<dyn Watcher> {
         ProgressKind::Plain => false,
         ProgressKind::None => return Box::new(Silent),
     };
-    if bar {
-        Box::new(Bar::new())
-    } else {
-        Box::new(Plain::default())
-    }
+    if bar { Box::new(Bar::new()) } else { Box::new(Plain::default()) }
 }
 
 struct Silent;
@@ -51,10 +47,7 @@ impl Sum {
     fn add(&mut self, summary: &stats::Summary) -> Option<String> {
         let text = (self.end != summary.end && self.ops > 0).then(|| self.text());
         if self.end != summary.end {
-            *self = Self {
-                end: summary.end,
-                ..Self::default()
-            };
+            *self = Self { end: summary.end, ..Self::default() };
         }
         self.ops += summary.ops;
         self.seconds = summary.seconds;
@@ -70,12 +63,7 @@ impl Sum {
 }
 
 fn name(trial: &Trial) -> String {
-    format!(
-        "{} {} {}",
-        trial.experiment,
-        trial.stack,
-        trial.job.engine()
-    )
+    format!("{} {} {}", trial.experiment, trial.stack, trial.job.engine())
 }
 
 fn left(seconds: f64) -> String {
@@ -99,9 +87,7 @@ struct Plain {
 
 impl Plain {
     fn due(&mut self) -> bool {
-        let due = self
-            .last_line
-            .is_none_or(|last| last.elapsed() >= LINE_SPACING);
+        let due = self.last_line.is_none_or(|last| last.elapsed() >= LINE_SPACING);
         if due {
             self.last_line = Some(Instant::now());
         }
@@ -112,18 +98,11 @@ impl Plain {
 impl Watcher for Plain {
     fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started {
-                plan,
-                done,
-                seconds,
-            } => {
+            Event::Started { plan, done, seconds } => {
                 self.total = plan.trials.len();
                 self.seconds_left = *seconds;
-                let already = if *done > 0 {
-                    format!(", {done} there already")
-                } else {
-                    String::new()
-                };
+                let already =
+                    if *done > 0 { format!(", {done} there already") } else { String::new() };
                 eprintln!("{} trials{already}, about {}", self.total, left(*seconds));
             }
             Event::Preparing { stack, done, of } => {
@@ -147,20 +126,10 @@ impl Watcher for Plain {
                     && self.due()
                 {
                     let shown = left(self.seconds_left - progress.summary.end.as_secs_f64());
-                    eprintln!(
-                        "[{}/{}] {} {text} {shown}",
-                        trial.number,
-                        self.total,
-                        name(trial)
-                    );
+                    eprintln!("[{}/{}] {} {text} {shown}", trial.number, self.total, name(trial));
                 }
             }
-            Event::TrialEnded {
-                trial,
-                headline,
-                seconds_left,
-                ..
-            } => {
+            Event::TrialEnded { trial, headline, seconds_left, .. } => {
                 self.seconds_left = *seconds_left;
                 eprintln!(
                     "[{}/{}] {} {}: {headline}",
@@ -191,20 +160,13 @@ impl Bar {
         let style = ProgressStyle::with_template("{bar:28} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);
-        Self {
-            bar,
-            total: 0,
-            after: 0.0,
-            began: Instant::now(),
-            sum: Sum::default(),
-        }
+        Self { bar, total: 0, after: 0.0, began: Instant::now(), sum: Sum::default() }
     }
 
     fn show(&self, text: &str) {
         let seconds = (self.after - self.began.elapsed().as_secs_f64()).max(0.0);
         let length = self.bar.length().unwrap_or(1);
-        self.bar
-            .set_position(length.saturating_sub((seconds * 10.0) as u64));
+        self.bar.set_position(length.saturating_sub((seconds * 10.0) as u64));
         self.bar.set_message(format!("{}  {text}", left(seconds)));
     }
 }
@@ -229,20 +191,10 @@ impl Watcher for Bar {
             Event::Loading { done, of } => self.show(&format!("loading {done} of {of} records")),
             Event::Interval { trial, progress } => {
                 if let Some(text) = self.sum.add(&progress.summary) {
-                    self.show(&format!(
-                        "{}/{} {} {text}",
-                        trial.number,
-                        self.total,
-                        name(trial)
-                    ));
+                    self.show(&format!("{}/{} {} {text}", trial.number, self.total, name(trial)));
                 }
             }
-            Event::TrialEnded {
-                trial,
-                headline,
-                seconds_left,
-                ..
-            } => {
+            Event::TrialEnded { trial, headline, seconds_left, .. } => {
                 self.after = *seconds_left;
                 self.began = Instant::now();
                 self.bar.println(format!(

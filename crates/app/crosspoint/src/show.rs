@@ -78,20 +78,13 @@ fn render_place(
     let source = NamedSource::new(&text.name, text.text.clone());
     let report = miette::Report::new(diagnostic).with_source_code(source);
     let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let theme = if color {
-        GraphicalTheme::unicode()
-    } else {
-        GraphicalTheme::unicode_nocolor()
-    };
+    let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let mut out = String::new();
     let rendered = GraphicalReportHandler::new_themed(theme)
         .with_width(100)
         .render_report(&mut out, report.as_ref());
     if rendered.is_err() {
-        out = format!(
-            "error: {}, line {line}: {message}\n  next: {next}\n",
-            text.name
-        );
+        out = format!("error: {}, line {line}: {message}\n  next: {next}\n", text.name);
     }
     out
 }

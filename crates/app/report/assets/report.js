@@ -21,9 +21,8 @@
   };
   // 1 / (1 - p) as a percentile: 100 is 99 %.
   const percentile = (oneIn) => {
-    if (oneIn < 1.5) return "0 %";
     const share = 100 * (1 - 1 / oneIn);
-    return +share.toFixed(Math.max(0, Math.ceil(Math.log10(oneIn)) - 1)) + " %";
+    return +share.toFixed(Math.max(0, Math.round(Math.log10(oneIn)) - 1)) + " %";
   };
 
   const KINDS = {
@@ -35,11 +34,18 @@
       tip: (p) => `${short(p[0])} s: ${short(p[1])}/s` },
   };
 
-  // Decades only on logarithmic axes; uPlot offers every multiple.
-  const decades = (u, splits) => splits.map((v) => {
-    const log = Math.log10(v);
-    return Math.abs(log - Math.round(log)) < 1e-6 ? v : null;
-  });
+  // Decades, and 2 and 5 between them where the axis spans little.
+  const logSplits = (u, axis, min, max) => {
+    const steps = Math.log10(max / min) < 1.6 ? [1, 2, 5] : [1];
+    const splits = [];
+    for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power++) {
+      for (const step of steps) {
+        const value = step * 10 ** power;
+        if (value >= min && value <= max) splits.push(value);
+      }
+    }
+    return splits;
+  };
 
   // Bounds of a logarithmic axis with a little air, so that marks are not cut.
   const logRange = (u, min, max) => [min / 1.5, max * 1.5];
@@ -128,11 +134,11 @@
     const high = Math.max(...all.map((p) => (kind === "curves" ? p[3] : p[1])));
     const data = [xs, xs.map((_, i) => (i ? high : low)), xs.map(() => low)];
     const axis = (label, log, format, extra) => ({
-      label, labelSize: 18, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif",
+      label, labelSize: 16, labelGap: 0, gap: 4, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif",
       stroke: () => css("--muted"), grid: { stroke: () => css("--line"), width: 1 },
       ticks: { stroke: () => css("--line"), width: 1 },
       values: (u, splits) => splits.map((v) => (v == null ? "" : format(v))),
-      ...(log ? { filter: decades } : {}), ...extra,
+      ...(log ? { splits: logSplits, filter: (u, splits) => splits } : {}), ...extra,
     });
     const invisible = { paths: () => null, points: { show: false } };
     const options = {
@@ -142,7 +148,7 @@
         x: { time: false, distr: shape.xlog ? 3 : 1, range: shape.xlog ? logRange : undefined },
         y: { distr: shape.ylog ? 3 : 1, range: shape.ylog ? logRange : linearRange },
       },
-      axes: [axis(shape.x, shape.xlog, shape.fx, {}), axis(shape.y, shape.ylog, shape.fy, { size: 64 })],
+      axes: [axis(shape.x, shape.xlog, shape.fx, { size: 30 }), axis(shape.y, shape.ylog, shape.fy, { size: 64 })],
       series: [{}, invisible, invisible],
       hooks: {
         draw: [(u) => drawLines(u, lines, kind)],

@@ -3,8 +3,8 @@
 //! Every sentence is made from figures of the run and names its source. Invariant: says nothing that
 //! the run did not measure or predict. What it is not: advice.
 
-use archive::Run;
-use units::{Nanos, human_count};
+use archive::{NOTE_THREAD_LIMIT, Run};
+use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
 use crate::groups::{Group, Ops, groups};
@@ -38,15 +38,9 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
         let Ok(p50) = group.percentile(ops, 50.0) else {
             continue;
         };
-        let single = Single {
-            p50_ns: p50.value,
-            group,
-        };
+        let single = Single { p50_ns: p50.value, group };
         let stack = &single.group.first.stack;
-        match found
-            .iter()
-            .position(|(_, other)| other.group.first.stack == *stack)
-        {
+        match found.iter().position(|(_, other)| other.group.first.stack == *stack) {
             Some(place) if found[place].0 > depth => found[place] = (depth, single),
             Some(_) => {}
             None => found.push((depth, single)),
@@ -56,12 +50,7 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
 }
 
 pub(crate) fn depth_of(group: &Group<'_>) -> u64 {
-    group
-        .first
-        .point
-        .get("queue_depth")
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
+    group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// Writes the answer for one run.
@@ -73,11 +62,7 @@ pub(crate) fn answer(run: &Run) -> Answer {
     points.extend(mix_sentence(run));
     points.extend(database_sentences(run));
     let headline = headline(&reads).unwrap_or_else(|| {
-        if points.is_empty() {
-            "No trial has finished yet.".into()
-        } else {
-            points.remove(0)
-        }
+        if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
     });
     Answer { headline, points }
 }
@@ -87,35 +72,21 @@ fn time(ns: f64) -> String {
 }
 
 fn ratio(ratio: f64) -> String {
-    if ratio >= 10.0 {
-        format!("{ratio:.0}x")
-    } else {
-        format!("{ratio:.1}x")
-    }
+    if ratio >= 10.0 { format!("{ratio:.0}x") } else { format!("{ratio:.1}x") }
 }
 
 fn headline(reads: &[Single<'_>]) -> Option<String> {
-    let here = reads
-        .iter()
-        .find(|s| s.group.first.source == "measured")
-        .or(reads.first())?;
+    let here = reads.iter().find(|s| s.group.first.source == "measured").or(reads.first())?;
     let depth = depth_of(&here.group);
-    let size = here
-        .group
-        .first
-        .point
-        .get("block_size")
-        .cloned()
-        .unwrap_or_default();
+    let size = here.group.first.point.get("block_size").and_then(|text| text.parse::<Bytes>().ok());
+    let size = size.map_or_else(|| "one".into(), |size| size.to_string());
     let mut text = format!(
         "{}: a {size} random read at queue depth {depth} takes {} (median, {}).",
         here.group.stack_title(),
         time(here.p50_ns),
         here.group.first.source,
     );
-    let others = reads
-        .iter()
-        .filter(|other| other.group.first.stack != here.group.first.stack);
+    let others = reads.iter().filter(|other| other.group.first.stack != here.group.first.stack);
     let compared: Vec<String> = others
         .map(|other| {
             let (faster, word) = if other.p50_ns <= here.p50_ns {
@@ -123,23 +94,13 @@ fn headline(reads: &[Single<'_>]) -> Option<String> {
             } else {
                 (other.p50_ns / here.p50_ns, "slower")
             };
-            let by = if faster < 1.05 {
-                "as fast".into()
-            } else {
-                format!("{} {word}", ratio(faster))
-            };
-            format!(
-                "{} {} ({by})",
-                short(other.group.stack_title()),
-                time(other.p50_ns)
-            )
+            let by =
+                if faster < 1.05 { "as fast".into() } else { format!("{} {word}", ratio(faster)) };
+            format!("{} {} ({by})", short(other.group.stack_title()), time(other.p50_ns))
         })
         .collect();
     if !compared.is_empty() {
-        text.push_str(&format!(
-            " Predicted in its place: {}.",
-            compared.join("; ")
-        ));
+        text.push_str(&format!(" Predicted in its place: {}.", compared.join("; ")));
     }
     Some(text)
 }
@@ -152,6 +113,7 @@ pub(crate) fn short(title: &str) -> &str {
 /// The largest rate over queue depth on each stack.
 fn depth_sentence(run: &Run) -> Option<String> {
     let mut best: Vec<(String, f64, u64, String)> = Vec::new();
+    let mut thread_limited = false;
     for group in groups(run) {
         if group.first.engine != "block" || group.classes() != [READS] {
             continue;
@@ -160,10 +122,15 @@ fn depth_sentence(run: &Run) -> Option<String> {
             continue;
         };
         let (title, depth) = (short(group.stack_title()).to_owned(), depth_of(&group));
+        let limited = group.first.notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
+        thread_limited |= limited;
+        let source = group.first.source.clone() + if limited { "*" } else { "" };
         match best.iter_mut().find(|(other, ..)| *other == title) {
-            Some(entry) if entry.1 < rate.value => (entry.1, entry.2) = (rate.value, depth),
+            Some(entry) if entry.1 < rate.value => {
+                (entry.1, entry.2, entry.3) = (rate.value, depth, source);
+            }
             Some(_) => {}
-            None => best.push((title, rate.value, depth, group.first.source.clone())),
+            None => best.push((title, rate.value, depth, source)),
         }
     }
     if best.iter().all(|(_, _, depth, _)| *depth <= 1) {
@@ -172,16 +139,11 @@ fn depth_sentence(run: &Run) -> Option<String> {
     let parts: Vec<String> = best
         .iter()
         .map(|(title, rate, depth, source)| {
-            format!(
-                "{title} {} IOPS at depth {depth} ({source})",
-                human_count(*rate)
-            )
+            format!("{title} {} IOPS at depth {depth} ({source})", human_count(*rate))
         })
         .collect();
-    Some(format!(
-        "Highest rate of random reads: {}.",
-        parts.join("; ")
-    ))
+    let star = if thread_limited { format!(" * {NOTE_THREAD_LIMIT}.") } else { String::new() };
+    Some(format!("Highest rate of random reads: {}.{star}", parts.join("; ")))
 }
 
 fn write_sentence(run: &Run) -> Option<String> {
@@ -189,10 +151,7 @@ fn write_sentence(run: &Run) -> Option<String> {
     let parts: Vec<String> = writes
         .iter()
         .map(|single| {
-            let (title, source) = (
-                short(single.group.stack_title()),
-                &single.group.first.source,
-            );
+            let (title, source) = (short(single.group.stack_title()), &single.group.first.source);
             format!("{title} {} ({source})", time(single.p50_ns))
         })
         .collect();
@@ -213,10 +172,7 @@ fn mix_sentence(run: &Run) -> Option<String> {
         }
     }
     (!parts.is_empty()).then(|| {
-        format!(
-            "With writes beside them, 1 read in 100 takes longer than: {}.",
-            parts.join("; ")
-        )
+        format!("With writes beside them, 1 read in 100 takes longer than: {}.", parts.join("; "))
     })
 }
 
@@ -229,29 +185,13 @@ fn database_sentences(run: &Run) -> Vec<String> {
         let (Some(reads), Some(writes)) = (group.rate(READS), group.rate(WRITES)) else {
             continue;
         };
-        let readers = group
-            .first
-            .point
-            .get("readers")
-            .cloned()
-            .unwrap_or_default();
-        let durability = group
-            .first
-            .point
-            .get("durability")
-            .cloned()
-            .unwrap_or_default();
-        let commit = group
-            .percentile(WRITES, 50.0)
-            .map_or_else(|_| "-".into(), |e| time(e.value));
+        let readers = group.first.point.get("readers").cloned().unwrap_or_default();
+        let durability = group.first.point.get("durability").cloned().unwrap_or_default();
+        let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(e.value));
         let sentence = format!(
             "{} on {} with {readers} readers: {} lookups/s beside {} updates/s (durability {durability}, \
              median commit {commit}; measured).",
-            group
-                .first
-                .engine
-                .to_uppercase()
-                .replace("SQLITE", "SQLite"),
+            group.first.engine.to_uppercase().replace("SQLITE", "SQLite"),
             short(group.stack_title()),
             human_count(reads.value),
             human_count(writes.value),

@@ -47,18 +47,12 @@ pub(crate) fn charts(run: &Run) -> Charts {
     let groups = groups(run);
     let mut charts = Charts::default();
     for experiment in &run.study.experiment {
-        let of_it: Vec<&Group<'_>> = groups
-            .iter()
-            .filter(|group| group.first.experiment == experiment.name)
-            .collect();
+        let of_it: Vec<&Group<'_>> =
+            groups.iter().filter(|group| group.first.experiment == experiment.name).collect();
         if of_it.is_empty() {
             continue;
         }
-        let title = if experiment.title.is_empty() {
-            &experiment.name
-        } else {
-            &experiment.title
-        };
+        let title = if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
         curve_charts(run, title, &of_it, &mut charts.curves);
         for class in OpClass::ALL {
             let shown = last_points(&of_it, Ops::Only(class));
@@ -68,17 +62,11 @@ pub(crate) fn charts(run: &Run) -> Charts {
             let title = format!("{title}: {}s", class.word());
             charts.spectra.push(Chart {
                 title: title.clone(),
-                lines: shown
-                    .iter()
-                    .map(|group| spectrum(run, group, class))
-                    .collect(),
+                lines: shown.iter().map(|group| spectrum(run, group, class)).collect(),
             });
             charts.series.push(Chart {
                 title,
-                lines: shown
-                    .iter()
-                    .map(|group| series(run, group, class))
-                    .collect(),
+                lines: shown.iter().map(|group| series(run, group, class)).collect(),
             });
         }
     }
@@ -87,11 +75,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
 
 fn color(run: &Run, group: &Group<'_>) -> usize {
     // Engines on one stack need colours of their own.
-    let stack = run
-        .header
-        .stacks
-        .iter()
-        .position(|stack| stack.name == group.first.stack);
+    let stack = run.header.stacks.iter().position(|stack| stack.name == group.first.stack);
     let engine = usize::from(group.first.engine == "sqlite");
     stack.unwrap_or(0) + engine
 }
@@ -109,11 +93,7 @@ fn label(group: &Group<'_>) -> String {
 /// Of each stack and engine, the group with the most in flight that has operations of that kind.
 fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>> {
     let mut last: Vec<&'a Group<'b>> = Vec::new();
-    for group in groups
-        .iter()
-        .copied()
-        .filter(|group| group.classes().contains(&ops))
-    {
+    for group in groups.iter().copied().filter(|group| group.classes().contains(&ops)) {
         let same = |other: &&'a Group<'b>| {
             other.first.stack == group.first.stack && other.first.engine == group.first.engine
         };
@@ -129,14 +109,8 @@ fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>>
 fn curve_charts(run: &Run, title: &str, groups: &[&Group<'_>], out: &mut Vec<Chart>) {
     let mut keys: Vec<Vec<(String, String)>> = Vec::new();
     let key_of = |group: &Group<'_>| -> Vec<(String, String)> {
-        let others = group
-            .first
-            .point
-            .iter()
-            .filter(|(name, _)| *name != "queue_depth");
-        others
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
+        let others = group.first.point.iter().filter(|(name, _)| *name != "queue_depth");
+        others.map(|(name, value)| (name.clone(), value.clone())).collect()
     };
     for group in groups.iter().filter(|group| group.first.engine == "block") {
         if !keys.contains(&key_of(group)) {
@@ -153,12 +127,7 @@ fn curve_charts(run: &Run, title: &str, groups: &[&Group<'_>], out: &mut Vec<Cha
                 continue;
             };
             let p99 = group.percentile(ops, 99.0).map_or(p50.value, |e| e.value);
-            let point = vec![
-                rate.value,
-                p50.value / 1e3,
-                depth_of(group) as f64,
-                p99 / 1e3,
-            ];
+            let point = vec![rate.value, p50.value / 1e3, depth_of(group) as f64, p99 / 1e3];
             let name = label(group);
             match lines.iter_mut().find(|line| line.label == name) {
                 Some(line) => line.points.push(point),
@@ -177,10 +146,7 @@ fn curve_charts(run: &Run, title: &str, groups: &[&Group<'_>], out: &mut Vec<Cha
             } else {
                 String::new()
             };
-            out.push(Chart {
-                title: format!("{title}{suffix}"),
-                lines,
-            });
+            out.push(Chart { title: format!("{title}{suffix}"), lines });
         }
     }
 }
@@ -189,8 +155,9 @@ fn curve_charts(run: &Run, title: &str, groups: &[&Group<'_>], out: &mut Vec<Cha
 fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
     let latency = group.latency(Ops::Only(class));
     let mut points = Vec::new();
-    for step in 0..=SPECTRUM_STEPS {
-        let one_in = 10f64.powf(f64::from(step) / 4.0);
+    // From the median (1 in 2) on: what lies below it is of no interest on this axis.
+    let steps = (2..=SPECTRUM_STEPS).map(|step| 10f64.powf(f64::from(step) / 4.0));
+    for one_in in std::iter::once(2.0).chain(steps) {
         if latency.len() as f64 / one_in < SAMPLES_BEYOND_MIN as f64 {
             break;
         }

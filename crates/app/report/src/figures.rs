@@ -58,10 +58,7 @@ struct Document<'a> {
 /// The figures of `runs`, in the order of their plans.
 #[must_use]
 pub fn figures(runs: &[Run]) -> Vec<Figure> {
-    runs.iter()
-        .flat_map(groups)
-        .flat_map(|group| group_figures(&group))
-        .collect()
+    runs.iter().flat_map(groups).flat_map(|group| group_figures(&group)).collect()
 }
 
 /// The JSON document of `figures`.
@@ -92,11 +89,7 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
         let mut add = |metric, unit, scale: f64, estimate: Option<Estimate>| {
             out.extend(estimate.map(|e| figure(group, ops.word(), metric, unit, scale, e)));
         };
-        let rate = if group.first.engine == "block" {
-            "iops"
-        } else {
-            "ops_rate"
-        };
+        let rate = if group.first.engine == "block" { "iops" } else { "ops_rate" };
         add(rate, "1/s", 1.0, group.rate(ops));
         add("throughput", "MB/s", 1e-6, group.throughput(ops));
         add("latency_mean", "us", 1e-3, group.mean_latency(ops));
@@ -117,23 +110,12 @@ fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     };
     add("cpu_user", "s", &|usage| usage.cpu_user_ns as f64 / 1e9);
     add("cpu_sys", "s", &|usage| usage.cpu_system_ns as f64 / 1e9);
-    add("ctx_switches_voluntary", "count", &|usage| {
-        usage.switches_voluntary as f64
-    });
-    add("ctx_switches_involuntary", "count", &|usage| {
-        usage.switches_involuntary as f64
-    });
+    add("ctx_switches_voluntary", "count", &|usage| usage.switches_voluntary as f64);
+    add("ctx_switches_involuntary", "count", &|usage| usage.switches_involuntary as f64);
     add("fs_in", "blocks of 512 B", &|usage| usage.blocks_in as f64);
-    add("fs_out", "blocks of 512 B", &|usage| {
-        usage.blocks_out as f64
-    });
+    add("fs_out", "blocks of 512 B", &|usage| usage.blocks_out as f64);
     let per_op = group.over_trials(|trial| {
-        let ops: u64 = trial
-            .recording
-            .intervals
-            .iter()
-            .map(|i| i.counts().ops)
-            .sum();
+        let ops: u64 = trial.recording.intervals.iter().map(|i| i.counts().ops).sum();
         let cpu = trial.usage.as_ref()?.cpu();
         (ops > 0).then(|| cpu.get() as f64 / ops as f64)
     });
@@ -149,27 +131,15 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     };
     add("load_time", "s", &|load| Some(load.wall_ns as f64 / 1e9));
     add("db_size", "B", &|load| Some(load.db_bytes as f64));
-    add("cpu_user", "s", &|load| {
-        Some(load.usage.cpu_user_ns as f64 / 1e9)
-    });
-    add("cpu_sys", "s", &|load| {
-        Some(load.usage.cpu_system_ns as f64 / 1e9)
-    });
+    add("cpu_user", "s", &|load| Some(load.usage.cpu_user_ns as f64 / 1e9));
+    add("cpu_sys", "s", &|load| Some(load.usage.cpu_system_ns as f64 / 1e9));
     add("cpu_ratio", "%", &|load| {
         Some(load.usage.cpu().get() as f64 / load.wall_ns.max(1) as f64 * 100.0)
     });
-    add("ctx_switches_voluntary", "count", &|load| {
-        Some(load.usage.switches_voluntary as f64)
-    });
-    add("ctx_switches_involuntary", "count", &|load| {
-        Some(load.usage.switches_involuntary as f64)
-    });
-    add("fs_in", "blocks of 512 B", &|load| {
-        Some(load.usage.blocks_in as f64)
-    });
-    add("fs_out", "blocks of 512 B", &|load| {
-        Some(load.usage.blocks_out as f64)
-    });
+    add("ctx_switches_voluntary", "count", &|load| Some(load.usage.switches_voluntary as f64));
+    add("ctx_switches_involuntary", "count", &|load| Some(load.usage.switches_involuntary as f64));
+    add("fs_in", "blocks of 512 B", &|load| Some(load.usage.blocks_in as f64));
+    add("fs_out", "blocks of 512 B", &|load| Some(load.usage.blocks_out as f64));
     add("blocks_out_per_record", "blocks of 512 B", &|load| {
         (load.records > 0).then(|| load.usage.blocks_out as f64 / load.records as f64)
     });
@@ -193,19 +163,11 @@ fn figure(
         .iter()
         .map(|(name, value)| {
             let number = value.parse::<u64>().map(Value::from);
-            (
-                name.clone(),
-                number.unwrap_or_else(|_| Value::from(value.clone())),
-            )
+            (name.clone(), number.unwrap_or_else(|_| Value::from(value.clone())))
         })
         .collect();
     point.insert("op".into(), Value::from(ops));
-    let stack = group
-        .run
-        .header
-        .stacks
-        .iter()
-        .find(|stack| stack.name == first.stack);
+    let stack = group.run.header.stacks.iter().find(|stack| stack.name == first.stack);
     let citation = (first.source == "predicted").then(|| {
         let host = stack.and_then(|s| s.host_model.clone()).unwrap_or_default();
         let device = stack.map(|s| s.device.clone()).unwrap_or_default();

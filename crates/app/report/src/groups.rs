@@ -56,11 +56,7 @@ pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.trials.push(trial),
-            None => groups.push(Group {
-                run,
-                first: trial,
-                trials: vec![trial],
-            }),
+            None => groups.push(Group { run, first: trial, trials: vec![trial] }),
         }
     }
     groups
@@ -72,9 +68,7 @@ impl Group<'_> {
         let present: Vec<Ops> = OpClass::ALL
             .into_iter()
             .filter(|class| {
-                self.trials
-                    .iter()
-                    .any(|t| t.recording.total(Some(*class)).counts.ops > 0)
+                self.trials.iter().any(|t| t.recording.total(Some(*class)).counts.ops > 0)
             })
             .map(Ops::Only)
             .collect();
@@ -93,8 +87,7 @@ impl Group<'_> {
         let mut sum = stats::new_histogram();
         for trial in &self.trials {
             let total = trial.recording.total(ops.class());
-            sum.add(&total.latency)
-                .expect("invariant: equal histogram bounds");
+            sum.add(&total.latency).expect("invariant: equal histogram bounds");
         }
         sum
     }
@@ -147,21 +140,12 @@ impl Group<'_> {
         let value = sum / count as f64;
         let shift = value - spread.value;
         let moved = |end: Option<f64>| end.map(|end| (end + shift).max(0.0));
-        Some(Estimate {
-            value,
-            lo: moved(spread.lo),
-            hi: moved(spread.hi),
-            n: spread.n,
-        })
+        Some(Estimate { value, lo: moved(spread.lo), hi: moved(spread.hi), n: spread.n })
     }
 
     /// A number that each repetition has, averaged over them.
     pub fn over_trials(&self, value: impl Fn(&TrialRecord) -> Option<f64>) -> Option<Estimate> {
-        let values: Vec<f64> = self
-            .trials
-            .iter()
-            .filter_map(|trial| value(trial))
-            .collect();
+        let values: Vec<f64> = self.trials.iter().filter_map(|trial| value(trial)).collect();
         mean(&values)
     }
 
@@ -177,12 +161,7 @@ impl Group<'_> {
             return None;
         }
         let kind = kind_of(&self.first.point);
-        let stack = self
-            .run
-            .header
-            .stacks
-            .iter()
-            .find(|stack| stack.name == self.first.stack);
+        let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack);
         let found = stack.and_then(|stack| stack.validation.iter().find(|v| v.kind == kind));
         Some(match found {
             Some(v) => format!(
@@ -198,10 +177,7 @@ impl Group<'_> {
 
 /// The kind of job that a point is, in the words of the model check.
 fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
-    if point
-        .get("pattern")
-        .is_some_and(|pattern| pattern != "random")
-    {
+    if point.get("pattern").is_some_and(|pattern| pattern != "random") {
         return "sequential access";
     }
     match point.get("read_share").map(String::as_str) {

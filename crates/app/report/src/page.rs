@@ -90,11 +90,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let figures = figures(runs);
     let rows: Vec<Row<'_>> = figures
         .iter()
-        .map(|figure| Row {
-            figure,
-            point: point_text(figure),
-            interval: interval_text(figure),
-        })
+        .map(|figure| Row { figure, point: point_text(figure), interval: interval_text(figure) })
         .collect();
     let drawn: Vec<Charts> = runs.iter().map(charts).collect();
     let data = serde_json::to_string(&drawn).map_err(|error| failed(&error))?;
@@ -110,12 +106,8 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     );
     let views: Vec<RunView<'_>> = runs.iter().map(view).collect();
     let mut environment = Environment::new();
-    environment
-        .add_template("report.html", TEMPLATE)
-        .map_err(|error| failed(&error))?;
-    let template = environment
-        .get_template("report.html")
-        .map_err(|error| failed(&error))?;
+    environment.add_template("report.html", TEMPLATE).map_err(|error| failed(&error))?;
+    let template = environment.get_template("report.html").map_err(|error| failed(&error))?;
     template
         .render(context! {
             policy, style, library, script => SCRIPT, data,
@@ -128,11 +120,7 @@ fn view(run: &Run) -> RunView<'_> {
     let answer = answer(run);
     let stacks = run.header.stacks.iter().map(|record| StackView {
         record,
-        facts: record
-            .storage
-            .as_ref()
-            .map(|facts| facts.rows())
-            .unwrap_or_default(),
+        facts: record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default(),
         validation: record
             .validation
             .iter()
@@ -149,21 +137,11 @@ fn view(run: &Run) -> RunView<'_> {
     });
     let trials = run.trials.iter().map(|trial| TrialView {
         slug: &trial.slug,
-        point: trial
-            .point
-            .iter()
-            .map(|(k, v)| format!("{k}={v}"))
-            .collect::<Vec<_>>()
-            .join(" "),
+        point: trial.point.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
         source: &trial.source,
         path: &trial.path,
         outcome: format!("{:?}", trial.outcome).to_lowercase(),
-        notes: trial
-            .failure
-            .iter()
-            .chain(&trial.notes)
-            .map(String::as_str)
-            .collect(),
+        notes: trial.failure.iter().chain(&trial.notes).map(String::as_str).collect(),
     });
     RunView {
         name: &run.name,
@@ -187,17 +165,11 @@ fn view(run: &Run) -> RunView<'_> {
 
 /// A source expression of a content-security policy.
 fn hash(text: &str) -> String {
-    format!(
-        "sha256-{}",
-        STANDARD.encode(Sha256::digest(text.as_bytes()))
-    )
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 
 /// The library without the link in its banner: the page holds no external address at all.
 fn without_links(script: &str) -> String {
     let banner_end = script.find("*/").map_or(0, |at| at + 2);
-    format!(
-        "/*! uPlot 1.6.32, MIT licence, (c) Leon Sorokin */{}",
-        &script[banner_end..]
-    )
+    format!("/*! uPlot 1.6.32, MIT licence, (c) Leon Sorokin */{}", &script[banner_end..])
 }

@@ -13,11 +13,12 @@ use crate::answer::{Single, short, single_depth};
 use crate::groups::Ops;
 
 const WIDTH: f64 = 760.0;
-const LEFT: f64 = 196.0;
-const RIGHT: f64 = 84.0;
+const LEFT: f64 = 60.0;
+const RIGHT: f64 = 92.0;
 const TOP: f64 = 30.0;
 const ROW: f64 = 26.0;
-const GAP: f64 = 12.0;
+/// Height of a stack's title, above its rows.
+const TITLE: f64 = 30.0;
 
 struct Bar {
     label: String,
@@ -31,23 +32,14 @@ struct Bar {
 pub(crate) fn picture(run: &Run) -> Option<String> {
     let bars = bars(run);
     let low = bars.iter().map(|bar| bar.p50).fold(f64::INFINITY, f64::min);
-    let high = bars
-        .iter()
-        .map(|bar| bar.p99.unwrap_or(bar.p50))
-        .fold(0.0, f64::max);
+    let high = bars.iter().map(|bar| bar.p99.unwrap_or(bar.p50)).fold(0.0, f64::max);
     if bars.is_empty() || low <= 0.0 {
         return None;
     }
-    let (from, to) = (
-        low.log10().floor(),
-        high.log10().ceil().max(low.log10().floor() + 1.0),
-    );
+    let (from, to) = (low.log10().floor(), high.log10().ceil().max(low.log10().floor() + 1.0));
     let scale = |ns: f64| LEFT + (ns.log10() - from) / (to - from) * (WIDTH - LEFT - RIGHT);
-    let groups = bars
-        .windows(2)
-        .filter(|pair| pair[0].label != pair[1].label)
-        .count() as f64;
-    let bottom = TOP + bars.len() as f64 * ROW + groups * GAP;
+    let changes = bars.windows(2).filter(|pair| pair[0].label != pair[1].label).count();
+    let bottom = TOP + bars.len() as f64 * ROW + (changes + 1) as f64 * TITLE;
     let mut svg = String::new();
     let _ = write!(
         svg,
@@ -70,15 +62,16 @@ pub(crate) fn picture(run: &Run) -> Option<String> {
     }
     let _ = write!(
         svg,
-        "<text class=\"axis\" x=\"{LEFT}\" y=\"14\">median (dot) to 99th percentile (end of bar)</text>"
+        "<text class=\"axis\" x=\"0\" y=\"14\">median (dot) to 99th percentile (end of bar)</text>"
     );
     let mut y = TOP;
     let mut previous = "";
     for bar in &bars {
-        if !previous.is_empty() && previous != bar.label {
-            y += GAP;
+        if previous != bar.label {
+            draw_title(&mut svg, bar, y + TITLE - 8.0);
+            y += TITLE;
         }
-        draw_bar(&mut svg, bar, y, previous != bar.label, &scale);
+        draw_bar(&mut svg, bar, y, &scale);
         previous = &bar.label;
         y += ROW;
     }
@@ -86,20 +79,18 @@ pub(crate) fn picture(run: &Run) -> Option<String> {
     Some(svg)
 }
 
-fn draw_bar(svg: &mut String, bar: &Bar, y: f64, titled: bool, scale: &dyn Fn(f64) -> f64) {
+fn draw_title(svg: &mut String, bar: &Bar, y: f64) {
+    let _ = write!(
+        svg,
+        "<text x=\"0\" y=\"{y:.1}\"><tspan class=\"label\">{}</tspan> <tspan class=\"axis\">{}</tspan></text>",
+        escape(&bar.label),
+        bar.source
+    );
+}
+
+fn draw_bar(svg: &mut String, bar: &Bar, y: f64, scale: &dyn Fn(f64) -> f64) {
     let (start, end) = (scale(bar.p50), scale(bar.p99.unwrap_or(bar.p50)));
     let middle = y + ROW / 2.0;
-    if titled {
-        let _ = write!(
-            svg,
-            "<text class=\"label\" x=\"0\" y=\"{:.1}\">{}</text><text class=\"axis\" x=\"0\" \
-             y=\"{:.1}\">{}</text>",
-            middle + 4.0,
-            escape(&bar.label),
-            middle + 20.0,
-            bar.source
-        );
-    }
     let class = bar.class.word();
     let _ = write!(
         svg,
@@ -118,15 +109,11 @@ fn draw_bar(svg: &mut String, bar: &Bar, y: f64, titled: bool, scale: &dyn Fn(f6
 
 fn bars(run: &Run) -> Vec<Bar> {
     let mut bars = Vec::new();
-    let (reads, writes) = (
-        single_depth(run, Ops::Only(OpClass::Read)),
-        single_depth(run, Ops::Only(OpClass::Write)),
-    );
+    let (reads, writes) =
+        (single_depth(run, Ops::Only(OpClass::Read)), single_depth(run, Ops::Only(OpClass::Write)));
     for stack in &run.header.stacks {
         for (class, singles) in [(OpClass::Read, &reads), (OpClass::Write, &writes)] {
-            let found = singles
-                .iter()
-                .find(|single| single.group.first.stack == stack.name);
+            let found = singles.iter().find(|single| single.group.first.stack == stack.name);
             bars.extend(found.map(|single| bar(single, class)));
         }
     }
@@ -139,19 +126,12 @@ fn bar(single: &Single<'_>, class: OpClass) -> Bar {
         class,
         source: single.group.first.source.clone(),
         p50: single.p50_ns,
-        p99: single
-            .group
-            .percentile(Ops::Only(class), 99.0)
-            .ok()
-            .map(|e| e.value),
+        p99: single.group.percentile(Ops::Only(class), 99.0).ok().map(|e| e.value),
     }
 }
 
 fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -10,18 +10,13 @@ use crate::Figure;
 
 /// `name=value` pairs of a point, in one line.
 pub(crate) fn point_text(figure: &Figure) -> String {
-    let parts: Vec<String> = figure
-        .point
-        .iter()
-        .map(|(name, value)| format!("{name}={}", plain(value)))
-        .collect();
+    let parts: Vec<String> =
+        figure.point.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
     parts.join(" ")
 }
 
 fn plain(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// The interval as text; a dash where there is none.
@@ -35,9 +30,8 @@ pub(crate) fn interval_text(figure: &Figure) -> String {
 /// A table with aligned columns.
 #[must_use]
 pub fn text_table(figures: &[Figure]) -> String {
-    let header = [
-        "source", "stack", "engine", "workload", "point", "metric", "value", "unit", "95 %", "n",
-    ];
+    let header =
+        ["source", "stack", "engine", "workload", "point", "metric", "value", "unit", "95 %", "n"];
     let mut rows = vec![header.map(str::to_owned)];
     rows.extend(figures.iter().map(|figure| {
         [
@@ -54,20 +48,14 @@ pub fn text_table(figures: &[Figure]) -> String {
         ]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..header.len())
-        .map(|column| width(column).unwrap_or(0))
-        .collect();
+    let widths: Vec<usize> = (0..header.len()).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = String::new();
     for row in &rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let right = matches!(column, 6 | 9);
             let pad = " ".repeat(width - cell.chars().count());
-            let (before, after) = if right {
-                (pad.as_str(), "")
-            } else {
-                ("", pad.as_str())
-            };
+            let (before, after) = if right { (pad.as_str(), "") } else { ("", pad.as_str()) };
             let _ = write!(line, "{before}{cell}{after}  ");
         }
         out.push_str(line.trim_end());

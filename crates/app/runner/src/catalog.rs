@@ -9,24 +9,13 @@ use device::Profile;
 
 use crate::RunnerError;
 
-const STUDIES: &[(&str, &str)] = &[(
-    "quickstart",
-    include_str!("../../../../studies/quickstart.toml"),
-)];
+const STUDIES: &[(&str, &str)] =
+    &[("quickstart", include_str!("../../../../studies/quickstart.toml"))];
 
 const PROFILES: &[(&str, &str)] = &[
-    (
-        "intel-p4800x",
-        include_str!("../../../../devices/intel-p4800x.toml"),
-    ),
-    (
-        "samsung-980-pro",
-        include_str!("../../../../devices/samsung-980-pro.toml"),
-    ),
-    (
-        "intel-s3510",
-        include_str!("../../../../devices/intel-s3510.toml"),
-    ),
+    ("intel-p4800x", include_str!("../../../../devices/intel-p4800x.toml")),
+    ("samsung-980-pro", include_str!("../../../../devices/samsung-980-pro.toml")),
+    ("intel-s3510", include_str!("../../../../devices/intel-s3510.toml")),
 ];
 
 /// The text of a study and what to call it in messages.
@@ -51,20 +40,14 @@ pub fn built_in_studies() -> Vec<&'static str> {
 pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
     let path = Path::new(name);
     if path.is_file() {
-        let text = std::fs::read_to_string(path).map_err(|source| RunnerError::StudyFile {
-            path: path.into(),
-            source,
-        })?;
-        return Ok(StudyText {
-            name: name.to_owned(),
-            text,
-        });
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| RunnerError::StudyFile { path: path.into(), source })?;
+        return Ok(StudyText { name: name.to_owned(), text });
     }
     match STUDIES.iter().find(|(built_in, _)| *built_in == name) {
-        Some((built_in, text)) => Ok(StudyText {
-            name: format!("{built_in} (built in)"),
-            text: (*text).to_owned(),
-        }),
+        Some((built_in, text)) => {
+            Ok(StudyText { name: format!("{built_in} (built in)"), text: (*text).to_owned() })
+        }
         None => Err(RunnerError::NoStudy {
             path: PathBuf::from(name),
             known: built_in_studies().join(", "),
@@ -77,10 +60,7 @@ pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
 /// # Errors
 /// When there is none, or it is refused.
 pub fn profile(name: &str) -> Result<Profile, RunnerError> {
-    let refuse = |reason: String| RunnerError::Profile {
-        name: name.to_owned(),
-        reason,
-    };
+    let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
     let text = if name.ends_with(".toml") {
         std::fs::read_to_string(name).map_err(|error| refuse(error.to_string()))?
     } else {
@@ -120,17 +100,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_nothing_lists_what_there_is() {
-        assert!(
-            load_study("no-such")
-                .unwrap_err()
-                .to_string()
-                .contains("quickstart")
-        );
-        assert!(
-            profile("no-such")
-                .unwrap_err()
-                .to_string()
-                .contains("intel-p4800x")
-        );
+        assert!(load_study("no-such").unwrap_err().to_string().contains("quickstart"));
+        assert!(profile("no-such").unwrap_err().to_string().contains("intel-p4800x"));
     }
 }

@@ -83,28 +83,15 @@ impl<'a> Targets<'a> {
                     Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
                     Job::Block(_) => None,
                 });
-                let file = if block.is_empty() {
-                    0
-                } else {
-                    stack.size.get()
-                };
+                let file = if block.is_empty() { 0 } else { stack.size.get() };
                 let needed = Bytes(file + databases.max().unwrap_or(0) + MARGIN);
                 let free = free_space(&dir)?;
                 if free < needed {
-                    return Err(StackError::NoSpace {
-                        path: dir,
-                        free,
-                        needed,
-                    }
-                    .into());
+                    return Err(StackError::NoSpace { path: dir, free, needed }.into());
                 }
                 if !block.is_empty() && stack.direct && !direct_io_works(&dir)? {
                     let file_system = StorageFacts::read(&dir).file_system;
-                    return Err(StackError::NoDirectIo {
-                        path: dir,
-                        file_system,
-                    }
-                    .into());
+                    return Err(StackError::NoDirectIo { path: dir, file_system }.into());
                 }
             }
         }

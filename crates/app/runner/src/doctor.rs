@@ -43,12 +43,7 @@ const SPACE_WANTED: Bytes = Bytes::mib(2048);
 pub fn doctor(dir: &Path) -> Vec<Check> {
     let facts = Provenance::read("", "");
     vec![
-        Check {
-            name: "kernel",
-            status: Status::Ok,
-            detail: facts.kernel,
-            fix: None,
-        },
+        Check { name: "kernel", status: Status::Ok, detail: facts.kernel, fix: None },
         io_uring(),
         direct(dir),
         space(dir),
@@ -60,12 +55,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
 fn io_uring() -> Check {
     let name = "io_uring";
     match block::io_uring_available() {
-        Ok(()) => Check {
-            name,
-            status: Status::Ok,
-            detail: "available".into(),
-            fix: None,
-        },
+        Ok(()) => Check { name, status: Status::Ok, detail: "available".into(), fix: None },
         Err(reason) => Check {
             name,
             status: Status::Limited,
@@ -82,12 +72,9 @@ fn direct(dir: &Path) -> Check {
     let file_system = StorageFacts::read(dir).file_system;
     let place = format!("{} ({file_system})", dir.display());
     match direct_io_works(dir) {
-        Ok(true) => Check {
-            name,
-            status: Status::Ok,
-            detail: format!("works in {place}"),
-            fix: None,
-        },
+        Ok(true) => {
+            Check { name, status: Status::Ok, detail: format!("works in {place}"), fix: None }
+        }
         Ok(false) => Check {
             name,
             status: Status::Missing,
@@ -109,24 +96,16 @@ fn direct(dir: &Path) -> Check {
 fn space(dir: &Path) -> Check {
     let name = "free space";
     match free_space(dir) {
-        Ok(free) if free >= SPACE_WANTED => Check {
-            name,
-            status: Status::Ok,
-            detail: free.to_string(),
-            fix: None,
-        },
+        Ok(free) if free >= SPACE_WANTED => {
+            Check { name, status: Status::Ok, detail: free.to_string(), fix: None }
+        }
         Ok(free) => Check {
             name,
             status: Status::Missing,
             detail: format!("{free}; the quickstart needs {SPACE_WANTED}"),
             fix: Some("--set stack.this-disk.size=256MiB, or another directory".into()),
         },
-        Err(error) => Check {
-            name,
-            status: Status::Missing,
-            detail: error.to_string(),
-            fix: None,
-        },
+        Err(error) => Check { name, status: Status::Missing, detail: error.to_string(), fix: None },
     }
 }
 
@@ -136,22 +115,14 @@ fn blkid() -> Check {
     Check {
         name,
         status: if found { Status::Ok } else { Status::Limited },
-        detail: if found {
-            "found"
-        } else {
-            "not found; block devices can not be written to"
-        }
-        .into(),
+        detail: if found { "found" } else { "not found; block devices can not be written to" }
+            .into(),
         fix: (!found).then(|| "apt-get install util-linux".into()),
     }
 }
 
 fn load(text: &str) -> Check {
-    let first: f64 = text
-        .split(' ')
-        .next()
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(0.0);
+    let first: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let busy = first > cpus as f64 / 2.0;
     Check {
@@ -169,10 +140,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_told_with_a_fix() {
         let checks = doctor(Path::new("/no such directory"));
-        let direct = checks
-            .iter()
-            .find(|check| check.name == "O_DIRECT")
-            .unwrap();
+        let direct = checks.iter().find(|check| check.name == "O_DIRECT").unwrap();
         assert_eq!(direct.status, Status::Missing);
         assert!(direct.fix.is_some());
     }

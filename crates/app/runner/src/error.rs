@@ -162,9 +162,6 @@ impl RunnerError {
 
 /// The run folder that a file inside it belongs to.
 fn run_folder(file: &std::path::Path) -> PathBuf {
-    let in_run = file
-        .ancestors()
-        .skip(1)
-        .find(|dir| dir.join("run.json").exists());
+    let in_run = file.ancestors().skip(1).find(|dir| dir.join("run.json").exists());
     in_run.unwrap_or(file).to_owned()
 }

@@ -47,18 +47,12 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     let databases: Vec<u64> = databases.collect();
     prepared += databases.iter().sum::<u64>();
     space += databases.iter().max().copied().unwrap_or(0);
-    Estimate {
-        seconds,
-        prepared: Bytes(prepared),
-        space: Bytes(space),
-    }
+    Estimate { seconds, prepared: Bytes(prepared), space: Bytes(space) }
 }
 
 /// Space that a database needs: records with page slack, and the copies that updates make.
 pub(crate) fn database_bytes(records: u64, value_size: Bytes) -> u64 {
-    records
-        .saturating_mul(value_size.get() + 32)
-        .saturating_mul(2)
+    records.saturating_mul(value_size.get() + 32).saturating_mul(2)
 }
 
 /// Estimated wall time of one trial.

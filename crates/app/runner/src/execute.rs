@@ -15,6 +15,7 @@ use stack::Journal;
 use stats::Recording;
 use study::{BlockJob, Experiment, Job, KvJob, Plan, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Nanos, Seed, human_count};
+use workload::OpClass;
 
 use crate::devices::Targets;
 use crate::estimate::{estimate, trial_seconds};
@@ -76,17 +77,9 @@ pub fn resume(path: &Path) -> Result<Resumed, RunnerError> {
     let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
     if header.trials_planned != now {
         let planned = header.trials_planned;
-        return Err(RunnerError::OtherPlan {
-            path: path.into(),
-            planned,
-            now,
-        });
+        return Err(RunnerError::OtherPlan { path: path.into(), planned, now });
     }
-    Ok(Resumed {
-        writer,
-        study,
-        plan,
-    })
+    Ok(Resumed { writer, study, plan })
 }
 
 impl Resumed {
@@ -101,21 +94,10 @@ impl Resumed {
     ) -> Result<RunEnd, RunnerError> {
         let automatic = parent_of(self.writer.path());
         let confirmed = options.confirmed.as_deref();
-        let targets = Targets::check(
-            &self.study,
-            &self.plan,
-            options.journal,
-            &automatic,
-            confirmed,
-        )?;
-        Runner {
-            study: &self.study,
-            plan: &self.plan,
-            options,
-            targets,
-            writer: self.writer,
-        }
-        .run(watcher)
+        let targets =
+            Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
+        Runner { study: &self.study, plan: &self.plan, options, targets, writer: self.writer }
+            .run(watcher)
     }
 }
 
@@ -153,14 +135,7 @@ pub fn execute(
         skipped: plan.skipped.iter().map(skip).collect(),
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
-    Runner {
-        study: &study,
-        plan: &plan,
-        options,
-        targets,
-        writer,
-    }
-    .run(watcher)
+    Runner { study: &study, plan: &plan, options, targets, writer }.run(watcher)
 }
 
 /// The directory that a run folder is in.
@@ -194,20 +169,13 @@ struct Outcome {
 impl Runner<'_> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunnerError> {
         let plan = self.plan;
-        let missing: Vec<&Trial> = plan
-            .trials
-            .iter()
-            .filter(|trial| !self.writer.has(trial.number))
-            .collect();
+        let missing: Vec<&Trial> =
+            plan.trials.iter().filter(|trial| !self.writer.has(trial.number)).collect();
         let mut left: f64 = missing.iter().map(|trial| trial_seconds(trial)).sum();
         let whole = estimate(self.study, plan).seconds;
         let prepare = whole - plan.trials.iter().map(trial_seconds).sum::<f64>();
         let done = u32::try_from(plan.trials.len() - missing.len()).unwrap_or(u32::MAX);
-        watcher.event(&Event::Started {
-            plan,
-            done,
-            seconds: left + prepare,
-        });
+        watcher.event(&Event::Started { plan, done, seconds: left + prepare });
         let mut ending = Ending::Complete;
         for trial in missing {
             if self.stopping() {
@@ -239,10 +207,7 @@ impl Runner<'_> {
                 break;
             }
         }
-        Ok(RunEnd {
-            path: self.writer.path().to_owned(),
-            ending,
-        })
+        Ok(RunEnd { path: self.writer.path().to_owned(), ending })
     }
 
     fn stopping(&self) -> bool {
@@ -257,15 +222,8 @@ impl Runner<'_> {
     ) -> Result<Option<Outcome>, RunnerError> {
         let study = self.study;
         let by_name = |stack: &&Stack| stack.name == trial.stack;
-        let stack = study
-            .stack
-            .iter()
-            .find(by_name)
-            .expect("invariant: planned stack exists");
-        let experiment = study
-            .experiment
-            .iter()
-            .find(|one| one.name == trial.experiment);
+        let stack = study.stack.iter().find(by_name).expect("invariant: planned stack exists");
+        let experiment = study.experiment.iter().find(|one| one.name == trial.experiment);
         let experiment = experiment.expect("invariant: planned experiment exists");
         let seed =
             Seed(u64::from(study.seed)).derive(&trial.experiment, u64::from(trial.repetition));
@@ -273,11 +231,12 @@ impl Runner<'_> {
         match &trial.job {
             Job::Kv(job) => self.kv(stack, experiment, (trial, job), seed, watcher),
             Job::Block(job) => match self.targets.profile(stack) {
-                Some(profile) => Ok(Some(Outcome {
-                    recording: predicted::predict(profile, stack, trial, job, seed),
-                    path: "virtual time".into(),
-                    ..Outcome::default()
-                })),
+                Some(profile) => {
+                    let recording = predicted::predict(profile, stack, trial, job, seed);
+                    let notes = predicted::notes(&recording);
+                    let path = "virtual time".into();
+                    Ok(Some(Outcome { recording, notes, path, ..Outcome::default() }))
+                }
                 None => self.block(stack, experiment, (trial, job), seed, watcher),
             },
         }
@@ -293,11 +252,7 @@ impl Runner<'_> {
     ) -> Result<Option<Outcome>, RunnerError> {
         let stop = self.options.stop;
         let mut step = |done: Bytes| {
-            watcher.event(&Event::Preparing {
-                stack: &stack.name,
-                done,
-                of: stack.size,
-            });
+            watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size });
             !stop.load(std::sync::atomic::Ordering::Relaxed)
         };
         let Some((target, path)) = self.targets.open(stack, &mut step)? else {
@@ -360,23 +315,15 @@ impl Runner<'_> {
                 }))
             }
             Err(error @ KvError::Wrong { .. }) => {
-                let evidence = self
-                    .writer
-                    .path()
-                    .join(format!("evidence-{}", trial.slug()));
+                let evidence = self.writer.path().join(format!("evidence-{}", trial.slug()));
                 // Across file systems a rename fails; then the evidence stays where it is.
                 let evidence = std::fs::rename(&dir, &evidence).map_or(dir, |()| evidence);
                 let (trial, reason) = (trial.slug(), error.to_string());
-                Err(RunnerError::WrongData {
-                    trial,
-                    reason,
-                    evidence,
-                })
+                Err(RunnerError::WrongData { trial, reason, evidence })
             }
-            Err(error) => Ok(Some(Outcome {
-                failure: Some(error.to_string()),
-                ..Outcome::default()
-            })),
+            Err(error) => {
+                Ok(Some(Outcome { failure: Some(error.to_string()), ..Outcome::default() }))
+            }
         }
     }
 
@@ -388,18 +335,13 @@ impl Runner<'_> {
         work: impl FnOnce(&Control<'_>) -> T + Send,
     ) -> T {
         let (send, receive) = sync_channel::<Progress>(1024);
-        let control = Control {
-            stop: self.options.stop,
-            progress: Some(send),
-        };
+        let control = Control { stop: self.options.stop, progress: Some(send) };
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || work(&control));
             for progress in receive {
                 watcher.event(&Event::Interval { trial, progress });
             }
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -413,10 +355,7 @@ impl Runner<'_> {
     ) -> T {
         let (send_load, loads): (_, Receiver<u64>) = sync_channel(1024);
         let (send, receive) = sync_channel::<Progress>(1024);
-        let control = Control {
-            stop: self.options.stop,
-            progress: Some(send),
-        };
+        let control = Control { stop: self.options.stop, progress: Some(send) };
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
                 work(&control, &|done| {
@@ -427,10 +366,7 @@ impl Runner<'_> {
             let patience = std::time::Duration::from_millis(100);
             loop {
                 while let Ok(done) = loads.try_recv() {
-                    watcher.event(&Event::Loading {
-                        done,
-                        of: job.records,
-                    });
+                    watcher.event(&Event::Loading { done, of: job.records });
                 }
                 match receive.recv_timeout(patience) {
                     Ok(progress) => watcher.event(&Event::Interval { trial, progress }),
@@ -438,9 +374,7 @@ impl Runner<'_> {
                     Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
                 }
             }
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 
@@ -463,10 +397,7 @@ impl Runner<'_> {
             stack: trial.stack.clone(),
             engine: trial.job.engine().to_owned(),
             source: trial.source.word().to_owned(),
-            point: point
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
+            point: point.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             repetition: trial.repetition,
             outcome: ended,
             failure: outcome.failure,
@@ -485,26 +416,20 @@ fn headline(record: &TrialRecord) -> String {
     if record.outcome == TrialOutcome::Failed {
         return "failed".into();
     }
-    let total = record.recording.total(None);
-    let seconds = record.recording.seconds();
-    let rate = if seconds > 0.0 {
-        total.counts.ops as f64 / seconds
-    } else {
-        0.0
+    let part = |class: Option<OpClass>, unit: &str| {
+        let total = record.recording.total(class);
+        let rate = total.counts.ops as f64 / record.recording.seconds().max(1e-9);
+        let percentile = |p: f64| {
+            let estimate = stats::estimate::percentile(&total.latency, p).ok();
+            estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
+        };
+        let (p50, p99) = (percentile(50.0), percentile(99.0));
+        format!("{} {unit}, p50 {p50}, p99 {p99}", human_count(rate))
     };
-    let percentile = |p: f64| {
-        let estimate = stats::estimate::percentile(&total.latency, p).ok();
-        estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
-    };
-    let unit = if record.engine == "block" {
-        "IOPS"
-    } else {
-        "ops/s"
-    };
-    format!(
-        "{} {unit}, p50 {}, p99 {}",
-        human_count(rate),
-        percentile(50.0),
-        percentile(99.0)
-    )
+    if record.engine == "block" {
+        return part(None, "IOPS");
+    }
+    let (lookups, updates) =
+        (part(Some(OpClass::Read), "lookups/s"), part(Some(OpClass::Write), "updates/s"));
+    format!("{lookups}; {updates}")
 }

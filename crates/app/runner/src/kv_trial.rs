@@ -89,18 +89,15 @@ fn run_engine<E: Engine>(
         disk: difference(disk_before, disk_now()),
         db_bytes: allocated_bytes(dir),
     };
-    let mut notes = vec![format!(
-        "durability {}: {}",
-        job.durability.word(),
-        E::promise(job.durability)
-    )];
+    let mut notes =
+        vec![format!("durability {}: {}", job.durability.word(), E::promise(job.durability))];
     match cold {
         Ok(()) => {
             notes.push("database put out of the page cache before the clients started".into())
         }
-        Err(error) => notes.push(format!(
-            "started warm: the page cache kept the database ({error})"
-        )),
+        Err(error) => {
+            notes.push(format!("started warm: the page cache kept the database ({error})"))
+        }
     }
 
     let engine = E::open(dir, &options)?;
@@ -112,15 +109,7 @@ fn run_engine<E: Engine>(
     let measured = measured?;
     let path = E::version();
     let (recording, failure) = (measured.recording, measured.failure);
-    Ok(Some(KvResult {
-        load,
-        recording,
-        failure,
-        usage,
-        disk,
-        path,
-        notes,
-    }))
+    Ok(Some(KvResult { load, recording, failure, usage, disk, path, notes }))
 }
 
 pub(crate) fn difference(
@@ -133,8 +122,5 @@ pub(crate) fn difference(
 /// Bytes that the files of a directory occupy on disk, holes not counted.
 fn allocated_bytes(dir: &Path) -> u64 {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.metadata().ok())
-        .map(|file| file.blocks() * 512)
-        .sum()
+    entries.filter_map(|entry| entry.metadata().ok()).map(|file| file.blocks() * 512).sum()
 }

@@ -50,11 +50,7 @@ pub(crate) fn open_block_device(
     path: &str,
     confirmed: Option<&str>,
 ) -> Result<File, RunnerError> {
-    let access = if stack.allow_write {
-        Access::Destroy { confirmed }
-    } else {
-        Access::ReadOnly
-    };
+    let access = if stack.allow_write { Access::Destroy { confirmed } } else { Access::ReadOnly };
     Ok(open_device(Path::new(path), access, stack.direct)?)
 }
 
@@ -64,14 +60,8 @@ pub(crate) fn check_writes(stack: &Stack, jobs: &[&BlockJob]) -> Result<(), Runn
     if writes && !stack.allow_write {
         return Err(RunnerError::Stack(StackError::Refused {
             device: stack.device.text(),
-            reason: format!(
-                "the study writes to it, but stack `{}` allows no writes",
-                stack.name
-            ),
-            next: format!(
-                "if its data may be lost: --set stack.{}.allow_write=true",
-                stack.name
-            ),
+            reason: format!("the study writes to it, but stack `{}` allows no writes", stack.name),
+            next: format!("if its data may be lost: --set stack.{}.allow_write=true", stack.name),
         }));
     }
     Ok(())
@@ -107,10 +97,6 @@ pub(crate) fn run(
             }
             _ => "crosspoint doctor".into(),
         };
-        RunnerError::Environment {
-            stack: stack.name.clone(),
-            reason: error.to_string(),
-            next,
-        }
+        RunnerError::Environment { stack: stack.name.clone(), reason: error.to_string(), next }
     })
 }

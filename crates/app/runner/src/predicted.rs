@@ -3,7 +3,7 @@
 //! Invariant: the result depends on the study, the profile and the seed alone. What it is not: able
 //! to predict databases.
 
-use archive::{StackRecord, Validation};
+use archive::{NOTE_THREAD_LIMIT, StackRecord, THREAD_LIMIT_SHARE, Validation};
 use device::{Model, Profile};
 use sim::{BlockRun, HostModel, JobKind, check, run_block, spread};
 use stats::Recording;
@@ -35,6 +35,17 @@ pub(crate) fn predict(
     })
 }
 
+/// What must be said of a prediction: that the host was its limit, if so.
+pub(crate) fn notes(recording: &Recording) -> Vec<String> {
+    let host = HostModel::io_uring();
+    let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
+    let busy = rate * (host.submit + host.complete).as_secs_f64();
+    if busy < THREAD_LIMIT_SHARE {
+        return Vec::new();
+    }
+    vec![format!("{NOTE_THREAD_LIMIT}: it is busy {:.0} % of the time", busy.min(1.0) * 100.0)]
+}
+
 /// What the header says of a model stack: its error against published figures, computed now.
 pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> StackRecord {
     let checks = check(profile, CHECK_TIME, seed);
@@ -53,11 +64,7 @@ pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> Stac
     let host = HostModel::io_uring();
     StackRecord {
         name: stack.name.clone(),
-        title: if stack.title.is_empty() {
-            profile.title.clone()
-        } else {
-            stack.title.clone()
-        },
+        title: if stack.title.is_empty() { profile.title.clone() } else { stack.title.clone() },
         device: stack.device.text(),
         storage: None,
         not_covered: Some(profile.not_covered.clone()),

@@ -29,13 +29,7 @@ impl Buffers {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.derive("payload", 0).0);
         random.fill_bytes(&mut space);
         let start = space.as_ptr().align_offset(ALIGNMENT);
-        Self {
-            space,
-            start,
-            stride,
-            size,
-            stamp: seed.0,
-        }
+        Self { space, start, stride, size, stamp: seed.0 }
     }
 
     /// Buffer `index`.
@@ -63,9 +57,7 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_apart() {
         let mut buffers = Buffers::new(3, 512, Seed(1));
-        let starts: Vec<_> = (0..3)
-            .map(|index| buffers.get(index).as_ptr() as usize)
-            .collect();
+        let starts: Vec<_> = (0..3).map(|index| buffers.get(index).as_ptr() as usize).collect();
         assert!(starts.iter().all(|start| start % ALIGNMENT == 0));
         assert_eq!(starts[1] - starts[0], ALIGNMENT);
         let first = buffers.stamped(0).to_vec();

@@ -24,10 +24,7 @@ pub(crate) fn run_psync(
     clock: Clock,
 ) -> Recording {
     let of = spec.plan.queue_depth;
-    let plan = BlockPlan {
-        queue_depth: 1,
-        ..spec.plan
-    };
+    let plan = BlockPlan { queue_depth: 1, ..spec.plan };
     let failed = AtomicBool::new(false);
     let failed = &failed;
     std::thread::scope(|scope| {

@@ -80,10 +80,7 @@ pub enum RunError {
 pub fn run(target: &File, spec: &Spec, control: &Control<'_>) -> Result<RunResult, RunError> {
     let have = size_of(target);
     if have < spec.plan.span {
-        return Err(RunError::TooSmall {
-            have,
-            span: spec.plan.span,
-        });
+        return Err(RunError::TooSmall { have, span: spec.plan.span });
     }
     let mut notes = Vec::new();
     let uring = match spec.path {
@@ -108,19 +105,11 @@ pub fn run(target: &File, spec: &Spec, control: &Control<'_>) -> Result<RunResul
                 UringFailure::SetUp(reason) => RunError::NoIoUring(reason),
                 UringFailure::Running(reason) => RunError::Ring(reason),
             })?;
-        return Ok(RunResult {
-            recording,
-            notes,
-            path: format!("io_uring ({features})"),
-        });
+        return Ok(RunResult { recording, notes, path: format!("io_uring ({features})") });
     }
     let recording = run_psync(target, spec, control, clock);
     let path = format!("pread/pwrite, {} threads", spec.plan.queue_depth);
-    Ok(RunResult {
-        recording,
-        notes,
-        path,
-    })
+    Ok(RunResult { recording, notes, path })
 }
 
 /// Bytes that a file or block device holds.
@@ -152,13 +141,7 @@ mod tests {
             queue_depth,
             end: timeline.end(),
         };
-        Spec {
-            plan,
-            timeline,
-            seed: Seed(1),
-            path,
-            stop_on_error: true,
-        }
+        Spec { plan, timeline, seed: Seed(1), path, stop_on_error: true }
     }
 
     fn target(size: Bytes) -> (tempfile::TempDir, File) {
@@ -172,10 +155,7 @@ mod tests {
     fn go(path: Path, depth: u32, stop: bool) -> RunResult {
         let (_dir, file) = target(Bytes::mib(4));
         let stop = AtomicBool::new(stop);
-        let control = Control {
-            stop: &stop,
-            progress: None,
-        };
+        let control = Control { stop: &stop, progress: None };
         run(&file, &spec(path, depth), &control).unwrap()
     }
 
@@ -186,11 +166,7 @@ mod tests {
             let measured: Vec<_> = result.recording.measured().collect();
             assert_eq!(measured.len(), 5, "{}", result.path);
             for class in OpClass::ALL {
-                assert!(
-                    result.recording.total(Some(class)).counts.ops > 0,
-                    "{}",
-                    result.path
-                );
+                assert!(result.recording.total(Some(class)).counts.ops > 0, "{}", result.path);
             }
             assert_eq!(result.recording.errors(), 0);
         }
@@ -200,11 +176,7 @@ mod tests {
     fn a_stop_ends_at_the_next_interval() {
         for path in [Path::Auto, Path::Psync] {
             let result = go(path, 4, true);
-            let whole = result
-                .recording
-                .intervals
-                .iter()
-                .filter(|i| i.phase != Phase::Drain);
+            let whole = result.recording.intervals.iter().filter(|i| i.phase != Phase::Drain);
             assert_eq!(whole.count(), 1, "{}", result.path);
         }
     }
@@ -213,10 +185,7 @@ mod tests {
     fn a_target_that_is_too_small_is_refused() {
         let (_dir, file) = target(Bytes::mib(1));
         let stop = AtomicBool::new(false);
-        let control = Control {
-            stop: &stop,
-            progress: None,
-        };
+        let control = Control { stop: &stop, progress: None };
         let error = run(&file, &spec(Path::Auto, 1), &control).unwrap_err();
         assert!(matches!(error, RunError::TooSmall { .. }));
     }
@@ -231,17 +200,11 @@ mod tests {
             // Opened for reading only: every write fails with EBADF.
             let file = File::open(&name).unwrap();
             let stop = AtomicBool::new(false);
-            let control = Control {
-                stop: &stop,
-                progress: None,
-            };
+            let control = Control { stop: &stop, progress: None };
             let result = run(&file, &spec(path, 2), &control).unwrap();
             assert!(result.recording.errors() >= 1, "{}", result.path);
             assert_eq!(result.recording.error_samples[0].errno, libc::EBADF);
-            assert!(
-                result.recording.seconds() < 0.09,
-                "went on after the failure"
-            );
+            assert!(result.recording.seconds() < 0.09, "went on after the failure");
         }
     }
 }

@@ -22,9 +22,7 @@ use crate::{Clock, Spec};
 /// # Errors
 /// What the kernel said.
 pub fn available() -> Result<(), String> {
-    IoUring::new(2)
-        .map(|_| ())
-        .map_err(|error| error.to_string())
+    IoUring::new(2).map(|_| ()).map_err(|error| error.to_string())
 }
 
 pub(crate) enum UringFailure {
@@ -47,36 +45,19 @@ pub(crate) fn run_uring(
     let vectors: Vec<libc::iovec> = (0..depth as usize)
         .map(|index| {
             let buffer = buffers.get(index);
-            libc::iovec {
-                iov_base: buffer.as_mut_ptr().cast(),
-                iov_len: buffer.len(),
-            }
+            libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() }
         })
         .collect();
     // SAFETY: the buffers live in `buffers`, which neither moves its storage nor shrinks, and which is
     // dropped after the ring (fields of `Driver` drop in order, ring first).
     let fixed = unsafe { ring.submitter().register_buffers(&vectors) }.is_ok();
-    features.push_str(if fixed {
-        ", registered buffers"
-    } else {
-        ", plain buffers"
-    });
+    features.push_str(if fixed { ", registered buffers" } else { ", plain buffers" });
     ring.submitter()
         .register_files(&[target.as_raw_fd()])
         .map_err(|error| UringFailure::SetUp(error.to_string()))?;
     let slots = vec![None; depth as usize];
-    let driver = Driver {
-        ring,
-        buffers,
-        slots,
-        fixed,
-        client,
-        in_flight: 0,
-        failed: false,
-    };
-    let recording = driver
-        .run(spec, control, clock)
-        .map_err(UringFailure::Running)?;
+    let driver = Driver { ring, buffers, slots, fixed, client, in_flight: 0, failed: false };
+    let recording = driver.run(spec, control, clock).map_err(UringFailure::Running)?;
     Ok((recording, features))
 }
 
@@ -161,27 +142,19 @@ impl Driver {
         let entry = match (issue.op.class, self.fixed) {
             (OpClass::Read, true) => {
                 let buffer = self.buffers.get(slot as usize).as_mut_ptr();
-                opcode::ReadFixed::new(file, buffer, length, slot as u16)
-                    .offset(offset)
-                    .build()
+                opcode::ReadFixed::new(file, buffer, length, slot as u16).offset(offset).build()
             }
             (OpClass::Read, false) => {
                 let buffer = self.buffers.get(slot as usize).as_mut_ptr();
-                opcode::Read::new(file, buffer, length)
-                    .offset(offset)
-                    .build()
+                opcode::Read::new(file, buffer, length).offset(offset).build()
             }
             (OpClass::Write, true) => {
                 let buffer = self.buffers.stamped(slot as usize).as_ptr();
-                opcode::WriteFixed::new(file, buffer, length, slot as u16)
-                    .offset(offset)
-                    .build()
+                opcode::WriteFixed::new(file, buffer, length, slot as u16).offset(offset).build()
             }
             (OpClass::Write, false) => {
                 let buffer = self.buffers.stamped(slot as usize).as_ptr();
-                opcode::Write::new(file, buffer, length)
-                    .offset(offset)
-                    .build()
+                opcode::Write::new(file, buffer, length).offset(offset).build()
             }
         };
         let entry = entry.user_data(u64::from(slot));

@@ -27,21 +27,13 @@ pub struct LmdbSession<'a> {
 }
 
 fn failed(action: &'static str) -> impl Fn(heed::Error) -> KvError {
-    move |error| KvError::Engine {
-        engine: "lmdb",
-        action,
-        reason: error.to_string(),
-    }
+    move |error| KvError::Engine { engine: "lmdb", action, reason: error.to_string() }
 }
 
 /// The map must hold the data, its pages' slack, and the copies that updates make before old pages
 /// are free again; it is address space, not storage.
 fn map_size(options: &Options) -> usize {
-    let bytes = options
-        .expected
-        .get()
-        .saturating_mul(4)
-        .saturating_add(256 << 20);
+    let bytes = options.expected.get().saturating_mul(4).saturating_add(256 << 20);
     usize::try_from(bytes.next_multiple_of(1 << 20)).unwrap_or(usize::MAX)
 }
 
@@ -50,8 +42,7 @@ impl Engine for Lmdb {
 
     fn open(dir: &Path, options: &Options) -> Result<Self, KvError> {
         let mut open = EnvOpenOptions::new();
-        open.map_size(map_size(options))
-            .max_readers(options.sessions + 8);
+        open.map_size(map_size(options)).max_readers(options.sessions + 8);
         let mut flags = EnvFlags::NO_READ_AHEAD;
         if options.durability != Durability::Device {
             flags |= EnvFlags::NO_SYNC;
@@ -110,10 +101,7 @@ impl Session for LmdbSession<'_> {
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         let mut txn = self.lmdb.env.write_txn().map_err(failed("begin"))?;
-        self.lmdb
-            .records
-            .put(&mut txn, key, value)
-            .map_err(failed("put"))?;
+        self.lmdb.records.put(&mut txn, key, value).map_err(failed("put"))?;
         txn.commit().map_err(failed("commit"))
     }
 

@@ -17,11 +17,7 @@ const RECORDS: u64 = 500;
 const VALUE: usize = 200;
 
 fn options(durability: Durability) -> Options {
-    Options {
-        durability,
-        expected: Bytes(RECORDS * (VALUE as u64 + 16)),
-        sessions: 4,
-    }
+    Options { durability, expected: Bytes(RECORDS * (VALUE as u64 + 16)), sessions: 4 }
 }
 
 fn spec() -> Spec {
@@ -48,10 +44,7 @@ pub fn check<E: Engine>(dir: &Path) {
     for durability in [Durability::None, Durability::Os, Durability::Device] {
         let place = dir.join(durability.word());
         std::fs::create_dir(&place).expect("an empty directory");
-        assert!(
-            !E::promise(durability).is_empty(),
-            "a promise in words for {durability:?}"
-        );
+        assert!(!E::promise(durability).is_empty(), "a promise in words for {durability:?}");
         check_data::<E>(&place, durability).expect("the engine does what is asked");
     }
     assert!(!E::version().is_empty(), "a version");
@@ -60,10 +53,7 @@ pub fn check<E: Engine>(dir: &Path) {
 
 fn check_data<E: Engine>(dir: &Path, durability: Durability) -> Result<(), KvError> {
     let engine = E::open(dir, &options(durability))?;
-    assert!(
-        load(&engine, &spec(), &mut |_| true)?,
-        "everything is loaded"
-    );
+    assert!(load(&engine, &spec(), &mut |_| true)?, "everything is loaded");
     let mut session = engine.session()?;
     let mut key = [0; 16];
     write_key(7, &mut key);
@@ -71,10 +61,7 @@ fn check_data<E: Engine>(dir: &Path, durability: Durability) -> Result<(), KvErr
     let mut value = Vec::new();
     assert!(session.get(&key, &mut |bytes| value = bytes.to_vec())?);
     assert_eq!(value, b"updated", "an update is visible");
-    assert!(
-        !session.get(b"no such key here", &mut |_| ())?,
-        "a missing key is told"
-    );
+    assert!(!session.get(b"no such key here", &mut |_| ())?, "a missing key is told");
     drop(session);
     engine.close()?;
 
@@ -85,18 +72,11 @@ fn check_data<E: Engine>(dir: &Path, durability: Durability) -> Result<(), KvErr
     session.scan(&mut |found, bytes| {
         write_key(next, &mut key);
         assert_eq!(found, key, "keys come in order and none is missing");
-        assert!(if next == 7 {
-            bytes == b"updated"
-        } else {
-            values.check(next, bytes)
-        });
+        assert!(if next == 7 { bytes == b"updated" } else { values.check(next, bytes) });
         next += 1;
         true
     })?;
-    assert_eq!(
-        next, RECORDS,
-        "everything is there after closing and opening again"
-    );
+    assert_eq!(next, RECORDS, "everything is there after closing and opening again");
     drop(session);
     again.close()
 }
@@ -106,10 +86,7 @@ fn check_clients<E: Engine>(dir: &Path) -> Result<(), KvError> {
     let engine = E::open(dir, &options(Durability::Os))?;
     load(&engine, &spec(), &mut |_| true)?;
     let stop = AtomicBool::new(false);
-    let control = Control {
-        stop: &stop,
-        progress: None,
-    };
+    let control = Control { stop: &stop, progress: None };
     let measured = measure(&engine, &spec(), &control)?;
     assert_eq!(measured.failure, None);
     for class in OpClass::ALL {
@@ -117,14 +94,8 @@ fn check_clients<E: Engine>(dir: &Path) -> Result<(), KvError> {
         assert!(total.counts.ops > 0, "{class:?} operations complete");
     }
     // A missing record must end the trial as wrong data, not as a fast lookup.
-    let too_many = Spec {
-        records: RECORDS * 1000,
-        ..spec()
-    };
+    let too_many = Spec { records: RECORDS * 1000, ..spec() };
     let wrong = measure(&engine, &too_many, &control);
-    assert!(
-        matches!(wrong, Err(KvError::Wrong { .. })),
-        "a missing record is told"
-    );
+    assert!(matches!(wrong, Err(KvError::Wrong { .. })), "a missing record is told");
     engine.close()
 }

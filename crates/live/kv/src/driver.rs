@@ -110,11 +110,7 @@ pub fn measure<E: Engine>(
     let results: Vec<ClientResult> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..=spec.readers)
             .map(|index| {
-                let role = if index == 0 {
-                    KvRole::Writer
-                } else {
-                    KvRole::Reader
-                };
+                let role = if index == 0 { KvRole::Writer } else { KvRole::Reader };
                 scope.spawn(move || run_client(engine, shared, role, index))
             })
             .collect();
@@ -129,10 +125,7 @@ pub fn measure<E: Engine>(
         });
         joined.collect()
     });
-    let mut measured = Measured {
-        recording: Recording::default(),
-        failure: None,
-    };
+    let mut measured = Measured { recording: Recording::default(), failure: None };
     for result in results {
         let (recording, failure) = result?;
         measured.recording.merge(&recording);
@@ -152,10 +145,7 @@ fn run_client<E: Engine>(
     shared.start.wait();
     let mut session = session?;
     let spec = shared.spec;
-    let plan = KvPlan {
-        records: spec.records,
-        end: spec.timeline.end(),
-    };
+    let plan = KvPlan { records: spec.records, end: spec.timeline.end() };
     let mut client = KvClient::new(plan, role, spec.seed, index);
     let mut recorder = Recorder::new(spec.timeline);
     let mut value = Vec::with_capacity(spec.value_size);
@@ -213,14 +203,10 @@ fn perform<S: Session>(
             let found = session.get(&key, &mut |bytes| right = values.check(record, bytes))?;
             match (found, right) {
                 (true, true) => Ok(()),
-                (true, false) => Err(KvError::Wrong {
-                    record,
-                    what: "its value is not one that was written",
-                }),
-                (false, _) => Err(KvError::Wrong {
-                    record,
-                    what: "it is missing",
-                }),
+                (true, false) => {
+                    Err(KvError::Wrong { record, what: "its value is not one that was written" })
+                }
+                (false, _) => Err(KvError::Wrong { record, what: "it is missing" }),
             }
         }
     }

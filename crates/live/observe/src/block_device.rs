@@ -52,16 +52,9 @@ impl BlockDevice {
     #[must_use]
     pub fn under(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
-        let number = if metadata.file_type().is_block_device() {
-            metadata.rdev()
-        } else {
-            metadata.dev()
-        };
-        let link = format!(
-            "/sys/dev/block/{}:{}",
-            libc::major(number),
-            libc::minor(number)
-        );
+        let number =
+            if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+        let link = format!("/sys/dev/block/{}:{}", libc::major(number), libc::minor(number));
         let sysfs = fs::canonicalize(link).ok()?;
         let name = sysfs.file_name()?.to_str()?.to_owned();
         Some(Self { name, sysfs })
@@ -70,15 +63,9 @@ impl BlockDevice {
     /// The whole disk, when this is a partition of one.
     #[must_use]
     pub fn whole(&self) -> Self {
-        let parent = self
-            .sysfs
-            .parent()
-            .filter(|_| self.sysfs.join("partition").exists());
+        let parent = self.sysfs.parent().filter(|_| self.sysfs.join("partition").exists());
         match parent.and_then(|dir| Some((dir, dir.file_name()?.to_str()?))) {
-            Some((sysfs, name)) => Self {
-                name: name.to_owned(),
-                sysfs: sysfs.to_owned(),
-            },
+            Some((sysfs, name)) => Self { name: name.to_owned(), sysfs: sysfs.to_owned() },
             None => self.clone(),
         }
     }
@@ -87,10 +74,8 @@ impl BlockDevice {
     #[must_use]
     pub fn counters(&self) -> Option<DiskCounters> {
         let line = first_line(self.sysfs.join("stat"))?;
-        let fields: Vec<u64> = line
-            .split_whitespace()
-            .map_while(|word| word.parse().ok())
-            .collect();
+        let fields: Vec<u64> =
+            line.split_whitespace().map_while(|word| word.parse().ok()).collect();
         Some(DiskCounters {
             reads: *fields.first()?,
             read_bytes: fields.get(2)? * 512,
@@ -115,9 +100,7 @@ impl BlockDevice {
     #[must_use]
     pub fn serial(&self) -> Option<String> {
         let whole = self.whole().sysfs;
-        ["device/serial", "serial"]
-            .iter()
-            .find_map(|name| first_line(whole.join(name)))
+        ["device/serial", "serial"].iter().find_map(|name| first_line(whole.join(name)))
     }
 
     /// Names of devices stacked on this one or its partitions (LVM, RAID, encryption).
@@ -125,10 +108,7 @@ impl BlockDevice {
     pub fn holders(&self) -> Vec<String> {
         let mut names = Vec::new();
         for dir in std::iter::once(self.sysfs.clone()).chain(self.partition_directories()) {
-            let entries = fs::read_dir(dir.join("holders"))
-                .into_iter()
-                .flatten()
-                .flatten();
+            let entries = fs::read_dir(dir.join("holders")).into_iter().flatten().flatten();
             names.extend(entries.map(|entry| entry.file_name().to_string_lossy().into_owned()));
         }
         names
@@ -138,17 +118,13 @@ impl BlockDevice {
     #[must_use]
     pub fn partitions(&self) -> Vec<String> {
         let names = self.partition_directories().into_iter();
-        names
-            .filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned()))
-            .collect()
+        names.filter_map(|dir| Some(dir.file_name()?.to_str()?.to_owned())).collect()
     }
 
     fn partition_directories(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(&self.sysfs).into_iter().flatten().flatten();
         let paths = entries.map(|entry| entry.path());
-        paths
-            .filter(|path| path.join("partition").exists())
-            .collect()
+        paths.filter(|path| path.join("partition").exists()).collect()
     }
 }
 
@@ -158,12 +134,7 @@ mod tests {
 
     #[test]
     fn counters_are_differences() {
-        let now = DiskCounters {
-            reads: 5,
-            read_bytes: 4096,
-            writes: 2,
-            write_bytes: 512,
-        };
+        let now = DiskCounters { reads: 5, read_bytes: 4096, writes: 2, write_bytes: 512 };
         assert_eq!(now.since(&now), DiskCounters::default());
         assert_eq!(now.since(&DiskCounters::default()), now);
     }

@@ -81,11 +81,7 @@ impl Provenance {
         let hypervisor = fs::read_to_string("/proc/cpuinfo").ok().map(|text| {
             let flags = text.lines().find(|line| line.starts_with("flags"));
             let found = flags.is_some_and(|line| line.split(' ').any(|flag| flag == "hypervisor"));
-            if found {
-                "yes".to_owned()
-            } else {
-                "no hypervisor flag".to_owned()
-            }
+            if found { "yes".to_owned() } else { "no hypervisor flag".to_owned() }
         });
         Self {
             tool: tool.to_owned(),
@@ -170,9 +166,7 @@ fn mount_of(path: &Path) -> Option<(String, String)> {
         let mut words = line.split(' ');
         let (_, point) = (words.next()?, words.next()?.replace("\\040", " "));
         let (kind, options) = (words.next()?, words.next()?);
-        let longer = best
-            .as_ref()
-            .is_none_or(|(length, ..)| point.len() >= *length);
+        let longer = best.as_ref().is_none_or(|(length, ..)| point.len() >= *length);
         if path.starts_with(&point) && longer {
             best = Some((point.len(), kind.to_owned(), options.to_owned()));
         }
@@ -187,10 +181,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_unknown() {
         let facts = StorageFacts::read(Path::new("/no such path"));
-        assert!(
-            facts.rows().iter().all(|(_, value)| *value == "unknown"),
-            "{facts:?}"
-        );
+        assert!(facts.rows().iter().all(|(_, value)| *value == "unknown"), "{facts:?}");
         assert_eq!(StorageFacts::read(Path::new("/proc")).file_system, "proc");
     }
 

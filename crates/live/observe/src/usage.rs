@@ -60,9 +60,7 @@ impl Usage {
         Self {
             cpu_user_ns: self.cpu_user_ns.saturating_sub(earlier.cpu_user_ns),
             cpu_system_ns: self.cpu_system_ns.saturating_sub(earlier.cpu_system_ns),
-            switches_voluntary: self
-                .switches_voluntary
-                .saturating_sub(earlier.switches_voluntary),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
             switches_involuntary: self
                 .switches_involuntary
                 .saturating_sub(earlier.switches_involuntary),

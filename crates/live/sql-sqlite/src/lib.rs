@@ -31,11 +31,7 @@ const PUT: &str = "INSERT INTO records (k, v) VALUES (?1, ?2) \
                    ON CONFLICT (k) DO UPDATE SET v = excluded.v";
 
 fn failed(action: &'static str) -> impl Fn(rusqlite::Error) -> KvError {
-    move |error| KvError::Engine {
-        engine: "sqlite",
-        action,
-        reason: error.to_string(),
-    }
+    move |error| KvError::Engine { engine: "sqlite", action, reason: error.to_string() }
 }
 
 fn connect(path: &Path, durability: Durability) -> Result<Connection, KvError> {
@@ -49,15 +45,9 @@ fn connect(path: &Path, durability: Durability) -> Result<Connection, KvError> {
         Durability::Device => ("WAL", "FULL"),
     };
     let set = failed("set up the connection");
-    connection
-        .busy_timeout(Duration::from_secs(60))
-        .map_err(&set)?;
-    connection
-        .pragma_update(None, "journal_mode", journal)
-        .map_err(&set)?;
-    connection
-        .pragma_update(None, "synchronous", synchronous)
-        .map_err(&set)?;
+    connection.busy_timeout(Duration::from_secs(60)).map_err(&set)?;
+    connection.pragma_update(None, "journal_mode", journal).map_err(&set)?;
+    connection.pragma_update(None, "synchronous", synchronous).map_err(&set)?;
     Ok(connection)
 }
 
@@ -74,24 +64,15 @@ impl Engine for Sqlite {
                 [],
             )
             .map_err(failed("create the table"))?;
-        Ok(Self {
-            path,
-            durability: options.durability,
-            keeper: keeper.into(),
-        })
+        Ok(Self { path, durability: options.durability, keeper: keeper.into() })
     }
 
     fn session(&self) -> Result<SqliteSession, KvError> {
-        Ok(SqliteSession {
-            connection: connect(&self.path, self.durability)?,
-        })
+        Ok(SqliteSession { connection: connect(&self.path, self.durability)? })
     }
 
     fn close(self) -> Result<(), KvError> {
-        let keeper = self
-            .keeper
-            .into_inner()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let keeper = self.keeper.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
         keeper.close().map_err(|(_, error)| failed("close")(error))
     }
 
@@ -148,10 +129,8 @@ impl Session for SqliteSession {
 
     fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError> {
         let fail = failed("scan");
-        let mut statement = self
-            .connection
-            .prepare("SELECT k, v FROM records ORDER BY k")
-            .map_err(&fail)?;
+        let mut statement =
+            self.connection.prepare("SELECT k, v FROM records ORDER BY k").map_err(&fail)?;
         let mut rows = statement.query([]).map_err(&fail)?;
         while let Some(row) = rows.next().map_err(&fail)? {
             let key = row.get_ref(0).map_err(&fail)?.as_blob().unwrap_or_default();

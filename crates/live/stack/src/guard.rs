@@ -44,10 +44,7 @@ pub fn open_device(path: &Path, access: Access<'_>, direct: bool) -> Result<File
         ));
     }
     let Some(device) = BlockDevice::under(path) else {
-        return Err(refuse(
-            "the kernel shows nothing about it".into(),
-            "check lsblk",
-        ));
+        return Err(refuse("the kernel shows nothing about it".into(), "check lsblk"));
     };
     if let Some(user) = in_use(&device, metadata.rdev()) {
         return Err(refuse(user, "choose a device that nothing uses; see lsblk"));
@@ -60,16 +57,11 @@ pub fn open_device(path: &Path, access: Access<'_>, direct: bool) -> Result<File
         flags |= libc::O_DIRECT;
     }
     let write = matches!(access, Access::Destroy { .. });
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(flags)
-        .open(path);
+    let opened = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => refuse(
-            "the kernel says that it is in use".into(),
-            "see lsblk and lsof",
-        ),
+        Some(libc::EBUSY) => {
+            refuse("the kernel says that it is in use".into(), "see lsblk and lsof")
+        }
         _ => StackError::io("open", path)(error),
     })
 }
@@ -80,9 +72,7 @@ fn check_destroy(
     confirmed: Option<&str>,
     refuse: &dyn Fn(String, &str) -> StackError,
 ) -> Result<(), StackError> {
-    let virtual_device = ["loop", "zram"]
-        .iter()
-        .any(|kind| device.name.starts_with(kind));
+    let virtual_device = ["loop", "zram"].iter().any(|kind| device.name.starts_with(kind));
     if !virtual_device && !path.starts_with("/dev/disk/by-id") {
         return Err(refuse(
             "writing needs a stable name, and this one can change at the next boot".into(),
@@ -128,9 +118,7 @@ fn identity(device: &BlockDevice) -> Option<String> {
         return Some(device.name.clone());
     }
     let backing = format!("/sys/block/{}/loop/backing_file", device.name);
-    let loop_file = fs::read_to_string(backing)
-        .ok()
-        .map(|text| text.trim().to_owned());
+    let loop_file = fs::read_to_string(backing).ok().map(|text| text.trim().to_owned());
     loop_file.or_else(|| device.serial())
 }
 
@@ -149,27 +137,19 @@ fn in_use(device: &BlockDevice, number: u64) -> Option<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for line in mounts.lines() {
         let mut words = line.split(' ').skip(2);
-        let (number, point) = (
-            words.next().unwrap_or_default(),
-            words.nth(1).unwrap_or_default(),
-        );
+        let (number, point) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
         if numbers.iter().any(|own| own == number) {
             return Some(format!("it is mounted at {point}"));
         }
         // Some file systems (btrfs) show another number; the source still names the device.
-        let source = line
-            .split(" - ")
-            .nth(1)
-            .and_then(|rest| rest.split(' ').nth(1));
+        let source = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1));
         if source.is_some_and(|source| names.iter().any(|name| source == format!("/dev/{name}"))) {
             return Some(format!("it is mounted at {point}"));
         }
     }
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     let used_by_swap = |name: &String| {
-        swaps
-            .lines()
-            .any(|line| line.split_whitespace().next() == Some(&format!("/dev/{name}")))
+        swaps.lines().any(|line| line.split_whitespace().next() == Some(&format!("/dev/{name}")))
     };
     if names.iter().any(used_by_swap) {
         return Some("it is used as swap space".into());
@@ -190,10 +170,7 @@ enum Signature {
 
 /// Asks blkid(8), which knows file systems, RAID and LVM members, encryption and partition tables.
 fn signature(path: &Path) -> Signature {
-    let output = Command::new("blkid")
-        .args(["-p", "-o", "export"])
-        .arg(path)
-        .output();
+    let output = Command::new("blkid").args(["-p", "-o", "export"]).arg(path).output();
     match output {
         Err(error) => Signature::CannotTell(error.to_string()),
         Ok(output) => match output.status.code() {
@@ -202,9 +179,7 @@ fn signature(path: &Path) -> Signature {
             Some(0) => {
                 let text = String::from_utf8_lossy(&output.stdout).into_owned();
                 let wanted = ["TYPE=", "PTTYPE="];
-                let kinds = text
-                    .lines()
-                    .filter(|line| wanted.iter().any(|w| line.starts_with(w)));
+                let kinds = text.lines().filter(|line| wanted.iter().any(|w| line.starts_with(w)));
                 Signature::Known(kinds.collect::<Vec<_>>().join(" "))
             }
             code => Signature::CannotTell(format!("blkid ended with {code:?}")),

@@ -50,11 +50,7 @@ pub struct Journal {
 /// `~/.local/state/crosspoint`.
 #[must_use]
 pub fn state_directory() -> PathBuf {
-    let from = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     from("CROSSPOINT_STATE_DIR")
         .or_else(|| from("XDG_STATE_HOME").map(|dir| dir.join("crosspoint")))
         .or_else(|| from("HOME").map(|dir| dir.join(".local/state/crosspoint")))
@@ -75,10 +71,7 @@ impl Journal {
     pub fn new(state: &Path) -> Self {
         let process = std::process::id();
         let name = format!("{process}-{}.jsonl", start_time(process).unwrap_or(0));
-        Self {
-            path: state.join("undo").join(name),
-            entries: Mutex::default(),
-        }
+        Self { path: state.join("undo").join(name), entries: Mutex::default() }
     }
 
     /// Notes, durably, that `undo` will be due. Call it before making the thing.
@@ -90,10 +83,7 @@ impl Journal {
             if let Some(dir) = self.path.parent() {
                 fs::create_dir_all(dir)?;
             }
-            let mut file = OpenOptions::new()
-                .create(true)
-                .append(true)
-                .open(&self.path)?;
+            let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
             let mut line = serde_json::to_vec(&undo)?;
             line.push(b'\n');
             file.write_all(&line)?;
@@ -174,10 +164,7 @@ pub fn clean(state: &Path) -> Result<Cleaned, StackError> {
 }
 
 fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), StackError> {
-    let stem = path
-        .file_stem()
-        .and_then(|stem| stem.to_str())
-        .unwrap_or_default();
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let owner = stem.split_once('-').and_then(|(process, start)| {
         Some((process.parse::<u32>().ok()?, start.parse::<u64>().ok()?))
     });
@@ -191,11 +178,7 @@ fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), StackError> {
     let text = fs::read_to_string(path).map_err(StackError::io("read", path))?;
     let mut all_undone = true;
     // A line cut off by the kill was never followed by what it would undo.
-    for entry in text
-        .lines()
-        .rev()
-        .filter_map(|line| serde_json::from_str::<Undo>(line).ok())
-    {
+    for entry in text.lines().rev().filter_map(|line| serde_json::from_str::<Undo>(line).ok()) {
         match undo(&entry) {
             Ok(what) => cleaned.undone.push(what),
             Err(error) => {
@@ -248,19 +231,12 @@ mod tests {
         fs::create_dir_all(state.join("undo")).unwrap();
         let line = serde_json::to_string(&Undo::RemoveTree { path: work.clone() }).unwrap();
         // Process 1 lives, but it did not start at tick 1: this journal's owner is dead.
-        fs::write(
-            state.join("undo/1-1.jsonl"),
-            format!("{line}\n{{\"undo\":\"remo"),
-        )
-        .unwrap();
+        fs::write(state.join("undo/1-1.jsonl"), format!("{line}\n{{\"undo\":\"remo")).unwrap();
         let init = start_time(1).unwrap();
         let living = state.join(format!("undo/1-{init}.jsonl"));
         fs::write(&living, format!("{line}\n")).unwrap();
         let cleaned = clean(&state).unwrap();
-        assert_eq!(
-            (cleaned.undone.len(), cleaned.failed.len(), cleaned.running),
-            (1, 0, 1)
-        );
+        assert_eq!((cleaned.undone.len(), cleaned.failed.len(), cleaned.running), (1, 0, 1));
         assert!(!work.exists() && living.exists());
         assert!(!state.join("undo/1-1.jsonl").exists());
     }
@@ -270,12 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let precious = dir.path().join("precious");
         fs::create_dir(&precious).unwrap();
-        assert!(
-            undo(&Undo::RemoveTree {
-                path: precious.clone()
-            })
-            .is_err()
-        );
+        assert!(undo(&Undo::RemoveTree { path: precious.clone() }).is_err());
         assert!(precious.exists());
     }
 }

@@ -41,33 +41,20 @@ pub fn fill(
     step: &mut dyn FnMut(Bytes) -> bool,
 ) -> Result<Option<TestFile>, StackError> {
     let dir = path.parent().unwrap_or(path);
-    let (free, needed) = (
-        free_space(dir)?,
-        Bytes(size.get().saturating_add(MARGIN.get())),
-    );
+    let (free, needed) = (free_space(dir)?, Bytes(size.get().saturating_add(MARGIN.get())));
     if free < needed {
-        return Err(StackError::NoSpace {
-            path: dir.into(),
-            free,
-            needed,
-        });
+        return Err(StackError::NoSpace { path: dir.into(), free, needed });
     }
     if direct && !direct_io_works(dir)? {
         let file_system = observe::StorageFacts::read(dir).file_system;
-        return Err(StackError::NoDirectIo {
-            path: dir.into(),
-            file_system,
-        });
+        return Err(StackError::NoDirectIo { path: dir.into(), file_system });
     }
     let filled = write_all(path, size, direct, step);
     if !matches!(filled, Ok(true)) {
         let _ = fs::remove_file(path);
     }
     let whole = filled.map_err(StackError::io("fill", path))?;
-    Ok(whole.then(|| TestFile {
-        path: path.into(),
-        size,
-    }))
+    Ok(whole.then(|| TestFile { path: path.into(), size }))
 }
 
 fn write_all(
@@ -93,9 +80,7 @@ fn write_all(
         for page in block.chunks_mut(ALIGNMENT) {
             page[..8].copy_from_slice(&random.next_u64().to_le_bytes());
         }
-        let left = usize::try_from(size.get() - done)
-            .unwrap_or(usize::MAX)
-            .min(FILL_BLOCK);
+        let left = usize::try_from(size.get() - done).unwrap_or(usize::MAX).min(FILL_BLOCK);
         let whole_sectors = left.next_multiple_of(512).min(FILL_BLOCK);
         file.write_all_at(&block[..whole_sectors], done)?;
         done += left as u64;
@@ -115,9 +100,7 @@ mod tests {
     fn a_filled_file_has_no_two_equal_pages() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
-        let file = fill(&path, Bytes::mib(3), false, &mut |_| true)
-            .unwrap()
-            .unwrap();
+        let file = fill(&path, Bytes::mib(3), false, &mut |_| true).unwrap().unwrap();
         let bytes = fs::read(&file.path).unwrap();
         assert_eq!(bytes.len() as u64, Bytes::mib(3).get());
         let mut heads: Vec<_> = bytes.chunks(4096).map(|page| &page[..8]).collect();
@@ -130,11 +113,7 @@ mod tests {
     fn a_stopped_fill_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
-        assert!(
-            fill(&path, Bytes::mib(8), false, &mut |_| false)
-                .unwrap()
-                .is_none()
-        );
+        assert!(fill(&path, Bytes::mib(8), false, &mut |_| false).unwrap().is_none());
         assert!(!path.exists());
     }
 

@@ -44,10 +44,7 @@ impl<E> Ord for Entry<E> {
 
 impl<E> Default for EventQueue<E> {
     fn default() -> Self {
-        Self {
-            heap: BinaryHeap::with_capacity(64),
-            pushed: 0,
-        }
+        Self { heap: BinaryHeap::with_capacity(64), pushed: 0 }
     }
 }
 
@@ -64,9 +61,7 @@ impl<E> EventQueue<E> {
     #[inline]
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
-        self.heap
-            .peek()
-            .map(|entry| Nanos((entry.key >> 64) as u64))
+        self.heap.peek().map(|entry| Nanos((entry.key >> 64) as u64))
     }
 
     /// Takes the first event if it is due by `now`.
@@ -75,9 +70,7 @@ impl<E> EventQueue<E> {
         if self.next_time()? > now {
             return None;
         }
-        self.heap
-            .pop()
-            .map(|entry| (Nanos((entry.key >> 64) as u64), entry.event))
+        self.heap.pop().map(|entry| (Nanos((entry.key >> 64) as u64), entry.event))
     }
 
     /// Number of events.

@@ -152,19 +152,11 @@ impl Nand {
 
     fn admit(&mut self, now: Nanos, request: Request) {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(Slot {
-                request,
-                pages_left: 0,
-            });
+            self.slots.push(Slot { request, pages_left: 0 });
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize] = Slot {
-            request,
-            pages_left: 0,
-        };
-        let start = self
-            .controller_free
-            .max(now + self.parameters.front_time.value);
+        self.slots[slot as usize] = Slot { request, pages_left: 0 };
+        let start = self.controller_free.max(now + self.parameters.front_time.value);
         self.controller_free = start + self.parameters.controller_time.value;
         self.events.push(self.controller_free, Event::Arrived(slot));
     }
@@ -182,8 +174,7 @@ impl Nand {
             self.unit_free[unit as usize] = done;
             let channel = unit % self.channel_free.len() as u64;
             let chunks = chunks_touched(at, bytes) as u32;
-            self.events
-                .push(done, Event::PageRead(slot, channel as u32, chunks));
+            self.events.push(done, Event::PageRead(slot, channel as u32, chunks));
             at = next;
             pages += 1;
         }
@@ -274,10 +265,7 @@ impl Nand {
                 }
             }
             Event::Complete(slot) => {
-                done.push(Completion {
-                    id: self.slots[slot as usize].request.id,
-                    at: now,
-                });
+                done.push(Completion { id: self.slots[slot as usize].request.id, at: now });
                 self.free_slots.push(slot);
                 if let Some(request) = self.outside.pop_front() {
                     self.admit(now, request);

@@ -128,15 +128,9 @@ impl Profile {
     /// [`ProfileError`] with the place or the reason.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text)?;
-        let refuse = |reason: String| ProfileError::Impossible {
-            name: file.name.clone(),
-            reason,
-        };
+        let refuse = |reason: String| ProfileError::Impossible { name: file.name.clone(), reason };
         if file.schema != 1 {
-            return Err(refuse(format!(
-                "schema {} is unknown; allowed: 1",
-                file.schema
-            )));
+            return Err(refuse(format!("schema {} is unknown; allowed: 1", file.schema)));
         }
         let parameters = match (file.xpoint, file.nand) {
             (Some(xpoint), None) => Parameters::XPoint(xpoint),
@@ -207,10 +201,7 @@ mod tests {
     fn an_unknown_key_is_refused_with_the_allowed_ones() {
         let text = P4800X.replace("media_time", "meda_time");
         let error = Profile::parse(&text).unwrap_err().to_string();
-        assert!(
-            error.contains("meda_time") && error.contains("media_time"),
-            "{error}"
-        );
+        assert!(error.contains("meda_time") && error.contains("media_time"), "{error}");
     }
 
     #[test]

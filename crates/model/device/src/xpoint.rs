@@ -63,10 +63,7 @@ impl XPoint {
     pub fn new(parameters: &XPointParameters) -> Self {
         let channels = parameters.channels.value.max(1) as usize;
         Self {
-            serial_time: [
-                parameters.serial_time.value,
-                parameters.serial_time_write.value,
-            ],
+            serial_time: [parameters.serial_time.value, parameters.serial_time_write.value],
             media_time: parameters.media_time.value,
             fixed_time: parameters.fixed_time.value,
             stall_period: parameters.stall_period.value,
@@ -134,11 +131,7 @@ mod tests {
 
     fn device() -> XPoint {
         fn constant<T>(value: T) -> Constant<T> {
-            Constant {
-                value,
-                kind: ConstantKind::Assumed,
-                source: "test".into(),
-            }
+            Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
         }
         XPoint::new(&XPointParameters {
             serial_time: constant(Nanos(1_700)),
@@ -155,15 +148,7 @@ mod tests {
         for (id, &(now, offset, length)) in requests.iter().enumerate() {
             let direction = Direction::Read;
             let id = id as u64;
-            device.submit(
-                Nanos(now),
-                Request {
-                    id,
-                    direction,
-                    offset,
-                    length,
-                },
-            );
+            device.submit(Nanos(now), Request { id, direction, offset, length });
         }
         let mut done = Vec::new();
         device.advance(Nanos::from_secs(1), &mut done);
@@ -185,27 +170,15 @@ mod tests {
     #[test]
     fn parallel_reads_queue_at_the_serial_server() {
         let requests: Vec<_> = (0..4).map(|i| (0, i * 4096, 4096)).collect();
-        assert_eq!(
-            finish_times(&mut device(), &requests),
-            [5_700, 7_400, 9_100, 10_800]
-        );
+        assert_eq!(finish_times(&mut device(), &requests), [5_700, 7_400, 9_100, 10_800]);
     }
 
     #[test]
     fn a_stall_delays_what_is_in_service_and_what_arrives() {
         let stall = 5_000_000;
-        assert_eq!(
-            finish_times(&mut device(), &[(stall - 700, 0, 4096)]),
-            [stall + 35_000]
-        );
-        assert_eq!(
-            finish_times(&mut device(), &[(stall + 10_000, 0, 4096)]),
-            [stall + 35_700]
-        );
+        assert_eq!(finish_times(&mut device(), &[(stall - 700, 0, 4096)]), [stall + 35_000]);
+        assert_eq!(finish_times(&mut device(), &[(stall + 10_000, 0, 4096)]), [stall + 35_700]);
         // An idle device does not pay for stalls that are over.
-        assert_eq!(
-            finish_times(&mut device(), &[(stall * 3 + 40_000, 0, 4096)]),
-            [15_045_700]
-        );
+        assert_eq!(finish_times(&mut device(), &[(stall * 3 + 40_000, 0, 4096)]), [15_045_700]);
     }
 }

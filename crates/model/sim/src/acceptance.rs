@@ -85,11 +85,8 @@ fn run_job(
     measure: Nanos,
     seed: Seed,
 ) -> Recording {
-    let timeline = Timeline {
-        warm_up: Nanos(measure.get() / 4),
-        measure,
-        interval: Nanos(measure.get() / 4),
-    };
+    let timeline =
+        Timeline { warm_up: Nanos(measure.get() / 4), measure, interval: Nanos(measure.get() / 4) };
     let plan = BlockPlan {
         pattern: Pattern::Random,
         read_share: job.read_share,
@@ -99,34 +96,19 @@ fn run_job(
         end: timeline.end(),
     };
     let of = job.threads.max(1);
-    let clients = (0..of)
-        .map(|index| BlockClient::new(plan, seed, ClientIndex { index, of }))
-        .collect();
-    run_block(BlockRun {
-        device: Model::new(profile, seed),
-        host,
-        clients,
-        timeline,
-        seed,
-    })
+    let clients =
+        (0..of).map(|index| BlockClient::new(plan, seed, ClientIndex { index, of })).collect();
+    run_block(BlockRun { device: Model::new(profile, seed), host, clients, timeline, seed })
 }
 
 fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
     let total = recording.total(None);
     let ops = total.counts.ops.max(1) as f64;
-    let percentile = |p: f64| {
-        estimate::percentile(&total.latency, p)
-            .ok()
-            .map(|e| e.value)
-    };
+    let percentile = |p: f64| estimate::percentile(&total.latency, p).ok().map(|e| e.value);
     let nanos = |value: Option<Nanos>| value.map(|nanos| nanos.get() as f64);
     let pairs = [
         ("IOPS", job.iops, Some(ops / recording.seconds())),
-        (
-            "mean",
-            nanos(job.latency_mean),
-            Some(total.counts.latency_sum.get() as f64 / ops),
-        ),
+        ("mean", nanos(job.latency_mean), Some(total.counts.latency_sum.get() as f64 / ops)),
         ("p50", nanos(job.latency_p50), percentile(50.0)),
         ("p99", nanos(job.latency_p99), percentile(99.0)),
     ];
@@ -151,11 +133,8 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
 /// nothing was published for that kind.
 #[must_use]
 pub fn spread(checks: &[Check], kind: JobKind) -> Option<(f64, f64, usize)> {
-    let mut errors: Vec<f64> = checks
-        .iter()
-        .filter(|c| c.kind == kind)
-        .map(|c| c.error().abs())
-        .collect();
+    let mut errors: Vec<f64> =
+        checks.iter().filter(|c| c.kind == kind).map(|c| c.error().abs()).collect();
     errors.sort_by(f64::total_cmp);
     let worst = *errors.last()?;
     Some((errors[errors.len() / 2], worst, errors.len()))
@@ -175,23 +154,14 @@ mod tests {
     fn shipped_profiles_stay_near_their_published_figures() {
         let texts = [
             (include_str!("../../../../devices/intel-p4800x.toml"), 0.40),
-            (
-                include_str!("../../../../devices/samsung-980-pro.toml"),
-                0.12,
-            ),
+            (include_str!("../../../../devices/samsung-980-pro.toml"), 0.12),
             (include_str!("../../../../devices/intel-s3510.toml"), 0.15),
         ];
         for (text, worst_allowed) in texts {
             let checks = errors(text);
             assert!(checks.len() >= 2);
             for c in &checks {
-                println!(
-                    "{:+.1}% {} {} {}",
-                    c.error() * 100.0,
-                    c.what,
-                    c.published,
-                    c.predicted
-                );
+                println!("{:+.1}% {} {} {}", c.error() * 100.0, c.what, c.published, c.predicted);
             }
             for kind in [JobKind::Read, JobKind::Write, JobKind::Mix] {
                 let Some((_, worst, _)) = spread(&checks, kind) else {

@@ -67,20 +67,14 @@ pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> R
         slots: Vec::new(),
         free_slots: Vec::new(),
         random: Xoshiro256PlusPlus::seed_from_u64(run.seed.derive("host", 0).0),
-        recorders: run
-            .clients
-            .iter()
-            .map(|_| Recorder::new(run.timeline))
-            .collect(),
+        recorders: run.clients.iter().map(|_| Recorder::new(run.timeline)).collect(),
         run,
     };
     for client in 0..driver.run.clients.len() {
         driver.pump(client as u32);
     }
     driver.drain();
-    let now = driver
-        .now
-        .max(driver.thread_free.iter().copied().max().unwrap_or_default());
+    let now = driver.now.max(driver.thread_free.iter().copied().max().unwrap_or_default());
     let mut recording = Recording::default();
     for recorder in driver.recorders {
         recording.merge(&recorder.finish(now));
@@ -131,12 +125,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                     OpClass::Write => Direction::Write,
                 };
                 let id = u64::from(slot);
-                let request = Request {
-                    id,
-                    direction,
-                    offset: op.offset,
-                    length: op.length,
-                };
+                let request = Request { id, direction, offset: op.offset, length: op.length };
                 self.run.device.submit(self.now, request);
             }
             Event::Visible(slot) => self.visible(slot),
@@ -187,8 +176,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                     self.events.push(submitted, Event::Submit(slot));
                 }
                 Step::WaitUntil(until) => {
-                    self.events
-                        .push(until.max(at + Nanos(1)), Event::Wake(client));
+                    self.events.push(until.max(at + Nanos(1)), Event::Wake(client));
                     return;
                 }
                 Step::WaitCompletion | Step::Finished => return,
@@ -262,13 +250,7 @@ mod tests {
             done: Queue::default(),
             submitted: 0,
         };
-        run_block(BlockRun {
-            device,
-            host,
-            clients,
-            timeline,
-            seed: Seed(seed),
-        })
+        run_block(BlockRun { device, host, clients, timeline, seed: Seed(seed) })
     }
 
     /// Little's law at saturation: N in flight over one 10 us server take N * 10 us each.
@@ -276,32 +258,17 @@ mod tests {
     fn a_saturated_server_follows_littles_law() {
         let total = run(NO_HOST, 1, 8, 1, 1).total(None);
         assert_eq!(total.counts.ops, 1000);
-        assert_eq!(
-            total.latency.value_at_quantile(0.5),
-            total.latency.highest_equivalent(80_000)
-        );
+        assert_eq!(total.latency.value_at_quantile(0.5), total.latency.highest_equivalent(80_000));
     }
 
     #[test]
     fn a_thread_is_limited_by_its_cpu() {
-        let host = HostModel {
-            submit: Nanos(3_000),
-            complete: Nanos(2_000),
-            ..NO_HOST
-        };
+        let host = HostModel { submit: Nanos(3_000), complete: Nanos(2_000), ..NO_HOST };
         let total = run(host, 64, 32, 1, 1).total(None);
         // 5 us of CPU an operation: 200k/s, 2000 in 10 ms.
-        assert!(
-            (1_990..=2_010).contains(&total.counts.ops),
-            "{}",
-            total.counts.ops
-        );
+        assert!((1_990..=2_010).contains(&total.counts.ops), "{}", total.counts.ops);
         let two = run(host, 64, 32, 2, 1).total(None);
-        assert!(
-            (3_980..=4_020).contains(&two.counts.ops),
-            "{}",
-            two.counts.ops
-        );
+        assert!((3_980..=4_020).contains(&two.counts.ops), "{}", two.counts.ops);
     }
 
     proptest! {

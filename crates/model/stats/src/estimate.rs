@@ -36,12 +36,7 @@ pub fn mean(batches: &[f64]) -> Option<Estimate> {
     }
     let n = batches.len() as f64;
     let value = batches.iter().sum::<f64>() / n;
-    let mut estimate = Estimate {
-        value,
-        lo: None,
-        hi: None,
-        n: batches.len() as u64,
-    };
+    let mut estimate = Estimate { value, lo: None, hi: None, n: batches.len() as u64 };
     if batches.len() >= 3 {
         let variance = batches.iter().map(|x| (x - value).powi(2)).sum::<f64>() / (n - 1.0);
         let t = StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
@@ -68,12 +63,7 @@ pub fn percentile(latency: &Histogram, p: f64) -> Result<Estimate, TooFew> {
     }
     let half = Z_95 * (q * (1.0 - q) / n as f64).sqrt();
     let at = |quantile: f64| latency.value_at_quantile(quantile.clamp(0.0, 1.0)) as f64;
-    Ok(Estimate {
-        value: at(q),
-        lo: Some(at(q - half)),
-        hi: Some(at(q + half)),
-        n,
-    })
+    Ok(Estimate { value: at(q), lo: Some(at(q - half)), hi: Some(at(q + half)), n })
 }
 
 /// A percentile that the sample count cannot support.
@@ -105,13 +95,7 @@ mod tests {
     fn unsupported_percentiles_are_refused() {
         let mut latency = new_histogram();
         latency.record_n(1000, 9_999).unwrap();
-        assert_eq!(
-            percentile(&latency, 99.9),
-            Err(TooFew {
-                needed: 10_000,
-                have: 9_999
-            })
-        );
+        assert_eq!(percentile(&latency, 99.9), Err(TooFew { needed: 10_000, have: 9_999 }));
         latency.record(1000).unwrap();
         assert!(percentile(&latency, 99.9).is_ok());
         assert!(percentile(&latency, 99.99).is_err());

@@ -80,16 +80,11 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let LogEntry::Interval(line) = entry else {
             continue;
         };
-        let tag = line
-            .tag()
-            .map(|tag| tag.as_str().to_owned())
-            .unwrap_or_default();
+        let tag = line.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
         let missing = || LogError(format!("line tagged `{tag}` belongs to no interval"));
         let mut words = tag.splitn(2, '-');
-        let position: usize = words
-            .next()
-            .and_then(|word| word.parse().ok())
-            .ok_or_else(missing)?;
+        let position: usize =
+            words.next().and_then(|word| word.parse().ok()).ok_or_else(missing)?;
         let rest = words.next().unwrap_or_default();
         let class = OpClass::ALL
             .into_iter()
@@ -103,9 +98,7 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
             .map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
         let interval = recording.intervals.get_mut(position).ok_or_else(missing)?;
         let mut latency = new_histogram();
-        latency
-            .add(&stored)
-            .map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
+        latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
         interval.tallies[class.index()].latency = StoredLatency::new(&latency);
     }
     Ok(())
@@ -119,11 +112,8 @@ mod tests {
     use workload::Outcome;
 
     fn recording() -> Recording {
-        let timeline = Timeline {
-            warm_up: Nanos(1000),
-            measure: Nanos(5000),
-            interval: Nanos(1000),
-        };
+        let timeline =
+            Timeline { warm_up: Nanos(1000), measure: Nanos(5000), interval: Nanos(1000) };
         let mut recorder = Recorder::new(timeline);
         for step in 1..800u64 {
             let now = Nanos(step * 8);
@@ -153,11 +143,7 @@ mod tests {
         }
         read_log(&bytes, &mut copy).unwrap();
         assert_eq!(original.intervals, copy.intervals);
-        assert_eq!(
-            bytes,
-            write_log(&original).unwrap(),
-            "same recording, same bytes"
-        );
+        assert_eq!(bytes, write_log(&original).unwrap(), "same recording, same bytes");
     }
 
     #[test]

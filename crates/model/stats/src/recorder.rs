@@ -54,11 +54,7 @@ impl Timeline {
         match self.phase(start) {
             Phase::WarmUp => {
                 let left = self.warm_up.since(start).get();
-                let step = if left % interval == 0 {
-                    interval
-                } else {
-                    left % interval
-                };
+                let step = if left % interval == 0 { interval } else { left % interval };
                 start + Nanos(step)
             }
             Phase::Measure => (start + Nanos(interval)).min(self.end()),
@@ -122,13 +118,7 @@ impl Recorder {
         done.intervals.reserve(timeline.intervals());
         done.error_samples.reserve(ERROR_SAMPLES_MAX);
         let latency = [new_histogram(), new_histogram()];
-        Self {
-            timeline,
-            current,
-            counts: Default::default(),
-            latency,
-            done,
-        }
+        Self { timeline, current, counts: Default::default(), latency, done }
     }
 
     /// Ends the current interval if `now` is past it and says what was in it. Drivers call it with
@@ -202,11 +192,7 @@ impl Recorder {
         while self.current.phase != Phase::Drain && now >= self.current.end {
             self.roll();
         }
-        if self
-            .counts
-            .iter()
-            .any(|counts| counts.ops + counts.errors > 0)
-        {
+        if self.counts.iter().any(|counts| counts.ops + counts.errors > 0) {
             let start = self.current.start;
             self.current.phase = Phase::Drain;
             self.current.end = now.max(start);
@@ -222,19 +208,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TIMELINE: Timeline = Timeline {
-        warm_up: Nanos(250),
-        measure: Nanos(1000),
-        interval: Nanos(100),
-    };
+    const TIMELINE: Timeline =
+        Timeline { warm_up: Nanos(250), measure: Nanos(1000), interval: Nanos(100) };
 
     fn sample(completed: u64, latency: u64) -> Sample {
         Sample {
-            class: if latency.is_multiple_of(2) {
-                OpClass::Read
-            } else {
-                OpClass::Write
-            },
+            class: if latency.is_multiple_of(2) { OpClass::Read } else { OpClass::Write },
             intended: Nanos(completed.saturating_sub(latency)),
             completed: Nanos(completed),
             bytes: 10,
@@ -255,11 +234,8 @@ mod tests {
     #[test]
     fn intervals_tile_the_trial() {
         let recording = feed(&[(1400, 200)]);
-        let bounds: Vec<_> = recording
-            .intervals
-            .iter()
-            .map(|i| (i.phase, i.start.0, i.end.0))
-            .collect();
+        let bounds: Vec<_> =
+            recording.intervals.iter().map(|i| (i.phase, i.start.0, i.end.0)).collect();
         assert_eq!(bounds[0], (Phase::WarmUp, 0, 50));
         assert_eq!(bounds[1], (Phase::WarmUp, 50, 150));
         assert_eq!(bounds[3], (Phase::Measure, 250, 350));
@@ -305,11 +281,7 @@ mod tests {
     fn failures_are_counted_and_sampled_but_have_no_latency() {
         let mut recorder = Recorder::new(TIMELINE);
         for position in 0..40 {
-            recorder.record(Sample {
-                outcome: Outcome::Failed(5),
-                position,
-                ..sample(10, 2)
-            });
+            recorder.record(Sample { outcome: Outcome::Failed(5), position, ..sample(10, 2) });
         }
         let recording = recorder.finish(Nanos(1300));
         assert_eq!(recording.errors(), 40);
@@ -325,10 +297,7 @@ mod tests {
         recorder.record(sample(380, 2));
         let recording = recorder.finish(Nanos(400));
         let last = recording.intervals.last().unwrap();
-        assert_eq!(
-            (last.phase, last.start, last.counts().ops),
-            (Phase::Drain, Nanos(350), 1)
-        );
+        assert_eq!((last.phase, last.start, last.counts().ops), (Phase::Drain, Nanos(350), 1));
         assert_eq!(recording.measured().count(), 1);
     }
 }

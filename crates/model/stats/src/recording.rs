@@ -76,12 +76,7 @@ impl Interval {
     /// An interval without any operation.
     #[must_use]
     pub fn empty(phase: Phase, start: Nanos, end: Nanos) -> Self {
-        Self {
-            phase,
-            start,
-            end,
-            tallies: Default::default(),
-        }
+        Self { phase, start, end, tallies: Default::default() }
     }
 
     /// What was counted in all classes.
@@ -139,30 +134,21 @@ impl Recording {
                 None => self.intervals.push(theirs.clone()),
             }
         }
-        self.intervals
-            .sort_by_key(|interval| (interval.phase, interval.start));
+        self.intervals.sort_by_key(|interval| (interval.phase, interval.start));
         self.error_samples.extend_from_slice(&other.error_samples);
     }
 
     /// Intervals that figures are made of.
     pub fn measured(&self) -> impl Iterator<Item = &Interval> {
-        self.intervals
-            .iter()
-            .filter(|interval| interval.phase == Phase::Measure)
+        self.intervals.iter().filter(|interval| interval.phase == Phase::Measure)
     }
 
     /// Sum over the measured intervals, of one class or of all.
     #[must_use]
     pub fn total(&self, class: Option<OpClass>) -> Total {
-        let mut total = Total {
-            counts: Counts::default(),
-            latency: new_histogram(),
-        };
+        let mut total = Total { counts: Counts::default(), latency: new_histogram() };
         for interval in self.measured() {
-            for one in OpClass::ALL
-                .into_iter()
-                .filter(|one| class.is_none_or(|c| c == *one))
-            {
+            for one in OpClass::ALL.into_iter().filter(|one| class.is_none_or(|c| c == *one)) {
                 let tally = &interval.tallies[one.index()];
                 total.counts += tally.counts;
                 tally.latency.add_to(&mut total.latency);
@@ -180,9 +166,6 @@ impl Recording {
     /// Failed operations in all phases.
     #[must_use]
     pub fn errors(&self) -> u64 {
-        self.intervals
-            .iter()
-            .map(|interval| interval.counts().errors)
-            .sum()
+        self.intervals.iter().map(|interval| interval.counts().errors).sum()
     }
 }

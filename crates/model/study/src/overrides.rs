@@ -35,9 +35,7 @@ fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
             table.insert(part.to_owned(), value_of(value));
             return Ok(());
         }
-        let next = table
-            .entry(part)
-            .or_insert_with(|| Value::Table(Table::new()));
+        let next = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
         table = match next {
             Value::Table(table) => table,
             Value::Array(items) => named(items, part, parts.next().unwrap_or_default(), key)?,
@@ -51,10 +49,8 @@ fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
             break;
         }
     }
-    Err(
-        StudyError::general(format!("--set `{key}` names a table, not a key in it"))
-            .with_help("write for example --set stack.this-disk.size=2GiB"),
-    )
+    Err(StudyError::general(format!("--set `{key}` names a table, not a key in it"))
+        .with_help("write for example --set stack.this-disk.size=2GiB"))
 }
 
 fn named<'a>(
@@ -77,9 +73,7 @@ fn named<'a>(
 
 fn value_of(text: &str) -> Value {
     let parsed = format!("v = {text}").parse::<Table>().ok();
-    parsed
-        .and_then(|mut table| table.remove("v"))
-        .unwrap_or_else(|| Value::String(text.to_owned()))
+    parsed.and_then(|mut table| table.remove("v")).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -95,11 +89,7 @@ mod tests {
     #[test]
     fn values_are_toml_or_text() {
         assert!(with("seed=7").unwrap().contains("seed = 7"));
-        assert!(
-            with("stack.a.size=4GiB")
-                .unwrap()
-                .contains("size = \"4GiB\"")
-        );
+        assert!(with("stack.a.size=4GiB").unwrap().contains("size = \"4GiB\""));
         assert!(with("stack.a.x=[1, 2]").unwrap().contains("x = [1, 2]"));
     }
 

@@ -25,11 +25,7 @@ pub struct StudyError {
 
 impl StudyError {
     pub(crate) fn general(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            span: None,
-            help: None,
-        }
+        Self { message: message.into(), span: None, help: None }
     }
 
     pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
@@ -38,11 +34,7 @@ impl StudyError {
     }
 
     pub(crate) fn syntax(error: &toml::de::Error) -> Self {
-        Self {
-            message: error.message().to_owned(),
-            span: error.span(),
-            help: None,
-        }
+        Self { message: error.message().to_owned(), span: error.span(), help: None }
     }
 
     /// Points at the first place of `"literal"` in `text`.
@@ -84,16 +76,8 @@ fn check(study: &Study, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message));
     }
     check_name(&study.name, "study", text)?;
-    unique(
-        study.stack.iter().map(|stack| stack.name.as_str()),
-        "stack",
-        text,
-    )?;
-    unique(
-        study.experiment.iter().map(|e| e.name.as_str()),
-        "experiment",
-        text,
-    )?;
+    unique(study.stack.iter().map(|stack| stack.name.as_str()), "stack", text)?;
+    unique(study.experiment.iter().map(|e| e.name.as_str()), "experiment", text)?;
     for stack in &study.stack {
         check_stack(stack, text)?;
     }
@@ -139,10 +123,7 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message).at(text, &stack.size.exact()));
     }
     if stack.allow_write && !matches!(stack.device, DeviceName::Path(_)) {
-        let message = format!(
-            "stack `{}`: allow_write is for block devices only",
-            stack.name
-        );
+        let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     Ok(())
@@ -167,22 +148,15 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         }
     }
     if one.interval.get() == 0 || one.measure < one.interval {
-        let message = format!(
-            "measure ({}) must be at least interval ({})",
-            one.measure, one.interval
-        );
+        let message =
+            format!("measure ({}) must be at least interval ({})", one.measure, one.interval);
         return Err(refuse(message).at(text, &one.interval.exact()));
     }
     if one.measure.get() / one.interval.get() > 1_000_000 {
-        return Err(refuse(
-            "more than a million intervals; lengthen `interval`".into(),
-        ));
+        return Err(refuse("more than a million intervals; lengthen `interval`".into()));
     }
     if !(1..=100).contains(&one.repeat) {
-        return Err(refuse(format!(
-            "repeat = {}; allowed: 1 to 100",
-            one.repeat
-        )));
+        return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));
     }
     check_block(one, text)?;
     check_kv(one)
@@ -197,10 +171,7 @@ fn check_block(one: &Experiment, text: &str) -> Result<(), StudyError> {
     for size in block.block_size.values() {
         let bytes = size.get();
         if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 24 {
-            let message = format!(
-                "block_size {}: a multiple of 512 B up to 16 MiB",
-                size.exact()
-            );
+            let message = format!("block_size {}: a multiple of 512 B up to 16 MiB", size.exact());
             return Err(refuse(message).at(text, &size.exact()));
         }
     }
@@ -217,19 +188,13 @@ fn check_kv(one: &Experiment) -> Result<(), StudyError> {
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
     if !(1..=10_000_000_000).contains(&kv.records) {
-        return Err(refuse(format!(
-            "records = {}; allowed: 1 to 10 billion",
-            kv.records
-        )));
+        return Err(refuse(format!("records = {}; allowed: 1 to 10 billion", kv.records)));
     }
     if kv.load_batch == 0 {
         return Err(refuse("load_batch = 0; allowed: at least 1".into()));
     }
     if kv.value_size < Bytes(16) || kv.value_size > Bytes::mib(1) {
-        return Err(refuse(format!(
-            "value_size {}; allowed: 16 B to 1 MiB",
-            kv.value_size
-        )));
+        return Err(refuse(format!("value_size {}; allowed: 16 B to 1 MiB", kv.value_size)));
     }
     for readers in kv.readers.values() {
         if !(1..=256).contains(readers) {
@@ -280,10 +245,7 @@ queue_depth = [1, 4]
     /// Asserts that the error points at `place`.
     fn points_at(from: &str, to: &str, place: &str) -> StudyError {
         let (error, text) = error(from, to);
-        let span = error
-            .span
-            .clone()
-            .unwrap_or_else(|| panic!("no place: {error}"));
+        let span = error.span.clone().unwrap_or_else(|| panic!("no place: {error}"));
         assert_eq!(&text[span], place, "{error}");
         error
     }
@@ -307,32 +269,16 @@ queue_depth = [1, 4]
         let empty = points_at("[1, 4]", "[]", "[]");
         assert!(empty.message.contains("empty"), "{empty}");
         points_at("\"file\"", "\"disk\"", "\"disk\"");
-        points_at(
-            "[experiment.block]",
-            "stacks = [\"there\"]\n[experiment.block]",
-            "\"there\"",
-        );
-        points_at(
-            "queue_depth",
-            "block_size = \"1000B\"\nqueue_depth",
-            "\"1000B\"",
-        );
+        points_at("[experiment.block]", "stacks = [\"there\"]\n[experiment.block]", "\"there\"");
+        points_at("queue_depth", "block_size = \"1000B\"\nqueue_depth", "\"1000B\"");
     }
 
     #[test]
     fn out_of_range_is_told_with_the_range() {
         assert!(error("[1, 4]", "0").0.message.contains("1 to 4096"));
+        assert!(error("schema = 1", "schema = 9").0.message.contains("allowed: 1"));
         assert!(
-            error("schema = 1", "schema = 9")
-                .0
-                .message
-                .contains("allowed: 1")
-        );
-        assert!(
-            error("name = \"mix\"", "name = \"mix\"\nrepeat = 0")
-                .0
-                .message
-                .contains("1 to 100")
+            error("name = \"mix\"", "name = \"mix\"\nrepeat = 0").0.message.contains("1 to 100")
         );
         let (error, _) = error("[experiment.block]", "[experiment.kv]\nengine=\"lmdb\"\n#");
         assert!(error.span.is_some());

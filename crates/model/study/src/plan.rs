@@ -131,12 +131,8 @@ impl Trial {
     /// The parameters in one line, for people.
     #[must_use]
     pub fn point_text(&self) -> String {
-        let parts: Vec<_> = self
-            .job
-            .point()
-            .into_iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let parts: Vec<_> =
+            self.job.point().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         parts.join(" ")
     }
 }
@@ -164,10 +160,7 @@ pub struct Plan {
 /// Plans a study that has passed `parse`.
 #[must_use]
 pub fn plan(study: &Study) -> Plan {
-    let mut plan = Plan {
-        trials: Vec::new(),
-        skipped: Vec::new(),
-    };
+    let mut plan = Plan { trials: Vec::new(), skipped: Vec::new() };
     for experiment in &study.experiment {
         let named = |stack: &&Stack| {
             experiment.stacks.is_empty() || experiment.stacks.contains(&stack.name)
@@ -296,10 +289,7 @@ readers = [1, 2]
     #[test]
     fn stacks_change_places_between_repetitions() {
         let plan = plan(&parse(STUDY).unwrap());
-        let order: String = plan.trials[..8]
-            .iter()
-            .map(|trial| trial.stack.as_str())
-            .collect();
+        let order: String = plan.trials[..8].iter().map(|trial| trial.stack.as_str()).collect();
         assert_eq!(order, "ababbaba");
         let numbers: Vec<_> = plan.trials.iter().map(|trial| trial.number).collect();
         assert_eq!(numbers, (1..=12).collect::<Vec<_>>());
@@ -312,10 +302,7 @@ readers = [1, 2]
         let plan = plan(&parse(STUDY).unwrap());
         assert_eq!(plan.skipped.len(), 1);
         assert_eq!(
-            (
-                plan.skipped[0].experiment.as_str(),
-                plan.skipped[0].stack.as_str()
-            ),
+            (plan.skipped[0].experiment.as_str(), plan.skipped[0].stack.as_str()),
             ("kv", "b")
         );
         assert!(plan.skipped[0].reason.contains("model"));

@@ -50,19 +50,10 @@ impl Bytes {
 impl std::fmt::Display for Bytes {
     /// For people: three significant digits in the binary unit that fits.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scales = [
-            (1u64 << 40, "TiB"),
-            (1 << 30, "GiB"),
-            (1 << 20, "MiB"),
-            (1 << 10, "KiB"),
-        ];
+        let scales = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         for (factor, name) in scales {
             if self.0 >= factor {
-                return write!(
-                    out,
-                    "{} {name}",
-                    three_digits(self.0 as f64 / factor as f64)
-                );
+                return write!(out, "{} {name}", three_digits(self.0 as f64 / factor as f64));
             }
         }
         write!(out, "{} B", self.0)
@@ -92,10 +83,7 @@ mod tests {
     #[test]
     fn a_bare_number_names_the_allowed_units() {
         let error = "4096".parse::<Bytes>().unwrap_err().to_string();
-        assert!(
-            error.contains("no unit") && error.contains("KiB"),
-            "{error}"
-        );
+        assert!(error.contains("no unit") && error.contains("KiB"), "{error}");
         assert!("4kb".parse::<Bytes>().is_err());
         assert!("99999999TiB".parse::<Bytes>().is_err());
         assert!("0.3B".parse::<Bytes>().is_err());

@@ -123,12 +123,7 @@ impl std::fmt::Display for Nanos {
             1_000..1_000_000 => write!(out, "{} us", three_digits(value / 1e3)),
             1_000_000..1_000_000_000 => write!(out, "{} ms", three_digits(value / 1e6)),
             1_000_000_000..120_000_000_000 => write!(out, "{} s", three_digits(value / 1e9)),
-            _ => write!(
-                out,
-                "{} min {} s",
-                self.0 / 60_000_000_000,
-                self.0 / 1_000_000_000 % 60
-            ),
+            _ => write!(out, "{} min {} s", self.0 / 60_000_000_000, self.0 / 1_000_000_000 % 60),
         }
     }
 }

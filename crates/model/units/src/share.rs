@@ -11,12 +11,8 @@ pub struct Share(u32);
 
 const WHOLE: u32 = 10_000;
 const ALLOWED: &str = "0% to 100% in steps of 0.01%";
-const GRAMMAR: Grammar = Grammar {
-    units: &[("%", 100)],
-    allowed: "% (percent)",
-    example: "\"70%\"",
-    range: ALLOWED,
-};
+const GRAMMAR: Grammar =
+    Grammar { units: &[("%", 100)], allowed: "% (percent)", example: "\"70%\"", range: ALLOWED };
 
 impl Share {
     /// Everything: 100 %.
@@ -49,10 +45,7 @@ impl std::str::FromStr for Share {
         let hundredths = parse_exact(text, &GRAMMAR)?;
         match u32::try_from(hundredths) {
             Ok(value) if value <= WHOLE => Ok(Self(value)),
-            _ => Err(ParseError::Range {
-                text: text.into(),
-                allowed: ALLOWED,
-            }),
+            _ => Err(ParseError::Range { text: text.into(), allowed: ALLOWED }),
         }
     }
 }

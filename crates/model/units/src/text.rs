@@ -57,17 +57,10 @@ pub(crate) fn parse_exact(text: &str, grammar: &Grammar) -> Result<u64, ParseErr
     let number = number.replace('_', "");
     let unit = unit.trim();
     if !number.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(ParseError::NoNumber {
-            text: text.into(),
-            example: grammar.example,
-        });
+        return Err(ParseError::NoNumber { text: text.into(), example: grammar.example });
     }
     let Some(&(_, factor)) = grammar.units.iter().find(|(name, _)| *name == unit) else {
-        let found = if unit.is_empty() {
-            "no unit".into()
-        } else {
-            format!("the unit `{unit}`")
-        };
+        let found = if unit.is_empty() { "no unit".into() } else { format!("the unit `{unit}`") };
         return Err(ParseError::Unit {
             text: text.into(),
             found,
@@ -75,25 +68,16 @@ pub(crate) fn parse_exact(text: &str, grammar: &Grammar) -> Result<u64, ParseErr
             example: grammar.example,
         });
     };
-    let range = || ParseError::Range {
-        text: text.into(),
-        allowed: grammar.range,
-    };
+    let range = || ParseError::Range { text: text.into(), allowed: grammar.range };
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
     if fraction.len() > 9 || fraction.contains('.') {
         return Err(range());
     }
     let whole: u128 = whole.parse().map_err(|_| range())?;
     let scale = 10u128.pow(u32::try_from(fraction.len()).unwrap_or(0));
-    let parts: u128 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().map_err(|_| range())?
-    };
-    let scaled = whole
-        .checked_mul(scale)
-        .and_then(|w| w.checked_add(parts))
-        .ok_or_else(range)?;
+    let parts: u128 =
+        if fraction.is_empty() { 0 } else { fraction.parse().map_err(|_| range())? };
+    let scaled = whole.checked_mul(scale).and_then(|w| w.checked_add(parts)).ok_or_else(range)?;
     let total = scaled.checked_mul(u128::from(factor)).ok_or_else(range)?;
     if total % scale != 0 {
         return Err(range());

@@ -77,14 +77,8 @@ impl BlockClient {
     #[must_use]
     pub fn new(plan: BlockPlan, seed: Seed, client: ClientIndex) -> Self {
         let blocks = plan.span.get() / plan.block_size.get().max(1);
-        assert!(
-            blocks > 0 && plan.queue_depth > 0 && client.of > 0,
-            "plan without work"
-        );
-        assert!(
-            u32::try_from(plan.block_size.get()).is_ok(),
-            "block larger than 4 GiB"
-        );
+        assert!(blocks > 0 && plan.queue_depth > 0 && client.of > 0, "plan without work");
+        assert!(u32::try_from(plan.block_size.get()).is_ok(), "block larger than 4 GiB");
         let seed = seed.derive("block-client", u64::from(client.index));
         let start = u128::from(blocks) * u128::from(client.index) / u128::from(client.of);
         Self {
@@ -106,11 +100,7 @@ impl BlockClient {
             }
             Pattern::Sequential => {
                 let block = self.next_block;
-                self.next_block = if block + 1 == self.blocks {
-                    0
-                } else {
-                    block + 1
-                };
+                self.next_block = if block + 1 == self.blocks { 0 } else { block + 1 };
                 block
             }
         };
@@ -119,11 +109,7 @@ impl BlockClient {
             _ => OpClass::Read,
         };
         let length = self.plan.block_size.get() as u32;
-        BlockOp {
-            class,
-            offset: block * u64::from(length),
-            length,
-        }
+        BlockOp { class, offset: block * u64::from(length), length }
     }
 }
 
@@ -139,20 +125,13 @@ impl Workload for BlockClient {
             };
         }
         match self.free.pop() {
-            Some(id) => Step::Issue(Issue {
-                id,
-                op: self.next_op(),
-                intended: now,
-            }),
+            Some(id) => Step::Issue(Issue { id, op: self.next_op(), intended: now }),
             None => Step::WaitCompletion,
         }
     }
 
     fn completed(&mut self, id: OpId, _outcome: Outcome, _now: Nanos) {
-        debug_assert!(
-            self.free.len() < self.plan.queue_depth as usize,
-            "completed twice"
-        );
+        debug_assert!(self.free.len() < self.plan.queue_depth as usize, "completed twice");
         self.free.push(id);
     }
 }
@@ -228,10 +207,7 @@ mod tests {
 
     #[test]
     fn sequential_clients_start_apart_and_wrap() {
-        let plan = BlockPlan {
-            pattern: Pattern::Sequential,
-            ..plan("100%", 1)
-        };
+        let plan = BlockPlan { pattern: Pattern::Sequential, ..plan("100%", 1) };
         let mut second = BlockClient::new(plan, Seed(1), ClientIndex { index: 1, of: 2 });
         let ops = take(&mut second, 1025);
         assert_eq!(ops[0].offset, 4 << 20);
@@ -241,9 +217,7 @@ mod tests {
     #[test]
     fn at_the_end_it_waits_for_what_is_in_flight() {
         let mut client = BlockClient::new(plan("100%", 2), Seed(1), ONLY);
-        let Step::Issue(issue) = client.next(Nanos::ZERO) else {
-            panic!("no operation")
-        };
+        let Step::Issue(issue) = client.next(Nanos::ZERO) else { panic!("no operation") };
         let end = Nanos::from_secs(1);
         assert_eq!(client.next(end), Step::WaitCompletion);
         client.completed(issue.id, Outcome::Done, end);

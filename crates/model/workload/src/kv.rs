@@ -59,13 +59,7 @@ impl KvClient {
         };
         let seed = seed.derive(label, u64::from(index));
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
-        Self {
-            plan,
-            role,
-            generation: 0,
-            in_flight: false,
-            random,
-        }
+        Self { plan, role, generation: 0, in_flight: false, random }
     }
 }
 
@@ -88,16 +82,8 @@ impl Workload for KvClient {
                 OpClass::Write
             }
         };
-        let op = KvOp {
-            class,
-            record: (draw >> 64) as u64,
-            generation: self.generation,
-        };
-        Step::Issue(Issue {
-            id: OpId(0),
-            op,
-            intended: now,
-        })
+        let op = KvOp { class, record: (draw >> 64) as u64, generation: self.generation };
+        Step::Issue(Issue { id: OpId(0), op, intended: now })
     }
 
     fn completed(&mut self, _id: OpId, _outcome: Outcome, _now: Nanos) {
@@ -201,21 +187,13 @@ mod tests {
 
     #[test]
     fn clients_draw_existing_records_and_end() {
-        let plan = KvPlan {
-            records: 10,
-            end: Nanos(100),
-        };
+        let plan = KvPlan { records: 10, end: Nanos(100) };
         let mut writer = KvClient::new(plan, KvRole::Writer, Seed(1), 0);
         let mut seen = [false; 10];
         for turn in 1..200 {
-            let Step::Issue(issue) = writer.next(Nanos(0)) else {
-                panic!("no operation")
-            };
+            let Step::Issue(issue) = writer.next(Nanos(0)) else { panic!("no operation") };
             assert_eq!(writer.next(Nanos(0)), Step::WaitCompletion);
-            assert_eq!(
-                (issue.op.class, issue.op.generation),
-                (OpClass::Write, turn)
-            );
+            assert_eq!((issue.op.class, issue.op.generation), (OpClass::Write, turn));
             seen[issue.op.record as usize] = true;
             writer.completed(issue.id, Outcome::Done, Nanos(1));
         }
