@@ -1,2 +1,107 @@
-//! x
-fn main() {}
+//! Project tasks: `cargo xtask schema` writes the schema of study files, `cargo xtask fuzz` runs every
+//! fuzz target for a while.
+//!
+//! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
+//! of the product.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["schema"] => write_schema(),
+        ["fuzz"] => fuzz("20"),
+        ["fuzz", seconds] => fuzz(seconds),
+        _ => Err("usage: cargo xtask schema | cargo xtask fuzz [SECONDS]".to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Text of the schema as it is checked in.
+fn schema_text() -> String {
+    let schema = study::schema();
+    let text = serde_json::to_string_pretty(&schema).unwrap_or_default();
+    text + "\n"
+}
+
+fn write_schema() -> Result<(), String> {
+    let path = root().join("docs/schema/study.schema.json");
+    std::fs::write(&path, schema_text()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Flags that give libFuzzer its coverage; the same that cargo-fuzz passes, less the sanitizer, so
+/// that a stable compiler and no extra tool suffice.
+const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1";
+
+/// Builds and runs every fuzz target for `seconds` each; new inputs stay in `fuzz/corpus`.
+fn fuzz(seconds: &str) -> Result<(), String> {
+    let dir = root().join("fuzz");
+    let host = host_triple()?;
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| dir.join("target"), |shared| PathBuf::from(shared).join("fuzz"));
+    let build = Command::new("cargo")
+        .args(["build", "--quiet", "--release", "--target", &host, "--manifest-path"])
+        .arg(dir.join("Cargo.toml"))
+        .env("CARGO_TARGET_DIR", &target)
+        .env("RUSTFLAGS", COVERAGE)
+        .status();
+    if !build.map_err(|error| error.to_string())?.success() {
+        return Err("the fuzz targets do not build".into());
+    }
+    for name in ["study", "profile", "archive", "quantity"] {
+        let corpus = dir.join("corpus").join(name);
+        let seeds = dir.join("seeds").join(name);
+        std::fs::create_dir_all(&corpus).map_err(|error| error.to_string())?;
+        let program = target.join(&host).join("release").join(name);
+        let output = Command::new(&program)
+            .arg(format!("-max_total_time={seconds}"))
+            .args(["-max_len=4096", "-timeout=10", "-rss_limit_mb=2048"])
+            .arg(format!("-artifact_prefix={}/", corpus.display()))
+            .arg(&corpus)
+            .arg(&seeds)
+            .output()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let log = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success() {
+            return Err(format!("fuzz target {name} failed:\n{log}"));
+        }
+        let runs = log.lines().rev().find(|line| line.starts_with("Done")).unwrap_or("no runs");
+        println!("fuzz {name}: {runs}");
+    }
+    Ok(())
+}
+
+fn host_triple() -> Result<String, String> {
+    let output = Command::new("rustc").arg("-vV").output().map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().find_map(|line| line.strip_prefix("host: "));
+    line.map(str::to_owned).ok_or_else(|| "rustc does not say its host".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An editor that completes study files from a stale schema misleads its user.
+    #[test]
+    fn the_schema_that_is_checked_in_is_current() {
+        let path = root().join("docs/schema/study.schema.json");
+        let stored = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(stored, schema_text(), "run: cargo xtask schema");
+    }
+}

@@ -81,7 +81,7 @@ pub enum Verb {
     },
     /// Print completions for a shell
     #[command(
-        after_help = "Example: crosspoint completions bash > ~/.local/share/bash-completion/completions/crosspoint"
+        after_help = "Example: crosspoint completions bash > /etc/bash_completion.d/crosspoint"
     )]
     Completions {
         /// The shell

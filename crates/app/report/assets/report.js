@@ -36,7 +36,7 @@
 
   // Decades, and 2 and 5 between them where the axis spans little.
   const logSplits = (u, axis, min, max) => {
-    const steps = Math.log10(max / min) < 1.6 ? [1, 2, 5] : [1];
+    const steps = Math.log10(max / min) < 2.2 ? [1, 2, 5] : [1];
     const splits = [];
     for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power++) {
       for (const step of steps) {

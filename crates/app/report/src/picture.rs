@@ -82,7 +82,8 @@ pub(crate) fn picture(run: &Run) -> Option<String> {
 fn draw_title(svg: &mut String, bar: &Bar, y: f64) {
     let _ = write!(
         svg,
-        "<text x=\"0\" y=\"{y:.1}\"><tspan class=\"label\">{}</tspan> <tspan class=\"axis\">{}</tspan></text>",
+        "<text x=\"0\" y=\"{y:.1}\"><tspan class=\"label\">{}</tspan> \
+         <tspan class=\"axis\">{}</tspan></text>",
         escape(&bar.label),
         bar.source
     );

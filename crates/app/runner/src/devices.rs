@@ -79,6 +79,10 @@ impl<'a> Targets<'a> {
             }
             DeviceName::File => {
                 let dir = self.directory(stack);
+                if !block.is_empty() && stack.direct && !direct_io_works(&dir)? {
+                    let file_system = StorageFacts::read(&dir).file_system;
+                    return Err(StackError::NoDirectIo { path: dir, file_system }.into());
+                }
                 let databases = jobs.iter().filter_map(|job| match job {
                     Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
                     Job::Block(_) => None,
@@ -88,10 +92,6 @@ impl<'a> Targets<'a> {
                 let free = free_space(&dir)?;
                 if free < needed {
                     return Err(StackError::NoSpace { path: dir, free, needed }.into());
-                }
-                if !block.is_empty() && stack.direct && !direct_io_works(&dir)? {
-                    let file_system = StorageFacts::read(&dir).file_system;
-                    return Err(StackError::NoDirectIo { path: dir, file_system }.into());
                 }
             }
         }

@@ -41,13 +41,13 @@ pub fn fill(
     step: &mut dyn FnMut(Bytes) -> bool,
 ) -> Result<Option<TestFile>, StackError> {
     let dir = path.parent().unwrap_or(path);
-    let (free, needed) = (free_space(dir)?, Bytes(size.get().saturating_add(MARGIN.get())));
-    if free < needed {
-        return Err(StackError::NoSpace { path: dir.into(), free, needed });
-    }
     if direct && !direct_io_works(dir)? {
         let file_system = observe::StorageFacts::read(dir).file_system;
         return Err(StackError::NoDirectIo { path: dir.into(), file_system });
+    }
+    let (free, needed) = (free_space(dir)?, Bytes(size.get().saturating_add(MARGIN.get())));
+    if free < needed {
+        return Err(StackError::NoSpace { path: dir.into(), free, needed });
     }
     let filled = write_all(path, size, direct, step);
     if !matches!(filled, Ok(true)) {

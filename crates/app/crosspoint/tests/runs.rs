@@ -1,0 +1,172 @@
+//! Whole runs through the program: complete, killed, interrupted, resumed, cleaned; virtual ones the
+//! same to the byte.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Scratch, expect, stderr, stdout, study};
+
+/// Waits for something that the program does, at most half a minute.
+fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !there() {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
+fn finished_trials(run: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(run.join("trials")).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
+}
+
+fn planned(scratch: &Scratch, name: &str) -> usize {
+    let output = scratch.run(&format!("plan {} --json", study(name)));
+    expect(&output, 0);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["trials"].as_array().expect("trials").len()
+}
+
+fn start(scratch: &Scratch, words: &[&str]) -> Child {
+    let mut command = scratch.crosspoint();
+    command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("the program starts")
+}
+
+#[test]
+fn a_whole_run_leaves_figures_a_report_and_nothing_else() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&format!("run {} --out out/run", study("tiny")));
+    expect(&output, 0);
+    assert_eq!(finished_trials(&scratch.path().join("out/run")).len(), planned(&scratch, "tiny"));
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    assert!(scratch.path().join("out/run/report.html").exists());
+
+    let figures = scratch.run("figures out/run --json");
+    expect(&figures, 0);
+    let document: serde_json::Value = serde_json::from_slice(&figures.stdout).expect("JSON");
+    let figures = document["figures"].as_array().expect("figures");
+    for (source, engine) in [("measured", "block"), ("predicted", "block"), ("measured", "lmdb")] {
+        assert!(
+            figures.iter().any(|f| f["source"] == source && f["engine"] == engine),
+            "no {source} figure of {engine}"
+        );
+    }
+    // A prediction never stands without what it is worth.
+    let bare = figures.iter().find(|f| f["source"] == "predicted" && f["validation"].is_null());
+    assert!(bare.is_none(), "{bare:?}");
+    for format in ["table", "csv"] {
+        let text = stdout(&scratch.run(&format!("figures out/run --format {format}")));
+        assert!(text.contains("latency_p50") && text.contains("predicted"), "{format}");
+    }
+    // The resolved study in the run folder is itself a study.
+    expect(&scratch.run("plan out/run/study.toml"), 0);
+    let again = scratch.run(&format!("run {} --out out/run", study("tiny")));
+    expect(&again, 2);
+    assert!(stderr(&again).contains("--resume out/run"));
+}
+
+/// A power cut or an impatient kill must cost one trial, not the run, and must not fill the disk.
+#[test]
+fn a_killed_run_is_cleaned_and_resumed_with_every_trial_once() {
+    let scratch = Scratch::new();
+    let tiny = study("tiny");
+    let mut child = start(&scratch, &["run", &tiny, "--out", "out/run", "--progress", "none"]);
+    let run = scratch.path().join("out/run");
+    wait_for("three trials", || finished_trials(&run).len() >= 3);
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it ends");
+    assert!(!scratch.leftovers().is_empty(), "killed too late to leave anything");
+    let before = finished_trials(&run);
+    assert!(before.len() < planned(&scratch, "tiny"));
+    let stamp = |name: &String| {
+        let file = run.join("trials").join(name).join("trial.json");
+        file.metadata().and_then(|m| m.modified()).expect("a time")
+    };
+    let stamps: Vec<_> = before.iter().map(stamp).collect();
+
+    let clean = scratch.run("clean");
+    expect(&clean, 0);
+    assert!(stdout(&clean).contains("removed"), "{}", stdout(&clean));
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    assert!(stdout(&scratch.run("clean")).contains("nothing to clean"));
+
+    let resumed = scratch.run("run --resume out/run");
+    expect(&resumed, 0);
+    let after = finished_trials(&run);
+    assert_eq!(after.len(), planned(&scratch, "tiny"), "every trial once");
+    let numbers: Vec<_> = after.iter().map(|name| name[..4].parse::<usize>().unwrap()).collect();
+    assert_eq!(numbers, (1..=after.len()).collect::<Vec<_>>());
+    assert_eq!(
+        before.iter().map(stamp).collect::<Vec<_>>(),
+        stamps,
+        "finished trials are untouched"
+    );
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}
+
+/// Ctrl-C must keep what was measured and say how to go on.
+#[test]
+fn ctrl_c_saves_reports_partial_and_exits_130() {
+    let scratch = Scratch::new();
+    let tiny = study("tiny");
+    let long = "--set=experiment.latency.measure=20s";
+    let mut child =
+        start(&scratch, &["run", &tiny, long, "--out", "out/run", "--progress", "plain"]);
+    let run = scratch.path().join("out/run");
+    // The long measured trial is the first; its working directory appears just before it.
+    wait_for("the working directory", || !scratch.leftovers().is_empty());
+    let mut text = String::new();
+    let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
+    while !text.contains("t=") {
+        let read = std::io::BufRead::read_line(&mut errors, &mut text).expect("a progress line");
+        assert!(read > 0, "ended early: {text}");
+    }
+    let process = i32::try_from(child.id()).expect("a process id");
+    // SAFETY: sends a signal to the child that this test started and has not waited for yet.
+    assert_eq!(unsafe { libc::kill(process, libc::SIGINT) }, 0);
+    std::io::Read::read_to_string(&mut errors, &mut text).expect("the rest");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    assert!(text.contains("run --resume out/run"), "{text}");
+    assert_eq!(finished_trials(&run).len(), 1);
+    let page = std::fs::read_to_string(run.join("report.html")).expect("a report");
+    assert!(page.contains("Partial: 1 of"));
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    let figures = stdout(&scratch.run("figures out/run --json"));
+    assert!(figures.contains("\"partial\": true"));
+}
+
+/// The same seed must give the same bytes, or a prediction can not be checked by anybody else.
+#[test]
+fn a_virtual_run_is_the_same_to_the_byte_and_matches_the_golden_figures() {
+    let documents: Vec<String> = (0..2)
+        .map(|_| {
+            let scratch = Scratch::new();
+            expect(&scratch.run(&format!("run {} --out run", study("virtual"))), 0);
+            stdout(&scratch.run("figures run --format csv"))
+        })
+        .collect();
+    assert_eq!(documents[0], documents[1]);
+    insta::assert_snapshot!("virtual_figures", documents[0]);
+}
+
+#[test]
+fn repeat_and_set_go_through_the_same_parser() {
+    let scratch = Scratch::new();
+    let virtual_study = study("virtual");
+    expect(&scratch.run(&format!("run {virtual_study} --repeat 2 --out run")), 0);
+    assert_eq!(finished_trials(&scratch.path().join("run")).len(), 36);
+    expect(&scratch.run(&format!("run {virtual_study} --repeat 0 --out other")), 3);
+    let wrong =
+        scratch.run(&format!("run {virtual_study} --set experiment.mix.mesure=1s --out other"));
+    expect(&wrong, 3);
+    assert!(stderr(&wrong).contains("mesure") && stderr(&wrong).contains("measure"));
+    assert!(!scratch.path().join("other").exists(), "nothing half made");
+}

@@ -1,0 +1,100 @@
+//! What the end-to-end tests share: a scratch directory with its own state, the program, and skips.
+//!
+//! Invariant: no test touches the user's own state directory. What it is not: a mock of anything.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A scratch directory on a real file system, with a state directory of its own.
+pub struct Scratch {
+    pub dir: tempfile::TempDir,
+}
+
+impl Scratch {
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a scratch directory"),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path().join("state")
+    }
+
+    /// The program, in this directory, its words to follow.
+    pub fn crosspoint(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_crosspoint"));
+        command.current_dir(self.path()).env("CROSSPOINT_STATE_DIR", self.state());
+        command.env("NO_COLOR", "1");
+        command
+    }
+
+    /// Runs the program with `words` (split at spaces).
+    pub fn run(&self, words: &str) -> Output {
+        self.crosspoint().args(words.split(' ')).output().expect("the program starts")
+    }
+
+    /// What is left of working directories, anywhere below.
+    pub fn leftovers(&self) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        walk(self.path(), &mut found);
+        found
+    }
+}
+
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with(".crosspoint-") {
+            found.push(entry.path());
+        } else if entry.path().is_dir() {
+            walk(&entry.path(), found);
+        }
+    }
+    let undo = dir.join("undo");
+    found.extend(std::fs::read_dir(undo).into_iter().flatten().flatten().map(|e| e.path()));
+}
+
+/// Path of a study of the tests.
+pub fn study(name: &str) -> String {
+    format!("{}/tests/studies/{name}.toml", env!("CARGO_MANIFEST_DIR"))
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts the exit code, showing what the program said.
+pub fn expect(output: &Output, code: i32) {
+    let said = format!("{}{}", stdout(output), stderr(output));
+    assert_eq!(output.status.code(), Some(code), "{said}");
+}
+
+/// Says, and counts, that a test can not run here.
+pub fn skip(test: &str, missing: &str) {
+    println!("SKIPPED {test}: {missing}");
+    if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| writeln!(file, "{test}: {missing}"));
+    }
+}
+
+pub fn is_root() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .is_ok_and(|text| text.lines().any(|line| line.starts_with("Uid:\t0\t")))
+}
+
+pub fn has(program: &str) -> bool {
+    Command::new("which").arg(program).output().is_ok_and(|output| output.status.success())
+}

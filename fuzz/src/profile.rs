@@ -1,0 +1,18 @@
+//! Any text as a device profile: it is refused with an error or it describes a device that can be made.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(profile) = device::Profile::parse(text) {
+        let units = match &profile.parameters {
+            device::Parameters::XPoint(p) => p.channels.value,
+            device::Parameters::Nand(p) => p.read_units.value.max(p.channels.value),
+            _ => u32::MAX,
+        };
+        // Absurd but possible counts only cost memory.
+        if units < 100_000 {
+            let _ = device::Model::new(&profile, units::Seed(1));
+        }
+    }
+});

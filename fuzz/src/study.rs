@@ -1,0 +1,19 @@
+//! Any text as a study: it is refused with an error or its resolved form plans the same trials.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match study::parse(text) {
+        Err(error) => {
+            if let Some(span) = error.span {
+                assert!(text.get(span).is_some(), "the error points outside the text");
+            }
+        }
+        Ok(parsed) => {
+            let again = study::parse(&study::resolved_text(&parsed)).expect("resolved is valid");
+            assert_eq!(parsed, again);
+        }
+    }
+    let _ = study::apply_overrides(text, &["stack.a.size=1GiB".to_owned()]);
+});

@@ -1,0 +1,146 @@
+//! The house rules as tests: floors of crates, purity of the model floor, headers, sizes, characters.
+//!
+//! What it is not: style; rustfmt and clippy see to that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::MetadataCommand;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace exists")
+}
+
+/// Floor of a crate by its folder; a higher number may depend on a lower or equal one.
+fn floor(manifest: &Path) -> Option<(u8, &'static str)> {
+    let text = manifest.to_string_lossy().replace('\\', "/");
+    [(0, "model"), (1, "live"), (2, "app")]
+        .into_iter()
+        .find(|(_, name)| text.contains(&format!("/crates/{name}/")))
+}
+
+/// Crates that the model floor must not know: they touch the host.
+const IMPURE: &[&str] = &[
+    "libc",
+    "rustix",
+    "io-uring",
+    "heed",
+    "rusqlite",
+    "procfs",
+    "signal-hook",
+    "indicatif",
+    "clap",
+    "tempfile",
+    "jiff",
+    "serde_json",
+];
+
+#[test]
+fn crates_depend_downwards_only() {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .exec()
+        .expect("cargo metadata works");
+    let floors: BTreeMap<String, (u8, &str)> = metadata
+        .workspace_packages()
+        .iter()
+        .filter_map(|p| Some((p.name.to_string(), floor(p.manifest_path.as_std_path())?)))
+        .collect();
+    assert!(floors.len() >= 15, "the workspace was not read: {floors:?}");
+    for package in metadata.workspace_packages() {
+        let Some((own, own_name)) = floors.get(package.name.as_str()) else { continue };
+        for dependency in &package.dependencies {
+            if dependency.kind != cargo_metadata::DependencyKind::Normal {
+                continue;
+            }
+            if let Some((other, other_name)) = floors.get(&dependency.name) {
+                assert!(
+                    other <= own,
+                    "{} ({own_name}) depends on {} ({other_name}): arrows point down only",
+                    package.name,
+                    dependency.name
+                );
+            }
+            assert!(
+                *own > 0 || !IMPURE.contains(&dependency.name.as_str()),
+                "{} is on the model floor and must not use {}",
+                package.name,
+                dependency.name
+            );
+        }
+    }
+}
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn all_sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    for part in ["crates", "xtask", "fuzz"] {
+        sources(&root().join(part), &mut found);
+    }
+    assert!(found.len() > 50, "sources were not found");
+    found
+        .into_iter()
+        .map(|path| (path.clone(), std::fs::read_to_string(&path).expect("a source reads")))
+        .collect()
+}
+
+/// Lines before the module's own tests.
+fn code(text: &str) -> &str {
+    text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or(text)
+}
+
+#[test]
+fn every_module_has_a_header_a_size_and_plain_characters() {
+    let mut faults = Vec::new();
+    for (path, text) in all_sources() {
+        let name = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        if !text.starts_with("//!") {
+            faults.push(format!("{name}: no //! header that says purpose and invariants"));
+        }
+        let lines = code(&text).lines().count();
+        if lines > 500 {
+            faults.push(format!("{name}: {lines} lines of code; at most 500"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            if line.chars().count() > 110 {
+                faults.push(format!("{name}:{}: line of {} characters", number + 1, line.len()));
+            }
+            if !line.is_ascii() {
+                faults.push(format!("{name}:{}: not ASCII", number + 1));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The model floor must give the same bytes on every machine: no clock, file, environment or unsafe.
+#[test]
+fn the_model_floor_is_pure() {
+    let mut faults = Vec::new();
+    for (path, text) in all_sources() {
+        let name = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        if !name.starts_with("crates/model/") {
+            continue;
+        }
+        if name.ends_with("src/lib.rs") && !text.contains("#![forbid(unsafe_code)]") {
+            faults.push(format!("{name}: no forbid(unsafe_code)"));
+        }
+        for word in ["std::fs", "std::env", "Instant::now", "SystemTime", "std::net", "rand::rng("]
+        {
+            if code(&text).contains(word) {
+                faults.push(format!("{name}: uses {word}"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
