@@ -17,6 +17,16 @@ use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 use crate::{progress, signals};
 
+/// How this program was built, for provenance.
+const BUILD: &str = if cfg!(debug_assertions) {
+    "debug (our own cost is too high)"
+} else {
+    match option_env!("CROSSPOINT_COMMIT") {
+        Some(commit) => commit,
+        None => "release, commit unknown",
+    }
+};
+
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
@@ -79,11 +89,7 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         confirmed: arguments.i_will_lose_data.clone(),
         journal: &journal,
         version: env!("CARGO_PKG_VERSION"),
-        build: if cfg!(debug_assertions) {
-            "debug build: figures of our own cost are too high"
-        } else {
-            "release"
-        },
+        build: BUILD,
         stop: &stop,
     };
     let mut watcher = progress::watcher(arguments.progress);

@@ -1,0 +1,190 @@
+//! The report as a file and in a real browser: self-contained, small, drawn, quiet, on every screen.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use support::{Scratch, expect, has, skip};
+
+fn fixture() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/runs/v1")
+}
+
+fn page(scratch: &Scratch) -> PathBuf {
+    let output =
+        scratch.crosspoint().arg("report").arg(fixture()).output().expect("the program starts");
+    expect(&output, 0);
+    scratch.path().join("report.html")
+}
+
+/// A report that fetches something would not open on a plane, and would tell others who reads it.
+#[test]
+fn the_page_is_small_and_names_no_address() {
+    let scratch = Scratch::new();
+    let text = std::fs::read_to_string(page(&scratch)).expect("a page");
+    assert!(text.len() < 2 << 20, "{} bytes", text.len());
+    let lower = text.to_lowercase();
+    for word in ["http:", "https:", "ws:", "wss:", "//cdn", "@import", "url(", "<link", "<iframe"] {
+        assert!(!lower.contains(word), "the page contains {word}");
+    }
+    assert!(lower.contains("default-src 'none'"));
+    assert!(!lower.contains(" style=\""), "inline styles would be blocked by our own policy");
+    // The words of the first screen need no script.
+    let body = text.split("<script").next().expect("a body");
+    for words in ["What would my database do", "<svg", "measured", "predicted", "latency_p99"] {
+        assert!(body.contains(words), "{words}");
+    }
+}
+
+/// A WebDriver session; the driver ends when dropped.
+struct Browser {
+    driver: Child,
+    session: String,
+}
+
+impl Browser {
+    fn start(scratch: &Scratch, size: (u32, u32), dark: bool) -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("chromedriver starts");
+        let mut lines = BufReader::new(driver.stdout.take().expect("piped")).lines();
+        // "ChromeDriver was started successfully on port 40123."
+        let port: u16 = lines
+            .find_map(|line| {
+                let line = line.ok()?;
+                line.split("successfully on port ").nth(1)?.trim_end_matches('.').trim().parse().ok()
+            })
+            .expect("chromedriver names its port");
+        std::thread::spawn(move || lines.for_each(drop));
+        let base = format!("http://127.0.0.1:{port}/session");
+        let profile = scratch.path().join(format!("profile-{}-{dark}", size.0));
+        let arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            &format!("--user-data-dir={}", profile.display()),
+        ];
+        let options = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": {"args": arguments},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }}});
+        let answer = post(&base, &options);
+        let id = answer["value"]["sessionId"].as_str().expect("a session").to_owned();
+        let browser = Self { driver, session: format!("{base}/{id}") };
+        let metrics = json!({"width": size.0, "height": size.1, "deviceScaleFactor": 1, "mobile": size.0 < 600});
+        browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
+        let scheme = if dark { "dark" } else { "light" };
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        browser.devtools("Emulation.setEmulatedMedia", &media);
+        browser
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Value {
+        post(&format!("{}/{path}", self.session), body)
+    }
+
+    fn devtools(&self, command: &str, parameters: &Value) {
+        self.post("goog/cdp/execute", &json!({"cmd": command, "params": parameters}));
+    }
+
+    fn script(&self, text: &str) -> Value {
+        self.post("execute/sync", &json!({"script": text, "args": []}))["value"].clone()
+    }
+
+    fn log(&self, kind: &str) -> Vec<Value> {
+        let answer = self.post("se/log", &json!({"type": kind}));
+        answer["value"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+fn post(url: &str, body: &Value) -> Value {
+    let patience = Some(std::time::Duration::from_secs(60));
+    let request = ureq::post(url).config().timeout_global(patience).build();
+    let mut response = request.send_json(body).expect("the driver answers");
+    response.body_mut().read_json().expect("the driver speaks JSON")
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ = ureq::delete(&self.session).call();
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// Share of each canvas that is not the background: nothing drawn means a blank report.
+const DRAWN: &str = "
+    return [...document.querySelectorAll('canvas')].map((canvas) => {
+        const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+        let coloured = 0;
+        for (let i = 0; i < data.length; i += 4) {
+            const spread = Math.max(data[i], data[i+1], data[i+2]) - Math.min(data[i], data[i+1], data[i+2]);
+            if (data[i + 3] > 128 && spread > 60) coloured++;
+        }
+        return coloured;
+    });";
+
+#[test]
+fn a_browser_draws_it_quietly_on_every_screen() {
+    if !has("chromedriver") || !has("chromium") {
+        return skip("a_browser_draws_it", "chromium and chromium-driver");
+    }
+    let scratch = Scratch::new();
+    let page = page(&scratch);
+    let url = format!("file://{}", page.display());
+    for (width, dark) in [(1400, false), (1400, true), (390, false), (390, true)] {
+        let browser = Browser::start(&scratch, (width, 900), dark);
+        // Off the browser's own start page, and what it asked for forgotten.
+        browser.post("url", &json!({"url": "about:blank"}));
+        browser.log("performance");
+        browser.post("url", &json!({"url": url}));
+        let said: Vec<Value> = browser.log("browser");
+        assert!(said.is_empty(), "{width} dark={dark}: the console says {said:?}");
+
+        let charts = browser.script("return Number(document.documentElement.dataset.ready)");
+        let charts = charts.as_u64().expect("the script came to its end");
+        assert!(charts >= 5, "{charts} charts");
+        let drawn = browser.script(DRAWN);
+        let drawn = drawn.as_array().expect("canvases");
+        assert_eq!(drawn.len() as u64, charts);
+        for coloured in drawn {
+            assert!(coloured.as_u64().unwrap_or(0) > 50, "{width} dark={dark}: a chart is blank");
+        }
+        let paper = browser.script("return getComputedStyle(document.body).backgroundColor");
+        assert_eq!(paper == json!("rgb(255, 255, 255)"), !dark, "{paper}");
+        let wide = browser.script("return document.documentElement.scrollWidth - innerWidth");
+        assert!(wide.as_i64().unwrap_or(1) <= 0, "{width}: the page is {wide} px too wide");
+
+        let rows = "return [...document.querySelectorAll('#table tbody tr')].filter(r => !r.hidden).length";
+        let all = browser.script(rows).as_u64().expect("rows");
+        browser.script(
+            "const f = document.getElementById('filter'); f.value = 'lmdb load_time';
+             f.dispatchEvent(new Event('input'));",
+        );
+        let some = browser.script(rows).as_u64().expect("rows");
+        assert!(0 < some && some < all, "the filter shows {some} of {all}");
+
+        let requests: Vec<String> = browser
+            .log("performance")
+            .iter()
+            .filter_map(|entry| serde_json::from_str::<Value>(entry["message"].as_str()?).ok())
+            .filter(|entry| entry["message"]["method"] == "Network.requestWillBeSent")
+            .filter_map(|entry| {
+                Some(entry["message"]["params"]["request"]["url"].as_str()?.to_owned())
+            })
+            .collect();
+        let foreign: Vec<_> = requests.iter().filter(|to| !to.starts_with(&url)).collect();
+        assert!(!requests.is_empty() && foreign.is_empty(), "requests to {foreign:?}");
+    }
+}
