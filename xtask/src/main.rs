@@ -1,8 +1,11 @@
-//! Project tasks: `cargo xtask schema` writes the schema of study files, `cargo xtask fuzz` runs every
-//! fuzz target for a while.
+//! Project tasks: `schema` writes the schema of study files, `validation` the tables of
+//! docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time.
 //!
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
 //! of the product.
+
+mod speed;
+mod validation;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -12,9 +15,11 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         ["schema"] => write_schema(),
+        ["validation"] => write_validation(),
+        ["speed"] => speed::table(&root().join("devices")),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => Err("usage: cargo xtask schema | cargo xtask fuzz [SECONDS]".to_owned()),
+        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -39,6 +44,14 @@ fn schema_text() -> String {
 fn write_schema() -> Result<(), String> {
     let path = root().join("docs/schema/study.schema.json");
     std::fs::write(&path, schema_text()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write_validation() -> Result<(), String> {
+    let path = root().join("docs/VALIDATION.md");
+    let document = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    let tables = validation::tables(&root().join("devices"))?;
+    let text = validation::replaced(&document, &tables)?;
+    std::fs::write(&path, text).map_err(|error| error.to_string())
 }
 
 /// Flags that give libFuzzer its coverage; the same that cargo-fuzz passes, less the sanitizer, so
@@ -103,5 +116,15 @@ mod tests {
         let path = root().join("docs/schema/study.schema.json");
         let stored = std::fs::read_to_string(path).unwrap_or_default();
         assert_eq!(stored, schema_text(), "run: cargo xtask schema");
+    }
+
+    /// The errors that users are told must be those of the models that ship.
+    #[test]
+    fn the_validation_tables_are_current() {
+        let path = root().join("docs/VALIDATION.md");
+        let stored = std::fs::read_to_string(path).unwrap_or_default();
+        let tables = validation::tables(&root().join("devices")).unwrap();
+        let current = validation::replaced(&stored, &tables).unwrap();
+        assert_eq!(stored, current, "run: cargo xtask validation");
     }
 }

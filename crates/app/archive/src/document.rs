@@ -73,6 +73,39 @@ pub struct Validation {
     pub figures: u32,
 }
 
+impl StackRecord {
+    /// The kind of job that `point` is, in the words of the model check.
+    fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
+        if point.get("pattern").is_some_and(|pattern| pattern != "random") {
+            return "sequential access";
+        }
+        match point.get("read_share").map(String::as_str) {
+            Some("100%") => "random reads",
+            Some("0%") => "random writes",
+            _ => "random mixes",
+        }
+    }
+
+    /// What a prediction at `point` is worth: the error of the model on published figures of the same
+    /// kind of job, or that there is none. In full, and in brief.
+    #[must_use]
+    pub fn worth(&self, point: &BTreeMap<String, String>) -> (String, String) {
+        let kind = Self::kind_of(point);
+        match self.validation.iter().find(|validation| validation.kind == kind) {
+            Some(v) => (
+                format!(
+                    "median error {:.1} %, worst {:.0} % on {} published figures of {kind}",
+                    v.median_error * 100.0,
+                    v.worst_error * 100.0,
+                    v.figures
+                ),
+                format!("error {:.0} %", v.median_error * 100.0),
+            ),
+            None => (format!("not validated here ({kind})"), "not validated here".to_owned()),
+        }
+    }
+}
+
 /// How a trial ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

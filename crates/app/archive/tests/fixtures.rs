@@ -9,13 +9,13 @@ fn fixture(version: &str) -> PathBuf {
 }
 
 fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
+    std::fs::create_dir_all(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder").flatten() {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy(&entry.path(), &target);
         } else {
-            std::fs::copy(entry.path(), target).unwrap();
+            std::fs::copy(entry.path(), target).expect("copied");
         }
     }
 }

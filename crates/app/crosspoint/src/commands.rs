@@ -61,7 +61,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
     let found = runner::load_study(name)?;
     let with = |error: study::StudyError, text: &StudyText| {
-        Failure::Runner(error.into(), Some(text.clone()))
+        Failure::Runner(Box::new(error.into()), Some(text.clone()))
     };
     // The file itself first: its errors can be underlined in it.
     let mut study = study::parse(&found.text).map_err(|error| with(error, &found))?;
@@ -144,7 +144,7 @@ fn write_report(runs: &[Run], output: &Path) -> Result<(), Failure> {
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
     let text = study_text(name, set, None)?;
     let study = study::parse(&text.text)
-        .map_err(|error| Failure::Runner(error.into(), Some(text.clone())))?;
+        .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
     let plan = study::plan(&study);
     let estimate = runner::estimate(&study, &plan);
     let mut models = Vec::new();

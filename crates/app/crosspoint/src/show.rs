@@ -14,7 +14,7 @@ use crate::exit::{self, ExitCode};
 #[derive(Debug)]
 pub enum Failure {
     /// In the runner; with the study's text when the error may point into it.
-    Runner(RunnerError, Option<StudyText>),
+    Runner(Box<RunnerError>, Option<StudyText>),
     /// The report's template.
     Report(ReportError),
     /// Writing a result.
@@ -23,13 +23,13 @@ pub enum Failure {
 
 impl From<RunnerError> for Failure {
     fn from(error: RunnerError) -> Self {
-        Self::Runner(error, None)
+        Self::Runner(Box::new(error), None)
     }
 }
 
 impl From<archive::ArchiveError> for Failure {
     fn from(error: archive::ArchiveError) -> Self {
-        Self::Runner(RunnerError::Archive(error), None)
+        RunnerError::Archive(error).into()
     }
 }
 

@@ -58,7 +58,12 @@ impl Browser {
         let port: u16 = lines
             .find_map(|line| {
                 let line = line.ok()?;
-                line.split("successfully on port ").nth(1)?.trim_end_matches('.').trim().parse().ok()
+                line.split("successfully on port ")
+                    .nth(1)?
+                    .trim_end_matches('.')
+                    .trim()
+                    .parse()
+                    .ok()
             })
             .expect("chromedriver names its port");
         std::thread::spawn(move || lines.for_each(drop));

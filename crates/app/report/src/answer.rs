@@ -96,11 +96,12 @@ fn headline(reads: &[Single<'_>]) -> Option<String> {
             };
             let by =
                 if faster < 1.05 { "as fast".into() } else { format!("{} {word}", ratio(faster)) };
-            format!("{} {} ({by})", short(other.group.stack_title()), time(other.p50_ns))
+            let (title, source) = (short(other.group.stack_title()), other.group.source_text());
+            format!("{title} {} ({by}; {source})", time(other.p50_ns))
         })
         .collect();
     if !compared.is_empty() {
-        text.push_str(&format!(" Predicted in its place: {}.", compared.join("; ")));
+        text.push_str(&format!(" In its place: {}.", compared.join("; ")));
     }
     Some(text)
 }
@@ -124,7 +125,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
         let (title, depth) = (short(group.stack_title()).to_owned(), depth_of(&group));
         let limited = group.first.notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
         thread_limited |= limited;
-        let source = group.first.source.clone() + if limited { "*" } else { "" };
+        let source = group.source_text() + if limited { "*" } else { "" };
         match best.iter_mut().find(|(other, ..)| *other == title) {
             Some(entry) if entry.1 < rate.value => {
                 (entry.1, entry.2, entry.3) = (rate.value, depth, source);
@@ -151,7 +152,7 @@ fn write_sentence(run: &Run) -> Option<String> {
     let parts: Vec<String> = writes
         .iter()
         .map(|single| {
-            let (title, source) = (short(single.group.stack_title()), &single.group.first.source);
+            let (title, source) = (short(single.group.stack_title()), single.group.source_text());
             format!("{title} {} ({source})", time(single.p50_ns))
         })
         .collect();
@@ -167,7 +168,7 @@ fn mix_sentence(run: &Run) -> Option<String> {
             continue;
         }
         if let Ok(p99) = group.percentile(READS, 99.0) {
-            let (title, source) = (short(group.stack_title()).to_owned(), &group.first.source);
+            let (title, source) = (short(group.stack_title()).to_owned(), group.source_text());
             parts.push(format!("{title} {} ({source})", time(p99.value)));
         }
     }

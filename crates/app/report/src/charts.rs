@@ -97,7 +97,7 @@ fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>>
         let same = |other: &&'a Group<'b>| {
             other.first.stack == group.first.stack && other.first.engine == group.first.engine
         };
-        match last.iter().position(|other| same(&other)) {
+        match last.iter().position(same) {
             Some(place) => last[place] = group,
             None => last.push(group),
         }

@@ -190,7 +190,7 @@ fn figure(
         run: group.run.name.clone(),
         citation,
         validation: group.validation(),
-        partial: group.trials.iter().any(|trial| cut(&trial)),
+        partial: group.trials.iter().any(cut),
     }
 }
 

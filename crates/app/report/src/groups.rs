@@ -3,8 +3,6 @@
 //! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
 //! What it is not: an average over stacks.
 
-use std::collections::BTreeMap;
-
 use archive::{Run, TrialRecord};
 use stats::Histogram;
 use stats::estimate::{Estimate, TooFew, mean, percentile};
@@ -154,36 +152,23 @@ impl Group<'_> {
         stack_title(self.run, &self.first.stack)
     }
 
-    /// What a prediction of this kind is worth: the error of the model on published figures of the
-    /// same kind; `None` when this is no prediction.
-    pub fn validation(&self) -> Option<String> {
-        if self.first.source != "predicted" {
-            return None;
-        }
-        let kind = kind_of(&self.first.point);
-        let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack);
-        let found = stack.and_then(|stack| stack.validation.iter().find(|v| v.kind == kind));
-        Some(match found {
-            Some(v) => format!(
-                "median error {:.1} %, worst {:.0} % on {} published figures of {kind}",
-                v.median_error * 100.0,
-                v.worst_error * 100.0,
-                v.figures
-            ),
-            None => format!("not validated here ({kind})"),
-        })
+    /// What a prediction is worth, in full and in brief; `None` when this is no prediction.
+    fn worth(&self) -> Option<(String, String)> {
+        let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack)?;
+        (self.first.source == "predicted").then(|| stack.worth(&self.first.point))
     }
-}
 
-/// The kind of job that a point is, in the words of the model check.
-fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
-    if point.get("pattern").is_some_and(|pattern| pattern != "random") {
-        return "sequential access";
+    /// The error of the model on published figures of this kind of job, or that there is none.
+    pub fn validation(&self) -> Option<String> {
+        self.worth().map(|(full, _)| full)
     }
-    match point.get("read_share").map(String::as_str) {
-        Some("100%") => "random reads",
-        Some("0%") => "random writes",
-        _ => "random mixes",
+
+    /// The source, and for a prediction what it is worth: `predicted, error 3 %`.
+    pub fn source_text(&self) -> String {
+        match self.worth() {
+            None => self.first.source.clone(),
+            Some((_, brief)) => format!("{}, {brief}", self.first.source),
+        }
     }
 }
 

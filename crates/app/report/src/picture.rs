@@ -14,7 +14,7 @@ use crate::groups::Ops;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 60.0;
-const RIGHT: f64 = 92.0;
+const RIGHT: f64 = 230.0;
 const TOP: f64 = 30.0;
 const ROW: f64 = 26.0;
 /// Height of a stack's title, above its rows.
@@ -24,6 +24,8 @@ struct Bar {
     label: String,
     class: OpClass,
     source: String,
+    /// `measured`, or `predicted` with what that is worth.
+    note: String,
     p50: f64,
     p99: Option<f64>,
 }
@@ -80,13 +82,7 @@ pub(crate) fn picture(run: &Run) -> Option<String> {
 }
 
 fn draw_title(svg: &mut String, bar: &Bar, y: f64) {
-    let _ = write!(
-        svg,
-        "<text x=\"0\" y=\"{y:.1}\"><tspan class=\"label\">{}</tspan> \
-         <tspan class=\"axis\">{}</tspan></text>",
-        escape(&bar.label),
-        bar.source
-    );
+    let _ = write!(svg, "<text class=\"label\" x=\"0\" y=\"{y:.1}\">{}</text>", escape(&bar.label));
 }
 
 fn draw_bar(svg: &mut String, bar: &Bar, y: f64, scale: &dyn Fn(f64) -> f64) {
@@ -98,12 +94,14 @@ fn draw_bar(svg: &mut String, bar: &Bar, y: f64, scale: &dyn Fn(f64) -> f64) {
         "<text class=\"axis\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{class}</text>\
          <line class=\"bar {class} {source}\" x1=\"{start:.1}\" y1=\"{middle:.1}\" x2=\"{end:.1}\" \
          y2=\"{middle:.1}\"/><circle class=\"dot {class} {source}\" cx=\"{start:.1}\" \
-         cy=\"{middle:.1}\" r=\"6\"/><text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+         cy=\"{middle:.1}\" r=\"6\"/><text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{} <tspan \
+         class=\"axis\">{}</tspan></text>",
         LEFT - 12.0,
         middle + 4.0,
         end + 12.0,
         middle + 4.0,
         Nanos(bar.p50 as u64),
+        escape(&bar.note),
         source = bar.source,
     );
 }
@@ -126,6 +124,7 @@ fn bar(single: &Single<'_>, class: OpClass) -> Bar {
         label: short(single.group.stack_title()).to_owned(),
         class,
         source: single.group.first.source.clone(),
+        note: single.group.source_text(),
         p50: single.p50_ns,
         p99: single.group.percentile(Ops::Only(class), 99.0).ok().map(|e| e.value),
     }

@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
-use archive::{FORMAT, RunHeader, RunWriter, TrialOutcome, TrialRecord};
+use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use kv::KvError;
 use observe::{BlockDevice, Control, Progress, Provenance, Usage};
 use stack::Journal;
 use stats::Recording;
-use study::{BlockJob, Experiment, Job, KvJob, Plan, Stack, Study, Trial, parse, plan};
+use study::{BlockJob, Experiment, Job, KvJob, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Nanos, Seed, human_count};
 use workload::OpClass;
 
@@ -65,6 +65,7 @@ pub struct Resumed {
     writer: RunWriter,
     study: Study,
     plan: Plan,
+    stacks: Vec<StackRecord>,
 }
 
 /// Opens a run folder to go on with it.
@@ -79,7 +80,7 @@ pub fn resume(path: &Path) -> Result<Resumed, RunnerError> {
         let planned = header.trials_planned;
         return Err(RunnerError::OtherPlan { path: path.into(), planned, now });
     }
-    Ok(Resumed { writer, study, plan })
+    Ok(Resumed { writer, study, plan, stacks: header.stacks })
 }
 
 impl Resumed {
@@ -96,8 +97,8 @@ impl Resumed {
         let confirmed = options.confirmed.as_deref();
         let targets =
             Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
-        Runner { study: &self.study, plan: &self.plan, options, targets, writer: self.writer }
-            .run(watcher)
+        let (study, plan, writer) = (&self.study, &self.plan, self.writer);
+        Runner { study, plan, options, targets, writer, stacks: self.stacks }.run(watcher)
     }
 }
 
@@ -135,7 +136,8 @@ pub fn execute(
         skipped: plan.skipped.iter().map(skip).collect(),
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
-    Runner { study: &study, plan: &plan, options, targets, writer }.run(watcher)
+    let (study, plan, stacks) = (&study, &plan, header.stacks);
+    Runner { study, plan, options, targets, writer, stacks }.run(watcher)
 }
 
 /// The directory that a run folder is in.
@@ -152,6 +154,8 @@ struct Runner<'a> {
     options: &'a Options<'a>,
     targets: Targets<'a>,
     writer: RunWriter,
+    /// What the header says of the stacks.
+    stacks: Vec<StackRecord>,
 }
 
 /// A trial's result before it is recorded.
@@ -198,7 +202,7 @@ impl Runner<'_> {
             }
             watcher.event(&Event::TrialEnded {
                 trial,
-                headline: &headline(&record),
+                headline: &self.headline(&record),
                 took: began.elapsed(),
                 seconds_left: left.max(0.0),
             });
@@ -208,6 +212,17 @@ impl Runner<'_> {
             }
         }
         Ok(RunEnd { path: self.writer.path().to_owned(), ending })
+    }
+
+    /// The result of a trial in one line; a prediction with what it is worth.
+    fn headline(&self, record: &TrialRecord) -> String {
+        let stack = self.stacks.iter().find(|stack| stack.name == record.stack);
+        match stack.filter(|_| record.source == Source::Predicted.word()) {
+            Some(stack) => {
+                format!("{} (predicted, {})", headline(record), stack.worth(&record.point).1)
+            }
+            None => headline(record),
+        }
     }
 
     fn stopping(&self) -> bool {

@@ -93,10 +93,10 @@ fn run_engine<E: Engine>(
         vec![format!("durability {}: {}", job.durability.word(), E::promise(job.durability))];
     match cold {
         Ok(()) => {
-            notes.push("database put out of the page cache before the clients started".into())
+            notes.push("database put out of the page cache before the clients started".into());
         }
         Err(error) => {
-            notes.push(format!("started warm: the page cache kept the database ({error})"))
+            notes.push(format!("started warm: the page cache kept the database ({error})"));
         }
     }
 

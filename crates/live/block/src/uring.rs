@@ -101,7 +101,8 @@ impl Driver {
                 stopping |= control.stopping();
             }
             let mut wait_until = None;
-            if !stopping && !(self.failed && spec.stop_on_error) {
+            stopping |= self.failed && spec.stop_on_error;
+            if !stopping {
                 wait_until = self.issue(now)?;
             }
             if self.in_flight == 0 {

@@ -102,6 +102,6 @@ mod tests {
             order.push(name);
         }
         assert_eq!(order, ['b', 'd', 'a', 'c']);
-        assert!(queue.is_empty() && queue.len() == 0 && queue.next_time().is_none());
+        assert!(queue.is_empty() && queue.is_empty() && queue.next_time().is_none());
     }
 }

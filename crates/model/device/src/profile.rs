@@ -42,9 +42,9 @@ pub struct Constant<T> {
 #[non_exhaustive]
 pub enum Parameters {
     /// `[xpoint]`
-    XPoint(XPointParameters),
+    XPoint(Box<XPointParameters>),
     /// `[nand]`
-    Nand(NandParameters),
+    Nand(Box<NandParameters>),
 }
 
 /// Published figures of one job, which the model is run against.
@@ -133,8 +133,8 @@ impl Profile {
             return Err(refuse(format!("schema {} is unknown; allowed: 1", file.schema)));
         }
         let parameters = match (file.xpoint, file.nand) {
-            (Some(xpoint), None) => Parameters::XPoint(xpoint),
-            (None, Some(nand)) => Parameters::Nand(nand),
+            (Some(xpoint), None) => Parameters::XPoint(Box::new(xpoint)),
+            (None, Some(nand)) => Parameters::Nand(Box::new(nand)),
             _ => return Err(refuse("needs exactly one of [xpoint] and [nand]".into())),
         };
         if let Some(reason) = impossible(&parameters, file.capacity) {

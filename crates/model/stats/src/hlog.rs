@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn damage_is_told_not_swallowed() {
-        let original = recording();
+        let mut original = recording();
         let bytes = write_log(&original).unwrap();
         let cut = &bytes[..bytes.len() - 30];
-        assert!(read_log(cut, &mut original.clone()).is_err());
+        assert!(read_log(cut, &mut original).is_err());
         assert!(read_log(&bytes, &mut Recording::default()).is_err());
     }
 }

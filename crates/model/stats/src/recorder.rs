@@ -54,7 +54,7 @@ impl Timeline {
         match self.phase(start) {
             Phase::WarmUp => {
                 let left = self.warm_up.since(start).get();
-                let step = if left % interval == 0 { interval } else { left % interval };
+                let step = if left.is_multiple_of(interval) { interval } else { left % interval };
                 start + Nanos(step)
             }
             Phase::Measure => (start + Nanos(interval)).min(self.end()),

@@ -96,7 +96,7 @@ impl BlockClient {
         let block = match self.plan.pattern {
             // Lemire's multiply-shift: unbiased to 2^-64 * blocks, without a division.
             Pattern::Random => {
-                (u128::from(self.random.next_u64()) * u128::from(self.blocks) >> 64) as u64
+                ((u128::from(self.random.next_u64()) * u128::from(self.blocks)) >> 64) as u64
             }
             Pattern::Sequential => {
                 let block = self.next_block;

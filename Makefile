@@ -1,0 +1,24 @@
+# `make demo` and `make test` are the two commands of the README; both install what a new Debian or
+# Ubuntu machine lacks (see scripts/setup).
+
+CROSSPOINT_COMMIT ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+export CROSSPOINT_COMMIT
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.PHONY: demo test setup-demo setup-test clean
+
+demo: setup-demo
+	@cargo build --release --quiet --package crosspoint
+	@$(TARGET)/release/crosspoint run quickstart
+
+test: setup-test
+	@scripts/test
+
+setup-demo:
+	@scripts/setup demo
+
+setup-test:
+	@scripts/setup test
+
+clean:
+	@$(TARGET)/release/crosspoint clean

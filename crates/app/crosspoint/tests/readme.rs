@@ -1,0 +1,67 @@
+//! Every command that the documentation tells a user to type must work.
+
+mod support;
+
+use std::path::PathBuf;
+
+use support::{Scratch, expect, study};
+
+fn document(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").join(name);
+    std::fs::read_to_string(path).expect("the document exists")
+}
+
+/// `crosspoint ...` commands in backticks.
+fn commands(text: &str) -> Vec<String> {
+    let parts = text.split('`').filter(|part| part.starts_with("crosspoint "));
+    parts.map(str::to_owned).filter(|part| !part.contains('\n')).collect()
+}
+
+#[test]
+fn every_command_of_the_documents_works() {
+    let scratch = Scratch::new();
+    let tiny = study("tiny");
+    expect(&scratch.run(&format!("run {tiny} --out runs/quickstart-made")), 0);
+    let place = scratch.path().join("place");
+    std::fs::create_dir(&place).expect("a directory");
+    let mut tried = 0;
+    for name in ["README.md", "ARCHITECTURE.md", "docs/STUDY.md", "docs/FIGURES.md"] {
+        for command in commands(&document(name)) {
+            // What stands for something of the user's becomes something of this test's; the quickstart
+            // itself takes a minute and a half and is run by `make demo`.
+            let words = command
+                .trim_start_matches("crosspoint ")
+                .replace("runs/quickstart-...", "runs/quickstart-made")
+                .replace("RUN...", "runs/quickstart-made")
+                .replace("/mnt/nvme", &place.display().to_string())
+                .replace("DIRECTORY", "pages")
+                .replace("quickstart --", &format!("{tiny} --"))
+                .replace(" RUN", " runs/quickstart-made")
+                .replace(" FILE", &format!(" {tiny}"));
+            let output = scratch.run(&words);
+            expect(&output, 0);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 10, "only {tried} commands were found");
+    assert!(scratch.path().join("pages/crosspoint-run.1").exists());
+}
+
+/// The Makefile's two targets are the README's two commands.
+#[test]
+fn the_two_commands_are_targets() {
+    let (readme, makefile) = (document("README.md"), document("Makefile"));
+    for target in ["demo", "test"] {
+        assert!(readme.contains(&format!("make {target}")));
+        assert!(makefile.contains(&format!("\n{target}:")));
+    }
+}
+
+/// The study in the format's documentation must be one.
+#[test]
+fn the_example_study_is_a_study() {
+    let text = document("docs/STUDY.md");
+    let example = text.split("```toml").nth(1).and_then(|rest| rest.split("```").next());
+    let parsed = study::parse(example.expect("an example"));
+    assert_eq!(parsed.map(|study| study::plan(&study).trials.len()), Ok(36));
+}

@@ -1,0 +1,64 @@
+//! How fast virtual time runs: simulated operations a second, and virtual over real seconds.
+//!
+//! A bench, not a test: its figures belong to the machine it ran on. What it is not: a comparison.
+
+use std::path::Path;
+use std::time::Instant;
+
+use device::{Model, Profile};
+use sim::{BlockRun, HostModel, run_block};
+use stats::Timeline;
+use units::{Bytes, Nanos, Seed, Share};
+use workload::{BlockClient, BlockPlan, ClientIndex, Pattern};
+
+/// Repetitions of each row; the median is printed.
+const ROUNDS: usize = 5;
+
+/// Prints a table row for each profile and queue depth.
+pub fn table(devices: &Path) -> Result<(), String> {
+    println!(
+        "| device | depth | IOPS in virtual time | million operations/s | virtual s / real s |"
+    );
+    println!("|---|---|---|---|---|");
+    for (name, depth) in
+        [("intel-p4800x", 1), ("intel-p4800x", 32), ("samsung-980-pro", 1), ("samsung-980-pro", 32)]
+    {
+        let path = devices.join(format!("{name}.toml"));
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let profile = Profile::parse(&text).map_err(|error| error.to_string())?;
+        let mut rounds: Vec<(f64, f64, f64)> =
+            (0..ROUNDS).map(|_| round(&profile, depth)).collect();
+        rounds.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let (iops, rate, speed) = rounds[ROUNDS / 2];
+        println!("| {name} | {depth} | {iops:.0} | {:.1} | {speed:.0} |", rate / 1e6);
+    }
+    Ok(())
+}
+
+/// One run of 20 virtual seconds: (virtual IOPS, operations a real second, virtual over real time).
+fn round(profile: &Profile, queue_depth: u32) -> (f64, f64, f64) {
+    let second = Nanos::from_secs(1);
+    let timeline = Timeline { warm_up: second, measure: Nanos::from_secs(20), interval: second };
+    let plan = BlockPlan {
+        pattern: Pattern::Random,
+        read_share: Share::ALL,
+        block_size: Bytes(4096),
+        span: Bytes::mib(1024),
+        queue_depth,
+        end: timeline.end(),
+    };
+    let seed = Seed(1);
+    let client = BlockClient::new(plan, seed, ClientIndex { index: 0, of: 1 });
+    let began = Instant::now();
+    let recording = run_block(BlockRun {
+        device: Model::new(profile, seed),
+        host: HostModel::io_uring(),
+        clients: vec![client],
+        timeline,
+        seed,
+    });
+    let real = began.elapsed().as_secs_f64();
+    let ops: u64 = recording.intervals.iter().map(|interval| interval.counts().ops).sum();
+    let iops = recording.total(None).counts.ops as f64 / recording.seconds();
+    (iops, ops as f64 / real, timeline.end().as_secs_f64() / real)
+}

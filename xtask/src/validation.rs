@@ -1,0 +1,71 @@
+//! The table of `docs/VALIDATION.md`: every profile that ships against its published figures.
+//!
+//! Invariant: computed, never typed. What it is not: a verdict.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use device::Profile;
+use sim::{JobKind, check, spread};
+use units::{Nanos, Seed};
+
+const BEGIN: &str = "<!-- computed: cargo xtask validation -->";
+const END: &str = "<!-- end of computed part -->";
+
+/// The computed part for every profile in `devices`.
+pub fn tables(devices: &Path) -> Result<String, String> {
+    let mut paths: Vec<_> = std::fs::read_dir(devices)
+        .map_err(|error| error.to_string())?
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    let mut out = format!("{BEGIN}\n");
+    for path in paths {
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let profile = Profile::parse(&text).map_err(|error| error.to_string())?;
+        let checks = check(&profile, Nanos::from_millis(200), Seed(1));
+        let _ = write!(out, "\n## {}\n\n", profile.title);
+        let _ = writeln!(out, "| job and metric | published | predicted | error | source |");
+        let _ = writeln!(out, "|---|---|---|---|---|");
+        for one in &checks {
+            let show = |value: f64| {
+                if one.what.starts_with("IOPS") {
+                    format!("{value:.0}")
+                } else {
+                    Nanos(value as u64).to_string()
+                }
+            };
+            let (published, predicted) = (show(one.published), show(one.predicted));
+            let error = one.error() * 100.0;
+            let _ = writeln!(
+                out,
+                "| {} | {published} | {predicted} | {error:+.1} % | {} |",
+                one.what, one.source
+            );
+        }
+        out.push('\n');
+        for kind in [JobKind::Read, JobKind::Write, JobKind::Mix] {
+            let _ = match spread(&checks, kind) {
+                Some((median, worst, n)) => writeln!(
+                    out,
+                    "* {}: median error {:.1} %, worst {:.1} %, {n} figures",
+                    kind.word(),
+                    median * 100.0,
+                    worst * 100.0
+                ),
+                None => writeln!(out, "* {}: not validated", kind.word()),
+            };
+        }
+    }
+    let _ = write!(out, "\n{END}");
+    Ok(out)
+}
+
+/// `document` with its computed part replaced by `tables`.
+pub fn replaced(document: &str, tables: &str) -> Result<String, String> {
+    let missing = || "docs/VALIDATION.md has lost its marks".to_owned();
+    let start = document.find(BEGIN).ok_or_else(missing)?;
+    let end = document.find(END).ok_or_else(missing)? + END.len();
+    Ok(format!("{}{tables}{}", &document[..start], &document[end..]))
+}
