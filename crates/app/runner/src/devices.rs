@@ -32,6 +32,8 @@ pub(crate) struct Targets<'a> {
     areas: BTreeMap<String, WorkArea>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
+    /// Block devices, opened before the first trial and held exclusively until the last.
+    held: BTreeMap<String, File>,
 }
 
 impl<'a> Targets<'a> {
@@ -50,6 +52,7 @@ impl<'a> Targets<'a> {
             profiles: BTreeMap::new(),
             areas: BTreeMap::new(),
             filled: BTreeMap::new(),
+            held: BTreeMap::new(),
         };
         for stack in &study.stack {
             if plan.trials.iter().any(|trial| trial.stack == stack.name) {
@@ -75,7 +78,8 @@ impl<'a> Targets<'a> {
             }
             DeviceName::Path(path) => {
                 check_writes(stack, &block)?;
-                drop(open_block_device(stack, path, self.confirmed.as_deref())?);
+                let device = open_block_device(stack, path, self.confirmed.as_deref())?;
+                self.held.insert(stack.name.clone(), device);
             }
             DeviceName::File => {
                 let dir = self.directory(stack);
@@ -153,7 +157,8 @@ impl<'a> Targets<'a> {
         step: &mut dyn FnMut(Bytes) -> bool,
     ) -> Result<Option<(File, PathBuf)>, RunnerError> {
         if let DeviceName::Path(path) = &stack.device {
-            let file = open_block_device(stack, path, self.confirmed.as_deref())?;
+            let held = &self.held[&stack.name];
+            let file = held.try_clone().map_err(StackError::io("use", path))?;
             return Ok(Some((file, PathBuf::from(path))));
         }
         if !self.filled.contains_key(&stack.name) {

@@ -61,6 +61,17 @@ pub(crate) fn run_uring(
     Ok((recording, features))
 }
 
+impl Drop for Driver {
+    /// The kernel takes a ring apart after it was closed, in its own time; the target must not stay
+    /// claimed until then, or the next exclusive opener is refused.
+    fn drop(&mut self) {
+        let _ = self.ring.submitter().unregister_files();
+        if self.fixed {
+            let _ = self.ring.submitter().unregister_buffers();
+        }
+    }
+}
+
 fn new_ring(depth: u32) -> std::io::Result<(IoUring, String)> {
     let entries = depth.next_power_of_two().max(2);
     let best = IoUring::builder()
