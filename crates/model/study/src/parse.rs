@@ -38,9 +38,15 @@ impl StudyError {
     }
 
     /// Points at the first place of `"literal"` in `text`.
-    fn at(mut self, text: &str, literal: &str) -> Self {
-        let quoted = format!("\"{literal}\"");
-        self.span = text.find(&quoted).map(|start| start..start + quoted.len());
+    fn at(self, text: &str, literal: &str) -> Self {
+        self.at_quoted(text, |quoted| quoted == literal)
+    }
+
+    /// Points at the first string of `text` that `wanted` accepts, quotes included.
+    fn at_quoted(mut self, text: &str, wanted: impl Fn(&str) -> bool) -> Self {
+        let quotes: Vec<usize> = text.match_indices('"').map(|(at, _)| at).collect();
+        let place = quotes.windows(2).find(|pair| wanted(&text[pair[0] + 1..pair[1]]));
+        self.span = place.map(|pair| pair[0]..pair[1] + 1);
         self
     }
 }
@@ -120,7 +126,8 @@ fn unique<'a>(
 fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
     if stack.size < Bytes::mib(1) {
         let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size);
-        return Err(StudyError::general(message).at(text, &stack.size.exact()));
+        let same = |quoted: &str| quoted.parse() == Ok(stack.size);
+        return Err(StudyError::general(message).at_quoted(text, same));
     }
     if stack.allow_write && !matches!(stack.device, DeviceName::Path(_)) {
         let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
@@ -150,7 +157,8 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     if one.interval.get() == 0 || one.measure < one.interval {
         let message =
             format!("measure ({}) must be at least interval ({})", one.measure, one.interval);
-        return Err(refuse(message).at(text, &one.interval.exact()));
+        let same = |quoted: &str| quoted.parse() == Ok(one.interval);
+        return Err(refuse(message).at_quoted(text, same));
     }
     if one.measure.get() / one.interval.get() > 1_000_000 {
         return Err(refuse("more than a million intervals; lengthen `interval`".into()));
@@ -172,7 +180,7 @@ fn check_block(one: &Experiment, text: &str) -> Result<(), StudyError> {
         let bytes = size.get();
         if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 24 {
             let message = format!("block_size {}: a multiple of 512 B up to 16 MiB", size.exact());
-            return Err(refuse(message).at(text, &size.exact()));
+            return Err(refuse(message).at_quoted(text, |quoted| quoted.parse() == Ok(*size)));
         }
     }
     for depth in block.queue_depth.values() {
