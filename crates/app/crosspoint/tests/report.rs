@@ -69,17 +69,10 @@ impl Browser {
         std::thread::spawn(move || lines.for_each(drop));
         let base = format!("http://127.0.0.1:{port}/session");
         let profile = scratch.path().join(format!("profile-{}-{dark}", size.0));
-        let arguments = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            &format!("--user-data-dir={}", profile.display()),
-        ];
+        let mut arguments = vec!["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"];
+        arguments.extend(["--no-first-run", "--disable-background-networking", "--disable-sync"]);
+        let place = format!("--user-data-dir={}", profile.display());
+        arguments.extend(["--disable-component-update", &place]);
         let options = json!({"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
