@@ -80,7 +80,10 @@ impl Browser {
         let answer = post(&base, &options);
         let id = answer["value"]["sessionId"].as_str().expect("a session").to_owned();
         let browser = Self { driver, session: format!("{base}/{id}") };
-        let metrics = json!({"width": size.0, "height": size.1, "deviceScaleFactor": 1, "mobile": size.0 < 600});
+        let (width, height) = size;
+        let metrics = json!({
+            "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600
+        });
         browser.devtools("Emulation.setDeviceMetricsOverride", &metrics);
         let scheme = if dark { "dark" } else { "light" };
         let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
