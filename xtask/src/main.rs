@@ -16,7 +16,10 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["schema"] => write_schema(),
         ["validation"] => write_validation(),
-        ["speed"] => speed::table(&root().join("devices")),
+        ["speed"] => {
+            speed::own_cost();
+            speed::table(&root().join("devices"))
+        }
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
         _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed".to_owned()),

@@ -15,7 +15,7 @@ use workload::OpClass;
 pub const FORMAT: u32 = 1;
 
 /// Part of the note of a trial whose rate was set by the host's submitting thread.
-pub const NOTE_THREAD_LIMIT: &str = "the one submitting thread, not the device, sets this rate";
+pub const NOTE_THREAD_LIMIT: &str = "the submitting thread, not the device, sets this rate";
 /// Share of its time from which on a submitting thread counts as the limit.
 pub const THREAD_LIMIT_SHARE: f64 = 0.95;
 
@@ -192,6 +192,7 @@ pub(crate) struct TrialDocument {
     load: Option<LoadRecord>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
+    missed_arrivals: u64,
     /// Size and checksum of the log beside this file.
     pub log_bytes: u64,
     pub log_crc32: u32,
@@ -280,6 +281,7 @@ impl TrialDocument {
             load: trial.load.clone(),
             intervals: trial.recording.intervals.iter().map(interval).collect(),
             error_samples: trial.recording.error_samples.iter().map(error).collect(),
+            missed_arrivals: trial.recording.missed_arrivals,
             log_bytes,
             log_crc32,
         }
@@ -290,7 +292,8 @@ impl TrialDocument {
     /// # Errors
     /// The word that is not known.
     pub fn into_record(self, slug: String) -> Result<TrialRecord, String> {
-        let mut recording = Recording::default();
+        let missed_arrivals = self.missed_arrivals;
+        let mut recording = Recording { missed_arrivals, ..Recording::default() };
         for interval in self.intervals {
             let phase = [Phase::WarmUp, Phase::Measure, Phase::Drain]
                 .into_iter()

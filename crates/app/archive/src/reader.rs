@@ -136,6 +136,7 @@ mod tests {
             recorder.record(Sample {
                 class: OpClass::Read,
                 intended: Nanos(now.saturating_sub(5)),
+                issued: Nanos(now.saturating_sub(5)),
                 completed: Nanos(now),
                 bytes: 4096,
                 outcome: if now == 490 { Outcome::Failed(5) } else { Outcome::Done },

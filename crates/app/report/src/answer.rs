@@ -32,7 +32,7 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
     let mut found: Vec<(u64, Single<'_>)> = Vec::new();
     for group in groups(run) {
         let depth = depth_of(&group);
-        if group.first.engine != "block" || group.classes() != [ops] {
+        if group.first.engine != "block" || group.is_open_loop() || group.classes() != [ops] {
             continue;
         }
         let Ok(p50) = group.percentile(ops, 50.0) else {
@@ -116,7 +116,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
     let mut best: Vec<(String, f64, u64, String)> = Vec::new();
     let mut thread_limited = false;
     for group in groups(run) {
-        if group.first.engine != "block" || group.classes() != [READS] {
+        if group.first.engine != "block" || group.is_open_loop() || group.classes() != [READS] {
             continue;
         }
         let Some(rate) = group.rate(READS) else {

@@ -97,9 +97,31 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
             add(metric, "us", 1e-3, group.percentile(ops, p).ok());
         }
     }
+    open_loop_figures(group, &mut out);
     cost_figures(group, &mut out);
     load_figures(group, &mut out);
     out
+}
+
+/// Percentiles of the service time, beside the response times that `latency_*` are.
+const SERVICE_PERCENTILES: [(&str, f64); 3] =
+    [("service_time_p50", 50.0), ("service_time_p99", 99.0), ("service_time_p99_9", 99.9)];
+
+/// What an open loop has beside response times: service times, and what was never issued.
+fn open_loop_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
+    if !group.is_open_loop() {
+        return;
+    }
+    for ops in group.classes() {
+        let service = group.service(ops);
+        for (metric, p) in SERVICE_PERCENTILES {
+            let estimate = stats::estimate::percentile(&service, p).ok();
+            out.extend(estimate.map(|e| figure(group, ops.word(), metric, "us", 1e-3, e)));
+        }
+    }
+    let missed = group.over_trials(|trial| Some(trial.recording.missed_arrivals as f64));
+    let all = Ops::All.word();
+    out.extend(missed.map(|e| figure(group, all, "missed_arrivals", "count", 1.0, e)));
 }
 
 /// CPU, switches and blocks of a measured trial, warm-up included.

@@ -90,6 +90,21 @@ impl Group<'_> {
         sum
     }
 
+    /// Service times of all repetitions; empty in a closed loop.
+    pub fn service(&self, ops: Ops) -> Histogram {
+        let mut sum = stats::new_histogram();
+        for trial in &self.trials {
+            let total = trial.recording.total(ops.class());
+            sum.add(&total.service).expect("invariant: equal histogram bounds");
+        }
+        sum
+    }
+
+    /// Whether operations were due by a schedule.
+    pub fn is_open_loop(&self) -> bool {
+        self.first.point.contains_key("arrivals")
+    }
+
     /// A percentile of the response time, in nanoseconds.
     pub fn percentile(&self, ops: Ops, p: f64) -> Result<Estimate, TooFew> {
         percentile(&self.latency(ops), p)

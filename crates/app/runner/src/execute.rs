@@ -248,7 +248,7 @@ impl Runner<'_> {
             Job::Block(job) => match self.targets.profile(stack) {
                 Some(profile) => {
                     let recording = predicted::predict(profile, stack, trial, job, seed);
-                    let notes = predicted::notes(&recording);
+                    let notes = predicted::notes(&recording, job);
                     let path = "virtual time".into();
                     Ok(Some(Outcome { recording, notes, path, ..Outcome::default() }))
                 }

@@ -30,6 +30,11 @@ pub(crate) fn block_plan(job: &BlockJob, span: Bytes, end: Nanos) -> BlockPlan {
         block_size: job.block_size,
         span,
         queue_depth: job.queue_depth,
+        arrivals: match job.arrivals {
+            study::Arrivals::Closed => workload::Arrivals::Closed { think: job.think_time },
+            study::Arrivals::Constant => workload::Arrivals::Constant(job.rate),
+            study::Arrivals::Poisson => workload::Arrivals::Poisson(job.rate),
+        },
         end,
     }
 }
@@ -77,6 +82,7 @@ pub(crate) fn run(
 ) -> Result<RunResult, RunnerError> {
     let spec = Spec {
         plan: block_plan(job, stack.size, trial.timeline.end()),
+        threads: job.threads,
         timeline: trial.timeline,
         seed,
         path: match stack.submission {

@@ -7,7 +7,7 @@ use archive::{NOTE_THREAD_LIMIT, StackRecord, THREAD_LIMIT_SHARE, Validation};
 use device::{Model, Profile};
 use sim::{BlockRun, HostModel, JobKind, check, run_block, spread};
 use stats::Recording;
-use study::{BlockJob, Stack, Trial};
+use study::{Arrivals, BlockJob, Stack, Trial};
 use units::{Nanos, Seed};
 use workload::{BlockClient, ClientIndex};
 
@@ -25,25 +25,27 @@ pub(crate) fn predict(
     seed: Seed,
 ) -> Recording {
     let plan = block_plan(job, stack.size.min(profile.capacity), trial.timeline.end());
-    let client = BlockClient::new(plan, seed, ClientIndex { index: 0, of: 1 });
+    let of = job.threads;
+    let client = |index| BlockClient::new(plan, seed, ClientIndex { index, of });
     run_block(BlockRun {
         device: Model::new(profile, seed),
         host: HostModel::io_uring(),
-        clients: vec![client],
+        clients: (0..of).map(client).collect(),
         timeline: trial.timeline,
+        open_loop: job.arrivals != Arrivals::Closed,
         seed,
     })
 }
 
 /// What must be said of a prediction: that the host was its limit, if so.
-pub(crate) fn notes(recording: &Recording) -> Vec<String> {
+pub(crate) fn notes(recording: &Recording, job: &BlockJob) -> Vec<String> {
     let host = HostModel::io_uring();
     let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
-    let busy = rate * (host.submit + host.complete).as_secs_f64();
+    let busy = rate * (host.submit + host.complete).as_secs_f64() / f64::from(job.threads);
     if busy < THREAD_LIMIT_SHARE {
         return Vec::new();
     }
-    vec![format!("{NOTE_THREAD_LIMIT}: it is busy {:.0} % of the time", busy.min(1.0) * 100.0)]
+    vec![format!("{NOTE_THREAD_LIMIT}: each is busy {:.0} % of the time", busy.min(1.0) * 100.0)]
 }
 
 /// What the header says of a model stack: its error against published figures, computed now.

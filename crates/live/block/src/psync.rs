@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use observe::Control;
 use stats::{Recorder, Recording, Sample};
 use units::Nanos;
-use workload::{BlockClient, BlockOp, BlockPlan, ClientIndex, OpClass, Outcome, Step, Workload};
+use workload::{
+    BlockClient, BlockOp, BlockPlan, ClientIndex, Issue, OpClass, Outcome, Step, Workload,
+};
 
 use crate::buffers::Buffers;
 use crate::{Clock, Spec};
@@ -23,7 +25,7 @@ pub(crate) fn run_psync(
     control: &Control<'_>,
     clock: Clock,
 ) -> Recording {
-    let of = spec.plan.queue_depth;
+    let of = spec.plan.queue_depth * spec.threads;
     let plan = BlockPlan { queue_depth: 1, ..spec.plan };
     let failed = AtomicBool::new(false);
     let failed = &failed;
@@ -55,7 +57,7 @@ fn run_thread(
 ) -> Recording {
     let size = usize::try_from(spec.plan.block_size.get()).unwrap_or(0);
     let mut buffers = Buffers::new(1, size, spec.seed.derive("thread", u64::from(index)));
-    let mut recorder = Recorder::new(spec.timeline);
+    let mut recorder = spec.recorder();
     let mut now = clock.now();
     'trial: loop {
         while let Some(summary) = recorder.poll(now) {
@@ -76,6 +78,7 @@ fn run_thread(
             }
             Step::WaitCompletion | Step::Finished => break,
         };
+        let issued = now;
         let outcome = perform(target, issue.op, &mut buffers);
         now = clock.now();
         while let Some(summary) = recorder.poll(now) {
@@ -84,13 +87,15 @@ fn run_thread(
                 break 'trial;
             }
         }
-        record(&mut recorder, issue.op, issue.intended, now, outcome);
+        record(&mut recorder, issue, (issued, now), outcome);
         client.completed(issue.id, outcome, now);
         if outcome != Outcome::Done && spec.stop_on_error {
             failed.store(true, Ordering::Relaxed);
         }
     }
-    recorder.finish(now)
+    let mut recording = recorder.finish(now);
+    recording.missed_arrivals = client.missed();
+    recording
 }
 
 fn perform(target: &File, op: BlockOp, buffers: &mut Buffers) -> Outcome {
@@ -109,17 +114,17 @@ fn perform(target: &File, op: BlockOp, buffers: &mut Buffers) -> Outcome {
 #[inline]
 pub(crate) fn record(
     recorder: &mut Recorder,
-    op: BlockOp,
-    intended: Nanos,
-    completed: Nanos,
+    issue: Issue<BlockOp>,
+    (issued, completed): (Nanos, Nanos),
     outcome: Outcome,
 ) {
     recorder.record(Sample {
-        class: op.class,
-        intended,
+        class: issue.op.class,
+        intended: issue.intended,
+        issued,
         completed,
-        bytes: op.length,
+        bytes: issue.op.length,
         outcome,
-        position: op.offset,
+        position: issue.op.offset,
     });
 }

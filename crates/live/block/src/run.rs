@@ -7,10 +7,10 @@ use std::fs::File;
 use std::time::Instant;
 
 use observe::Control;
-use stats::{Recording, Timeline};
+use stats::{Recorder, Recording, Timeline};
 use thiserror::Error;
 use units::{Bytes, Seed};
-use workload::{BlockClient, BlockPlan, ClientIndex};
+use workload::{Arrivals, BlockPlan, ClientIndex};
 
 use crate::psync::run_psync;
 use crate::uring::{UringFailure, run_uring};
@@ -30,8 +30,10 @@ pub enum Path {
 /// A block trial.
 #[derive(Debug, Clone, Copy)]
 pub struct Spec {
-    /// What the client does.
+    /// What each client does.
     pub plan: BlockPlan,
+    /// Submitting threads, each a client.
+    pub threads: u32,
     /// Phases and interval.
     pub timeline: Timeline,
     /// Seed of offsets and payload.
@@ -40,6 +42,16 @@ pub struct Spec {
     pub path: Path,
     /// End the trial at the first failed operation.
     pub stop_on_error: bool,
+}
+
+impl Spec {
+    /// A recorder for one client: with service times when they differ from response times.
+    pub(crate) fn recorder(&self) -> Recorder {
+        match self.plan.arrivals {
+            Arrivals::Closed { .. } => Recorder::new(self.timeline),
+            Arrivals::Constant(_) | Arrivals::Poisson(_) => Recorder::with_service(self.timeline),
+        }
+    }
 }
 
 /// What a trial gave.
@@ -91,7 +103,7 @@ pub fn run(target: &File, spec: &Spec, control: &Control<'_>) -> Result<RunResul
             Err(reason) => {
                 notes.push(format!(
                     "io_uring is not available ({reason}); {} threads with pread and pwrite instead",
-                    spec.plan.queue_depth
+                    spec.plan.queue_depth * spec.threads
                 ));
                 false
             }
@@ -99,17 +111,44 @@ pub fn run(target: &File, spec: &Spec, control: &Control<'_>) -> Result<RunResul
     };
     let clock = Clock(Instant::now());
     if uring {
-        let client = BlockClient::new(spec.plan, spec.seed, ClientIndex { index: 0, of: 1 });
-        let (recording, features) =
-            run_uring(target, spec, client, control, clock).map_err(|error| match error {
-                UringFailure::SetUp(reason) => RunError::NoIoUring(reason),
-                UringFailure::Running(reason) => RunError::Ring(reason),
-            })?;
+        let (recording, features) = run_rings(target, spec, control, clock)?;
         return Ok(RunResult { recording, notes, path: format!("io_uring ({features})") });
     }
     let recording = run_psync(target, spec, control, clock);
-    let path = format!("pread/pwrite, {} threads", spec.plan.queue_depth);
+    let path = format!("pread/pwrite, {} threads", spec.plan.queue_depth * spec.threads);
     Ok(RunResult { recording, notes, path })
+}
+
+/// A thread with a ring of its own for each client.
+fn run_rings(
+    target: &File,
+    spec: &Spec,
+    control: &Control<'_>,
+    clock: Clock,
+) -> Result<(Recording, String), RunError> {
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..spec.threads)
+            .map(|index| {
+                let client = ClientIndex { index, of: spec.threads };
+                scope.spawn(move || run_uring(target, spec, client, control, clock))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join()).collect()
+    });
+    let (mut merged, mut features) = (Recording::default(), String::new());
+    for result in results {
+        let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (recording, had) = result.map_err(|error| match error {
+            UringFailure::SetUp(reason) => RunError::NoIoUring(reason),
+            UringFailure::Running(reason) => RunError::Ring(reason),
+        })?;
+        merged.merge(&recording);
+        features = had;
+    }
+    if spec.threads > 1 {
+        features.push_str(&format!(", {} threads", spec.threads));
+    }
+    Ok((merged, features))
 }
 
 /// Bytes that a file or block device holds.
@@ -139,9 +178,10 @@ mod tests {
             block_size: Bytes(4096),
             span: Bytes::mib(4),
             queue_depth,
+            arrivals: Arrivals::Closed { think: Nanos::ZERO },
             end: timeline.end(),
         };
-        Spec { plan, timeline, seed: Seed(1), path, stop_on_error: true }
+        Spec { plan, threads: 1, timeline, seed: Seed(1), path, stop_on_error: true }
     }
 
     fn target(size: Bytes) -> (tempfile::TempDir, File) {

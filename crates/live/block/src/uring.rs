@@ -11,11 +11,16 @@ use io_uring::{IoUring, opcode, types};
 use observe::Control;
 use stats::{Recorder, Recording};
 use units::Nanos;
-use workload::{BlockClient, BlockOp, Issue, OpClass, OpId, Outcome, Step, Workload};
+use workload::{BlockClient, BlockOp, ClientIndex, Issue, OpClass, OpId, Outcome, Step, Workload};
 
 use crate::buffers::Buffers;
 use crate::psync::record;
 use crate::{Clock, Spec};
+
+/// io_uring_enter(2): process completions, waiting for as many as asked (none).
+const IORING_ENTER_GETEVENTS: u32 = 1;
+/// How long before an operation is due the driver stops sleeping: sleeps overshoot by up to 0.1 ms.
+const SPIN: Nanos = Nanos::from_micros(120);
 
 /// Whether this process may use io_uring.
 ///
@@ -34,10 +39,11 @@ pub(crate) enum UringFailure {
 pub(crate) fn run_uring(
     target: &File,
     spec: &Spec,
-    client: BlockClient,
+    index: ClientIndex,
     control: &Control<'_>,
     clock: Clock,
 ) -> Result<(Recording, String), UringFailure> {
+    let client = BlockClient::new(spec.plan, spec.seed, index);
     let depth = spec.plan.queue_depth;
     let (ring, mut features) = new_ring(depth).map_err(|e| UringFailure::SetUp(e.to_string()))?;
     let size = usize::try_from(spec.plan.block_size.get()).unwrap_or(0);
@@ -56,7 +62,8 @@ pub(crate) fn run_uring(
         .register_files(&[target.as_raw_fd()])
         .map_err(|error| UringFailure::SetUp(error.to_string()))?;
     let slots = vec![None; depth as usize];
-    let driver = Driver { ring, buffers, slots, fixed, client, in_flight: 0, failed: false };
+    let index = index.index;
+    let driver = Driver { ring, buffers, slots, fixed, client, index, in_flight: 0, failed: false };
     let recording = driver.run(spec, control, clock).map_err(UringFailure::Running)?;
     Ok((recording, features))
 }
@@ -88,10 +95,11 @@ fn new_ring(depth: u32) -> std::io::Result<(IoUring, String)> {
 struct Driver {
     ring: IoUring,
     buffers: Buffers,
-    /// `[slot]`: what is in flight in it.
-    slots: Vec<Option<Issue<BlockOp>>>,
+    /// `[slot]`: what is in flight in it, and since when.
+    slots: Vec<Option<(Issue<BlockOp>, Nanos)>>,
     fixed: bool,
     client: BlockClient,
+    index: u32,
     in_flight: u32,
     failed: bool,
 }
@@ -103,12 +111,12 @@ impl Driver {
         control: &Control<'_>,
         clock: Clock,
     ) -> Result<Recording, String> {
-        let mut recorder = Recorder::new(spec.timeline);
+        let mut recorder = spec.recorder();
         let mut stopping = false;
         let mut now = clock.now();
         loop {
             while let Some(summary) = recorder.poll(now) {
-                control.tell(0, summary);
+                control.tell(self.index, summary);
                 stopping |= control.stopping();
             }
             let mut wait_until = None;
@@ -119,17 +127,24 @@ impl Driver {
             if self.in_flight == 0 {
                 match wait_until {
                     Some(until) => {
-                        std::thread::sleep(until.since(now).into());
+                        let pause = until.since(now);
+                        if pause > SPIN {
+                            std::thread::sleep((pause - SPIN).into());
+                        }
                         now = clock.now();
                         continue;
                     }
-                    None => return Ok(recorder.finish(now)),
+                    None => {
+                        let mut recording = recorder.finish(now);
+                        recording.missed_arrivals = self.client.missed();
+                        return Ok(recording);
+                    }
                 }
             }
-            self.wait()?;
+            self.wait(wait_until.map(|until| until.since(now)))?;
             now = clock.now();
             while let Some(summary) = recorder.poll(now) {
-                control.tell(0, summary);
+                control.tell(self.index, summary);
                 stopping |= control.stopping();
             }
             self.reap(now, &mut recorder);
@@ -140,7 +155,7 @@ impl Driver {
     fn issue(&mut self, now: Nanos) -> Result<Option<Nanos>, String> {
         loop {
             match self.client.next(now) {
-                Step::Issue(issue) => self.push(issue)?,
+                Step::Issue(issue) => self.push(issue, now)?,
                 Step::WaitUntil(until) => return Ok(Some(until)),
                 Step::WaitCompletion | Step::Finished => return Ok(None),
             }
@@ -148,7 +163,7 @@ impl Driver {
     }
 
     #[inline]
-    fn push(&mut self, issue: Issue<BlockOp>) -> Result<(), String> {
+    fn push(&mut self, issue: Issue<BlockOp>, now: Nanos) -> Result<(), String> {
         let slot = issue.id.0;
         let (file, length, offset) = (types::Fixed(0), issue.op.length, issue.op.offset);
         let entry = match (issue.op.class, self.fixed) {
@@ -174,19 +189,46 @@ impl Driver {
         // slot is not reused before its completion was taken.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| "the submission queue is full; it holds the queue depth".to_owned())?;
-        self.slots[slot as usize] = Some(issue);
+        self.slots[slot as usize] = Some((issue, now));
         self.in_flight += 1;
         Ok(())
     }
 
-    /// Submits, and waits for at least one completion.
-    fn wait(&mut self) -> Result<(), String> {
+    /// Submits, and waits for at least one completion, or, when the next operation is due after `pause`,
+    /// until shortly before then: sleeping is not exact enough to pace by.
+    fn wait(&mut self, pause: Option<Nanos>) -> Result<(), String> {
         loop {
-            match self.ring.submit_and_wait(1) {
+            let waited = match pause {
+                None => self.ring.submit_and_wait(1),
+                Some(pause) if pause > SPIN => {
+                    let time = std::time::Duration::from(pause - SPIN);
+                    let time = types::Timespec::from(time);
+                    let arguments = types::SubmitArgs::new().timespec(&time);
+                    self.ring.submitter().submit_with_args(1, &arguments)
+                }
+                Some(_) => self.submit_and_look(),
+            };
+            match waited {
                 Ok(_) => return Ok(()),
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) => return Err(error.to_string()),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    // The time is over; whatever has completed is there.
+                    Some(libc::ETIME) => return Ok(()),
+                    _ => return Err(error.to_string()),
+                },
             }
+        }
+    }
+
+    /// Submits and lets the kernel post what has completed, without waiting.
+    fn submit_and_look(&mut self) -> std::io::Result<usize> {
+        let mut queue = self.ring.submission();
+        queue.sync();
+        let count = u32::try_from(queue.len()).unwrap_or(u32::MAX);
+        drop(queue);
+        // SAFETY: every entry in the queue was pushed under the promises of `push`.
+        unsafe {
+            self.ring.submitter().enter::<libc::sigset_t>(count, 0, IORING_ENTER_GETEVENTS, None)
         }
     }
 
@@ -194,7 +236,7 @@ impl Driver {
     fn reap(&mut self, now: Nanos, recorder: &mut Recorder) {
         for entry in self.ring.completion() {
             let slot = entry.user_data() as usize;
-            let Some(issue) = self.slots.get_mut(slot).and_then(Option::take) else {
+            let Some((issue, issued)) = self.slots.get_mut(slot).and_then(Option::take) else {
                 continue;
             };
             let outcome = match entry.result() {
@@ -205,7 +247,7 @@ impl Driver {
             };
             self.in_flight -= 1;
             self.failed |= outcome != Outcome::Done;
-            record(recorder, issue.op, issue.intended, now, outcome);
+            record(recorder, issue, (issued, now), outcome);
             self.client.completed(OpId(slot as u32), outcome, now);
         }
     }

@@ -222,6 +222,7 @@ fn record(
     recorder.record(Sample {
         class: issue.op.class,
         intended: issue.intended,
+        issued: issue.intended,
         completed,
         bytes: value_size as u32,
         outcome,

@@ -6,7 +6,7 @@
 use device::{Acceptance, Model, Profile};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{BlockClient, BlockPlan, ClientIndex, Pattern};
+use workload::{Arrivals, BlockClient, BlockPlan, ClientIndex, Pattern};
 
 use crate::{BlockRun, HostModel, run_block};
 
@@ -93,12 +93,14 @@ fn run_job(
         block_size: job.block_size,
         span: Bytes(profile.capacity.get() / 2),
         queue_depth: job.queue_depth.max(1),
+        arrivals: Arrivals::Closed { think: Nanos::ZERO },
         end: timeline.end(),
     };
     let of = job.threads.max(1);
     let clients =
         (0..of).map(|index| BlockClient::new(plan, seed, ClientIndex { index, of })).collect();
-    run_block(BlockRun { device: Model::new(profile, seed), host, clients, timeline, seed })
+    let device = Model::new(profile, seed);
+    run_block(BlockRun { device, host, clients, timeline, open_loop: false, seed })
 }
 
 fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {

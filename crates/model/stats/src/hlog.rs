@@ -1,6 +1,6 @@
 //! Recordings as HDR histogram logs, the text format that the HdrHistogram tools read.
 //!
-//! One line an interval and class; the tag says both (`measure-read`). Counts that a histogram does
+//! One line an interval and class; the tag says both (`7-measure-read`, `7-measure-read-service`). Counts that a histogram does
 //! not hold (bytes, errors, exact sums) live in the trial's own document beside the log.
 //! Invariant: what is written reads back equal. What it is not: our own histogram encoding.
 
@@ -35,6 +35,9 @@ impl Phase {
     }
 }
 
+/// End of the tag of a histogram of service times.
+const SERVICE: &str = "-service";
+
 /// Writes every non-empty histogram of `recording`.
 ///
 /// # Errors
@@ -49,20 +52,18 @@ pub fn write_log(recording: &Recording) -> Result<Vec<u8>, LogError> {
         .map_err(|error| failed(&error))?;
     for (position, interval) in recording.intervals.iter().enumerate() {
         for class in OpClass::ALL {
-            let latency = &interval.tallies[class.index()].latency;
-            if latency.is_empty() {
-                continue;
+            let tally = &interval.tallies[class.index()];
+            for (kind, latency) in [("", &tally.latency), (SERVICE, &tally.service)] {
+                if latency.is_empty() {
+                    continue;
+                }
+                let tag = format!("{position}-{}-{}{kind}", interval.phase.word(), class.word());
+                let tag = Tag::new(&tag).ok_or_else(|| LogError("bad tag".into()))?;
+                let start = Duration::from(interval.start);
+                let length = Duration::from(interval.end.since(interval.start));
+                log.write_histogram(&latency.histogram(), start, length, Some(tag))
+                    .map_err(|error| failed(&error))?;
             }
-            let tag = format!("{position}-{}-{}", interval.phase.word(), class.word());
-            let tag = Tag::new(&tag).ok_or_else(|| LogError("bad tag".into()))?;
-            let length = Duration::from(interval.end.since(interval.start));
-            log.write_histogram(
-                &latency.histogram(),
-                Duration::from(interval.start),
-                length,
-                Some(tag),
-            )
-            .map_err(|error| failed(&error))?;
         }
     }
     drop(log);
@@ -86,6 +87,10 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let position: usize =
             words.next().and_then(|word| word.parse().ok()).ok_or_else(missing)?;
         let rest = words.next().unwrap_or_default();
+        let (rest, service) = match rest.strip_suffix(SERVICE) {
+            Some(rest) => (rest, true),
+            None => (rest, false),
+        };
         let class = OpClass::ALL
             .into_iter()
             .find(|class| rest.ends_with(class.word()))
@@ -99,7 +104,9 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let interval = recording.intervals.get_mut(position).ok_or_else(missing)?;
         let mut latency = new_histogram();
         latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
-        interval.tallies[class.index()].latency = StoredLatency::new(&latency);
+        let tally = &mut interval.tallies[class.index()];
+        let place = if service { &mut tally.service } else { &mut tally.latency };
+        *place = StoredLatency::new(&latency);
     }
     Ok(())
 }
@@ -114,13 +121,14 @@ mod tests {
     fn recording() -> Recording {
         let timeline =
             Timeline { warm_up: Nanos(1000), measure: Nanos(5000), interval: Nanos(1000) };
-        let mut recorder = Recorder::new(timeline);
+        let mut recorder = Recorder::with_service(timeline);
         for step in 1..800u64 {
             let now = Nanos(step * 8);
             while recorder.poll(now).is_some() {}
             recorder.record(Sample {
                 class: OpClass::ALL[(step % 2) as usize],
                 intended: Nanos(step * 8 - step.min(7)),
+                issued: Nanos(step * 8 - step.min(3)),
                 completed: now,
                 bytes: 1,
                 outcome: Outcome::Done,
@@ -139,10 +147,11 @@ mod tests {
         for interval in &mut copy.intervals {
             for tally in &mut interval.tallies {
                 tally.latency = StoredLatency::default();
+                tally.service = StoredLatency::default();
             }
         }
         read_log(&bytes, &mut copy).unwrap();
-        assert_eq!(original.intervals, copy.intervals);
+        assert!(original.intervals == copy.intervals, "what was read differs");
         assert_eq!(bytes, write_log(&original).unwrap(), "same recording, same bytes");
     }
 

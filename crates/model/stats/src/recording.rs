@@ -48,6 +48,8 @@ pub struct Tally {
     pub counts: Counts,
     /// Response times in nanoseconds, from intended start to completion.
     pub latency: StoredLatency,
+    /// Service times, from issue to completion; empty in a closed loop, where they are the same.
+    pub service: StoredLatency,
 }
 
 /// Sum of many tallies, with its histogram at hand.
@@ -57,6 +59,8 @@ pub struct Total {
     pub counts: Counts,
     /// Response times in nanoseconds.
     pub latency: Histogram,
+    /// Service times in nanoseconds; empty in a closed loop.
+    pub service: Histogram,
 }
 
 /// One interval of the time series.
@@ -114,6 +118,8 @@ pub struct Recording {
     pub intervals: Vec<Interval>,
     /// The first few failures of each client.
     pub error_samples: Vec<ErrorSample>,
+    /// Open loop: operations that were due in the measured time or the warm-up and never issued.
+    pub missed_arrivals: u64,
 }
 
 impl Recording {
@@ -129,6 +135,7 @@ impl Recording {
                     for (tally, add) in mine.tallies.iter_mut().zip(&theirs.tallies) {
                         tally.counts += add.counts;
                         tally.latency.merge(&add.latency);
+                        tally.service.merge(&add.service);
                     }
                 }
                 None => self.intervals.push(theirs.clone()),
@@ -136,6 +143,7 @@ impl Recording {
         }
         self.intervals.sort_by_key(|interval| (interval.phase, interval.start));
         self.error_samples.extend_from_slice(&other.error_samples);
+        self.missed_arrivals += other.missed_arrivals;
     }
 
     /// Intervals that figures are made of.
@@ -146,12 +154,14 @@ impl Recording {
     /// Sum over the measured intervals, of one class or of all.
     #[must_use]
     pub fn total(&self, class: Option<OpClass>) -> Total {
-        let mut total = Total { counts: Counts::default(), latency: new_histogram() };
+        let mut total =
+            Total { counts: Counts::default(), latency: new_histogram(), service: new_histogram() };
         for interval in self.measured() {
             for one in OpClass::ALL.into_iter().filter(|one| class.is_none_or(|c| c == *one)) {
                 let tally = &interval.tallies[one.index()];
                 total.counts += tally.counts;
                 tally.latency.add_to(&mut total.latency);
+                tally.service.add_to(&mut total.service);
             }
         }
         total

@@ -5,7 +5,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos, Share};
+use units::{Bytes, Nanos, Rate, Share};
 
 use crate::Many;
 
@@ -131,7 +131,8 @@ pub enum OnError {
     Continue,
 }
 
-/// Block operations: a closed loop that keeps `queue_depth` operations in flight.
+/// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an
+/// open loop in which they are due by a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockMatrix {
@@ -144,9 +145,34 @@ pub struct BlockMatrix {
     /// Share of operations that read; the rest write.
     #[serde(default = "default_read_share")]
     pub read_share: Many<Share>,
-    /// Operations in flight, 1 to 4096.
+    /// Operations in flight, a thread, 1 to 4096; in an open loop at most.
     #[serde(default = "default_queue_depth")]
     pub queue_depth: Many<u32>,
+    /// Submitting threads, 1 to 256.
+    #[serde(default = "default_threads")]
+    pub threads: Many<u32>,
+    /// When operations are due.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Open loop: operations a second, all threads together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Many<Rate>>,
+    /// Closed loop: pause of a slot after each completion.
+    #[serde(default)]
+    pub think_time: Nanos,
+}
+
+/// When operations are due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// When one has completed (closed loop).
+    #[default]
+    Closed,
+    /// Evenly spaced, whatever completes (open loop).
+    Constant,
+    /// At random, independently, whatever completes (open loop).
+    Poisson,
 }
 
 /// Where the next block lies.
@@ -213,6 +239,7 @@ macro_rules! words {
     };
 }
 
+words!(Arrivals { Closed => "closed", Constant => "constant", Poisson => "poisson" });
 words!(Pattern { Random => "random", Sequential => "sequential" });
 words!(Engine { Lmdb => "lmdb", Sqlite => "sqlite" });
 words!(Durability { None => "none", Os => "os", Device => "device" });
@@ -298,6 +325,9 @@ fn default_read_share() -> Many<Share> {
     Many::one(Share::ALL)
 }
 fn default_queue_depth() -> Many<u32> {
+    Many::one(1)
+}
+fn default_threads() -> Many<u32> {
     Many::one(1)
 }
 fn default_durability() -> Many<Durability> {

@@ -16,8 +16,8 @@ mod parse;
 mod plan;
 
 pub use format::{
-    BlockMatrix, DeviceName, Durability, Engine, Experiment, KvMatrix, OnError, Pattern, Stack,
-    Study, Submission,
+    Arrivals, BlockMatrix, DeviceName, Durability, Engine, Experiment, KvMatrix, OnError, Pattern,
+    Stack, Study, Submission,
 };
 pub use many::Many;
 pub use overrides::apply_overrides;

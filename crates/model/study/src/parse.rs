@@ -9,7 +9,7 @@ use std::ops::Range;
 use thiserror::Error;
 use units::Bytes;
 
-use crate::format::{DeviceName, Experiment, Stack, Study};
+use crate::format::{Arrivals, DeviceName, Experiment, Stack, Study};
 
 /// Why a study is refused, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -188,6 +188,35 @@ fn check_block(one: &Experiment, text: &str) -> Result<(), StudyError> {
             return Err(refuse(format!("queue_depth = {depth}; allowed: 1 to 4096")));
         }
     }
+    for threads in block.threads.values() {
+        if !(1..=256).contains(threads) {
+            return Err(refuse(format!("threads = {threads}; allowed: 1 to 256")));
+        }
+    }
+    let open = block.arrivals != Arrivals::Closed;
+    match &block.rate {
+        None if open => {
+            let word = block.arrivals.word();
+            return Err(refuse(format!("arrivals = \"{word}\" need a `rate`, such as \"1k/s\""))
+                .at(text, word));
+        }
+        Some(rates) if open => {
+            if let Some(rate) =
+                rates.values().iter().find(|r| !(1..=100_000_000).contains(&r.get()))
+            {
+                return Err(refuse(format!("rate {}; allowed: 1/s to 100M/s", rate.exact())));
+            }
+        }
+        Some(_) => {
+            return Err(refuse(
+                "`rate` is for open loops; add arrivals = \"poisson\" or \"constant\"".into(),
+            ));
+        }
+        None => {}
+    }
+    if open && block.think_time.get() > 0 {
+        return Err(refuse("`think_time` is for closed loops; an open loop has a `rate`".into()));
+    }
     Ok(())
 }
 
@@ -283,6 +312,9 @@ queue_depth = [1, 4]
 
     #[test]
     fn out_of_range_is_told_with_the_range() {
+        let poisson = "[1, 4]\narrivals = \"poisson\"";
+        assert!(error("[1, 4]", poisson).0.message.contains("need a `rate`"));
+        assert!(error("[1, 4]", "1\nrate = \"5k/s\"").0.message.contains("open loops"));
         assert!(error("[1, 4]", "0").0.message.contains("1 to 4096"));
         assert!(error("schema = 1", "schema = 9").0.message.contains("allowed: 1"));
         assert!(

@@ -6,10 +6,12 @@
 //! What it is not: a forecast of results.
 
 use stats::Timeline;
-use units::{Bytes, Share};
+use units::{Bytes, Nanos, Rate, Share};
 
+use crate::Many;
 use crate::format::{
-    BlockMatrix, DeviceName, Durability, Engine, Experiment, KvMatrix, Pattern, Stack, Study,
+    Arrivals, BlockMatrix, DeviceName, Durability, Engine, Experiment, KvMatrix, Pattern, Stack,
+    Study,
 };
 use crate::parse::unsupported;
 
@@ -42,8 +44,39 @@ pub struct BlockJob {
     pub block_size: Bytes,
     /// Share of reads.
     pub read_share: Share,
-    /// Operations in flight.
+    /// Operations in flight, a thread.
     pub queue_depth: u32,
+    /// Submitting threads.
+    pub threads: u32,
+    /// When operations are due.
+    pub arrivals: Arrivals,
+    /// Operations a second of an open loop, all threads together; 0 in a closed loop.
+    pub rate: Rate,
+    /// Pause of a slot of a closed loop after each completion.
+    pub think_time: Nanos,
+}
+
+impl BlockJob {
+    /// What every block job has, and of the rest what is not its default.
+    fn point(&self) -> Vec<(&'static str, String)> {
+        let mut point = vec![
+            ("pattern", self.pattern.word().into()),
+            ("block_size", self.block_size.exact()),
+            ("read_share", self.read_share.exact()),
+            ("queue_depth", self.queue_depth.to_string()),
+        ];
+        if self.threads > 1 {
+            point.push(("threads", self.threads.to_string()));
+        }
+        if self.arrivals != Arrivals::Closed {
+            point.push(("arrivals", self.arrivals.word().into()));
+            point.push(("rate", self.rate.exact()));
+        }
+        if self.think_time > Nanos::ZERO {
+            point.push(("think_time", self.think_time.exact()));
+        }
+        point
+    }
 }
 
 /// One point of a key-value matrix.
@@ -86,12 +119,7 @@ impl Job {
     #[must_use]
     pub fn point(&self) -> Vec<(&'static str, String)> {
         match self {
-            Self::Block(job) => vec![
-                ("pattern", job.pattern.word().into()),
-                ("block_size", job.block_size.exact()),
-                ("read_share", job.read_share.exact()),
-                ("queue_depth", job.queue_depth.to_string()),
-            ],
+            Self::Block(job) => job.point(),
             Self::Kv(job) => vec![
                 ("records", job.records.to_string()),
                 ("value_size", job.value_size.exact()),
@@ -224,16 +252,26 @@ fn jobs(experiment: &Experiment) -> Vec<Job> {
 }
 
 fn block_jobs(matrix: &BlockMatrix, jobs: &mut Vec<Job>) {
+    let closed = [Rate(0)];
+    let rates = matrix.rate.as_ref().map_or(&closed[..], Many::values);
     for &pattern in matrix.pattern.values() {
         for &block_size in matrix.block_size.values() {
             for &read_share in matrix.read_share.values() {
-                for &queue_depth in matrix.queue_depth.values() {
-                    jobs.push(Job::Block(BlockJob {
-                        pattern,
-                        block_size,
-                        read_share,
-                        queue_depth,
-                    }));
+                for &threads in matrix.threads.values() {
+                    for &queue_depth in matrix.queue_depth.values() {
+                        jobs.extend(rates.iter().map(|&rate| {
+                            Job::Block(BlockJob {
+                                pattern,
+                                block_size,
+                                read_share,
+                                queue_depth,
+                                threads,
+                                arrivals: matrix.arrivals,
+                                rate,
+                                think_time: matrix.think_time,
+                            })
+                        }));
+                    }
                 }
             }
         }

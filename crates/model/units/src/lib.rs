@@ -1,4 +1,4 @@
-//! Quantities with units: [`Bytes`], [`Nanos`], [`Share`] and [`Seed`].
+//! Quantities with units: [`Bytes`], [`Nanos`], [`Rate`], [`Share`] and [`Seed`].
 //!
 //! Every dimensioned value in a study file, a device profile or an archive is one of these, written
 //! as a string with its unit (`"4KiB"`, `"30s"`, `"70%"`), so that no number travels without one.
@@ -10,12 +10,14 @@
 
 mod bytes;
 mod nanos;
+mod rate;
 mod seed;
 mod share;
 mod text;
 
 pub use bytes::Bytes;
 pub use nanos::Nanos;
+pub use rate::Rate;
 pub use seed::Seed;
 pub use share::Share;
 pub use text::{ParseError, human_count};

@@ -1,14 +1,18 @@
-//! Block workloads: random or sequential reads and writes in a closed loop at a queue depth.
+//! Block workloads: random or sequential reads and writes, closed loop or open.
 //!
 //! Invariants: never more than `queue_depth` operations in flight; every offset is a multiple of
-//! the block size and inside the span; no operation is issued at or after `end`.
-//! What it is not: open-loop arrivals, which are a different workload.
+//! the block size and inside the span; no operation is issued at or after `end`. In an open loop an
+//! operation that finds no room is issued late, with its intended time kept.
+//! What it is not: a driver.
+
+use std::collections::VecDeque;
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Bytes, Nanos, Seed, Share};
 
-use crate::{Issue, OpClass, OpId, Outcome, Step, Workload};
+use crate::arrivals::Schedule;
+use crate::{Arrivals, Issue, OpClass, OpId, Outcome, Step, Workload};
 
 /// Where the next block lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,8 +45,10 @@ pub struct BlockPlan {
     pub block_size: Bytes,
     /// Bytes of the target that are addressed, from its start.
     pub span: Bytes,
-    /// Operations each client keeps in flight.
+    /// Operations each client keeps in flight at most.
     pub queue_depth: u32,
+    /// When operations are due.
+    pub arrivals: Arrivals,
     /// No operation is issued from this instant on.
     pub end: Nanos,
 }
@@ -56,7 +62,7 @@ pub struct ClientIndex {
     pub of: u32,
 }
 
-/// One closed-loop client. Made from (plan, seed, client).
+/// One client. Made from (plan, seed, client).
 #[derive(Debug, Clone)]
 pub struct BlockClient {
     plan: BlockPlan,
@@ -64,7 +70,10 @@ pub struct BlockClient {
     next_block: u64,
     /// A random word below this reads; `None` when every operation reads.
     read_below: Option<u64>,
-    free: Vec<OpId>,
+    /// Slots without an operation, and from when on they may have one; in order of that time.
+    free: VecDeque<(Nanos, OpId)>,
+    think: Nanos,
+    schedule: Option<Schedule>,
     random: Xoshiro256PlusPlus,
 }
 
@@ -81,14 +90,21 @@ impl BlockClient {
         assert!(u32::try_from(plan.block_size.get()).is_ok(), "block larger than 4 GiB");
         let seed = seed.derive("block-client", u64::from(client.index));
         let start = u128::from(blocks) * u128::from(client.index) / u128::from(client.of);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
+        let think = match plan.arrivals {
+            Arrivals::Closed { think } => think,
+            Arrivals::Constant(_) | Arrivals::Poisson(_) => Nanos::ZERO,
+        };
         Self {
             plan,
             blocks,
             next_block: u64::try_from(start).unwrap_or(0),
             read_below: (plan.read_share != Share::ALL)
                 .then(|| (plan.read_share.fraction() * 2f64.powi(64)) as u64),
-            free: (0..plan.queue_depth).rev().map(OpId).collect(),
-            random: Xoshiro256PlusPlus::seed_from_u64(seed.0),
+            free: (0..plan.queue_depth).map(|id| (Nanos::ZERO, OpId(id))).collect(),
+            think,
+            schedule: Schedule::new(plan.arrivals, client, &mut random),
+            random,
         }
     }
 
@@ -124,15 +140,33 @@ impl Workload for BlockClient {
                 Step::WaitCompletion
             };
         }
-        match self.free.pop() {
-            Some(id) => Step::Issue(Issue { id, op: self.next_op(), intended: now }),
-            None => Step::WaitCompletion,
+        let Some(&(ready, id)) = self.free.front() else { return Step::WaitCompletion };
+        let due = self.schedule.as_ref().map_or(ready, Schedule::next);
+        if due > now {
+            return Step::WaitUntil(due.min(self.plan.end));
+        }
+        self.free.pop_front();
+        let intended = match &mut self.schedule {
+            // Late or not, response time counts from here.
+            Some(schedule) => {
+                schedule.advance(&mut self.random);
+                due
+            }
+            None => now,
+        };
+        Step::Issue(Issue { id, op: self.next_op(), intended })
+    }
+
+    fn missed(&mut self) -> u64 {
+        match &self.schedule {
+            Some(schedule) => schedule.missed(self.plan.end, &mut self.random),
+            None => 0,
         }
     }
 
-    fn completed(&mut self, id: OpId, _outcome: Outcome, _now: Nanos) {
+    fn completed(&mut self, id: OpId, _outcome: Outcome, now: Nanos) {
         debug_assert!(self.free.len() < self.plan.queue_depth as usize, "completed twice");
-        self.free.push(id);
+        self.free.push_back((now + self.think, id));
     }
 }
 
@@ -148,6 +182,7 @@ mod tests {
             block_size: Bytes(4096),
             span: Bytes::mib(8),
             queue_depth,
+            arrivals: Arrivals::Closed { think: Nanos::ZERO },
             end: Nanos::from_secs(1),
         }
     }
@@ -212,6 +247,38 @@ mod tests {
         let ops = take(&mut second, 1025);
         assert_eq!(ops[0].offset, 4 << 20);
         assert_eq!(ops[1024].offset, 0);
+    }
+
+    /// The backlog of a stalled device must be issued with the times at which it was due.
+    #[test]
+    fn an_open_loop_keeps_its_schedule_through_a_stall() {
+        let arrivals = Arrivals::Constant(units::Rate(1000));
+        let mut client = BlockClient::new(BlockPlan { arrivals, ..plan("100%", 2) }, Seed(1), ONLY);
+        let Step::Issue(first) = client.next(Nanos::ZERO) else { panic!("no operation") };
+        assert_eq!(client.next(Nanos::ZERO), Step::WaitUntil(Nanos::from_millis(1)));
+        let Step::Issue(second) = client.next(Nanos::from_millis(1)) else { panic!("none") };
+        let late = Nanos::from_millis(500);
+        assert_eq!(client.next(late), Step::WaitCompletion);
+        client.completed(first.id, Outcome::Done, late);
+        let Step::Issue(third) = client.next(late) else { panic!("no operation") };
+        assert_eq!(third.intended, Nanos::from_millis(2));
+        for id in [second.id, third.id] {
+            client.completed(id, Outcome::Done, Nanos::from_secs(1));
+        }
+        assert_eq!(client.next(Nanos::from_secs(1)), Step::Finished);
+        // 1000 were due in the second, 3 were issued.
+        assert_eq!(client.missed(), 997);
+    }
+
+    #[test]
+    fn think_time_keeps_a_slot_back() {
+        let think = Nanos::from_millis(3);
+        let arrivals = Arrivals::Closed { think };
+        let mut client = BlockClient::new(BlockPlan { arrivals, ..plan("100%", 1) }, Seed(1), ONLY);
+        let Step::Issue(first) = client.next(Nanos::ZERO) else { panic!("no operation") };
+        client.completed(first.id, Outcome::Done, Nanos::from_millis(1));
+        assert_eq!(client.next(Nanos::from_millis(1)), Step::WaitUntil(Nanos::from_millis(4)));
+        assert!(matches!(client.next(Nanos::from_millis(4)), Step::Issue(_)));
     }
 
     #[test]

@@ -9,9 +9,11 @@
 
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod block;
 mod kv;
 
+pub use arrivals::Arrivals;
 pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
 pub use kv::{KvClient, KvOp, KvPlan, KvRole, Values, write_key};
 
@@ -90,6 +92,12 @@ pub trait Workload {
 
     /// What to do at `now`. Call again until it no longer says [`Step::Issue`]. Costs nanoseconds.
     fn next(&mut self, now: Nanos) -> Step<Self::Op>;
+
+    /// Operations that were due before the end and were never issued; 0 in a closed loop. Asked once the
+    /// workload is finished or stopped.
+    fn missed(&mut self) -> u64 {
+        0
+    }
 
     /// Tells that operation `id` ended at `now`. Each issued operation is told exactly once.
     fn completed(&mut self, id: OpId, outcome: Outcome, now: Nanos);

@@ -1,0 +1,87 @@
+//! Open-loop honesty on a real file system: a stall must show in the response time of every request
+//! that was due in it.
+
+mod support;
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+
+use support::{Scratch, expect, has, is_root, skip, stdout};
+
+const STUDY: &str = "
+schema = 1
+name = \"stall\"
+[[stack]]
+name = \"frozen\"
+device = \"file\"
+size = \"8MiB\"
+[[experiment]]
+name = \"steady\"
+warm_up = \"0s\"
+measure = \"5s\"
+interval = \"250ms\"
+[experiment.block]
+read_share = \"0%\"
+queue_depth = 64
+arrivals = \"constant\"
+rate = \"1k/s\"
+";
+
+fn sh(script: &str) -> bool {
+    Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
+}
+
+/// The value of a metric of writes in the figures of `run`.
+fn figure(scratch: &Scratch, metric: &str) -> f64 {
+    let output = scratch.run("figures run --json");
+    expect(&output, 0);
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = document["figures"].as_array().expect("figures").clone();
+    let found = figures.iter().find(|figure| figure["metric"] == metric);
+    found.and_then(|figure| figure["value"].as_f64()).unwrap_or_else(|| panic!("no {metric}"))
+}
+
+/// 1000 writes a second for 5 s over a stall of 0.5 s: a tenth are late, so p99 is near 0.45 s. A tool
+/// that starts its clock when it issues shows less than a millisecond.
+#[test]
+fn a_frozen_file_system_is_charged_to_every_request_that_was_due() {
+    let scratch = Scratch::new();
+    let tools = ["losetup", "mkfs.ext4", "fsfreeze", "mount"];
+    if !is_root() || !tools.iter().all(|tool| has(tool)) {
+        return skip("a_frozen_file_system", "root, losetup, mkfs.ext4, fsfreeze");
+    }
+    let (image, place) = (scratch.path().join("image"), scratch.path().join("place"));
+    std::fs::create_dir(&place).expect("a directory");
+    std::fs::File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
+    let (image, place) = (image.display(), place.display());
+    if !sh(&format!("mkfs.ext4 -q -F {image} && mount -o loop {image} {place}")) {
+        return skip("a_frozen_file_system", "mounting a loop device");
+    }
+    std::fs::write(scratch.path().join("stall.toml"), STUDY).expect("a study");
+    let mut child = scratch
+        .crosspoint()
+        .args(["run", "stall.toml", "--out", "run", "--progress", "plain"])
+        .arg(format!("--set=stack.frozen.directory={place}"))
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
+    let mut text = String::new();
+    while !text.contains("t=") && errors.read_line(&mut text).expect("a line") > 0 {}
+    let froze = sh(&format!("fsfreeze -f {place} && sleep 0.5; fsfreeze -u {place}"));
+    std::io::Read::read_to_string(&mut errors, &mut text).expect("the rest");
+    let output = child.wait_with_output().expect("it ends");
+    let unmounted = sh(&format!("umount {place}"));
+    assert!(froze && unmounted, "froze {froze}, unmounted {unmounted}");
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stdout(&output));
+
+    let p99 = figure(&scratch, "latency_p99") / 1e6;
+    // The stall lasts at least half a second, a little longer when the machine is busy.
+    assert!((0.40..0.60).contains(&p99), "p99 {p99} s");
+    let rate = figure(&scratch, "iops");
+    assert!((990.0..=1001.0).contains(&rate), "{rate} a second, nothing was left out");
+    assert!(figure(&scratch, "missed_arrivals") < 1.0);
+    // All but the 64 that filled the queue were served at once, when they were issued at last.
+    assert!(figure(&scratch, "service_time_p50") < 100_000.0);
+}
