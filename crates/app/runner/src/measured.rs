@@ -83,6 +83,7 @@ pub(crate) fn run(
     let spec = Spec {
         plan: block_plan(job, stack.size, trial.timeline.end()),
         threads: job.threads,
+        batch: job.batch,
         timeline: trial.timeline,
         seed,
         path: match stack.submission {

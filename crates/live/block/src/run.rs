@@ -34,6 +34,8 @@ pub struct Spec {
     pub plan: BlockPlan,
     /// Submitting threads, each a client.
     pub threads: u32,
+    /// io_uring: completions to wait for at once, at least 1.
+    pub batch: u32,
     /// Phases and interval.
     pub timeline: Timeline,
     /// Seed of offsets and payload.
@@ -181,7 +183,7 @@ mod tests {
             arrivals: Arrivals::Closed { think: Nanos::ZERO },
             end: timeline.end(),
         };
-        Spec { plan, threads: 1, timeline, seed: Seed(1), path, stop_on_error: true }
+        Spec { plan, threads: 1, batch: 1, timeline, seed: Seed(1), path, stop_on_error: true }
     }
 
     fn target(size: Bytes) -> (tempfile::TempDir, File) {

@@ -63,7 +63,8 @@ pub(crate) fn run_uring(
         .map_err(|error| UringFailure::SetUp(error.to_string()))?;
     let slots = vec![None; depth as usize];
     let index = index.index;
-    let driver = Driver { ring, buffers, slots, fixed, client, index, in_flight: 0, failed: false };
+    let (batch, in_flight, failed) = (spec.batch.max(1), 0, false);
+    let driver = Driver { ring, buffers, slots, fixed, client, index, batch, in_flight, failed };
     let recording = driver.run(spec, control, clock).map_err(UringFailure::Running)?;
     Ok((recording, features))
 }
@@ -100,6 +101,8 @@ struct Driver {
     fixed: bool,
     client: BlockClient,
     index: u32,
+    /// Completions to wait for at once.
+    batch: u32,
     in_flight: u32,
     failed: bool,
 }
@@ -194,12 +197,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Submits, and waits for at least one completion, or, when the next operation is due after `pause`,
+    /// Submits, and waits for a batch of completions, or, when the next operation is due after `pause`,
     /// until shortly before then: sleeping is not exact enough to pace by.
     fn wait(&mut self, pause: Option<Nanos>) -> Result<(), String> {
         loop {
             let waited = match pause {
-                None => self.ring.submit_and_wait(1),
+                None => self.ring.submit_and_wait(self.batch.min(self.in_flight) as usize),
                 Some(pause) if pause > SPIN => {
                     let time = std::time::Duration::from(pause - SPIN);
                     let time = types::Timespec::from(time);

@@ -193,6 +193,9 @@ fn check_block(one: &Experiment, text: &str) -> Result<(), StudyError> {
             return Err(refuse(format!("threads = {threads}; allowed: 1 to 256")));
         }
     }
+    if !(1..=4096).contains(&block.batch) {
+        return Err(refuse(format!("batch = {}; allowed: 1 to 4096", block.batch)));
+    }
     let open = block.arrivals != Arrivals::Closed;
     match &block.rate {
         None if open => {

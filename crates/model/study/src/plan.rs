@@ -54,6 +54,8 @@ pub struct BlockJob {
     pub rate: Rate,
     /// Pause of a slot of a closed loop after each completion.
     pub think_time: Nanos,
+    /// Completions that io_uring waits for at once.
+    pub batch: u32,
 }
 
 impl BlockJob {
@@ -74,6 +76,9 @@ impl BlockJob {
         }
         if self.think_time > Nanos::ZERO {
             point.push(("think_time", self.think_time.exact()));
+        }
+        if self.batch > 1 {
+            point.push(("batch", self.batch.to_string()));
         }
         point
     }
@@ -269,6 +274,7 @@ fn block_jobs(matrix: &BlockMatrix, jobs: &mut Vec<Job>) {
                                 arrivals: matrix.arrivals,
                                 rate,
                                 think_time: matrix.think_time,
+                                batch: matrix.batch,
                             })
                         }));
                     }
