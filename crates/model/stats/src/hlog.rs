@@ -1,7 +1,8 @@
 //! Recordings as HDR histogram logs, the text format that the HdrHistogram tools read.
 //!
-//! One line an interval and class; the tag says both (`7-measure-read`, `7-measure-read-service`). Counts that a histogram does
-//! not hold (bytes, errors, exact sums) live in the trial's own document beside the log.
+//! One line an interval and class; the tag says both (`7-measure-read`, and `7-measure-read-service` for
+//! service times). Counts that a histogram does not hold (bytes, errors, exact sums) live in the
+//! trial's own document beside the log.
 //! Invariant: what is written reads back equal. What it is not: our own histogram encoding.
 
 use std::time::Duration;
