@@ -73,6 +73,17 @@ pub struct Validation {
     pub figures: u32,
 }
 
+impl Validation {
+    /// `figure` or `figures`.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        if self.figures == 1 { "figure" } else { "figures" }
+    }
+}
+
+/// Below this many published figures a prediction says how few there are.
+const FEW_FIGURES: u32 = 5;
+
 impl StackRecord {
     /// The kind of job that `point` is, in the words of the model check.
     fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
@@ -94,12 +105,17 @@ impl StackRecord {
         match self.validation.iter().find(|validation| validation.kind == kind) {
             Some(v) => (
                 format!(
-                    "median error {:.1} %, worst {:.0} % on {} published figures of {kind}",
+                    "median error {:.1} %, worst {:.1} % on {} published {} of {kind}",
                     v.median_error * 100.0,
                     v.worst_error * 100.0,
-                    v.figures
+                    v.figures,
+                    v.word()
                 ),
-                format!("error {:.0} %", v.median_error * 100.0),
+                if v.figures < FEW_FIGURES {
+                    format!("error {:.0} % on {} {}", v.median_error * 100.0, v.figures, v.word())
+                } else {
+                    format!("error {:.0} %", v.median_error * 100.0)
+                },
             ),
             None => (format!("not validated here ({kind})"), "not validated here".to_owned()),
         }

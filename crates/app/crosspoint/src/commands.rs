@@ -34,15 +34,15 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Plan { study, set, json } => plan(&study, &set, json),
         Verb::Report { runs, output } => {
             write_report(&read_runs(&runs)?, &output)?;
-            println!("{}", output.display());
+            out!("{}", output.display());
             Ok(exit::OK)
         }
         Verb::Figures { runs, format, json } => {
             let figures = report::figures(&read_runs(&runs)?);
             match if json { Format::Json } else { format } {
-                Format::Table => print!("{}", report::text_table(&figures)),
-                Format::Csv => print!("{}", report::csv(&figures)),
-                Format::Json => print!("{}", report::document(&figures)),
+                Format::Table => out!("{}", report::text_table(&figures).trim_end()),
+                Format::Csv => out!("{}", report::csv(&figures).trim_end()),
+                Format::Json => out!("{}", report::document(&figures).trim_end()),
             }
             Ok(exit::OK)
         }
@@ -50,7 +50,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Clean { json } => clean(json),
         Verb::Completions { shell } => {
             let mut command = Arguments::command();
-            clap_complete::generate(shell, &mut command, "crosspoint", &mut std::io::stdout());
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut command, "crosspoint", &mut text);
+            out!("{}", String::from_utf8_lossy(&text).trim_end());
             Ok(exit::OK)
         }
         Verb::Man { directory } => man(&directory),
@@ -103,7 +105,7 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     };
     drop(watcher);
     for failed in journal.undo_all() {
-        eprintln!("could not be undone: {failed}; try: crosspoint clean");
+        say!("could not be undone: {failed}; try: crosspoint clean");
     }
     finish_run(&end?)
 }
@@ -112,18 +114,20 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let run = Run::read(&end.path)?;
     let page = end.path.join("report.html");
+    let headline = report::headline(&run);
     write_report(&[run], &page)?;
-    println!("run:    {}", end.path.display());
-    println!("report: {}", page.display());
+    out!("{headline}");
+    out!("run:    {}", end.path.display());
+    out!("report: {}", page.display());
     let resume = format!("crosspoint run --resume {}", end.path.display());
     Ok(match end.ending {
         Ending::Complete => exit::OK,
         Ending::Interrupted => {
-            eprintln!("partial: results until here are kept; go on with: {resume}");
+            say!("partial: results until here are kept; go on with: {resume}");
             exit::INTERRUPTED
         }
         Ending::Failed => {
-            eprintln!("the target failed in some trials; the report marks them");
+            say!("the target failed in some trials; the report marks them");
             exit::TARGET_FAILED
         }
     })
@@ -181,7 +185,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
             "seconds": estimate.seconds.round(), "prepared_bytes": estimate.prepared.get(),
             "space_bytes": estimate.space.get(), "privileges": privileges(&study),
         });
-        println!("{document:#}");
+        out!("{document:#}");
         return Ok(exit::OK);
     }
     print_plan(&study, &plan, &estimate);
@@ -198,9 +202,9 @@ fn privileges(study: &study::Study) -> &'static str {
 }
 
 fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estimate) {
-    println!("study {}: {}", study.name, study.question);
+    out!("study {}: {}", study.name, study.question);
     for trial in &plan.trials {
-        println!(
+        out!(
             "{:>4}  {:<9}  {:<12} {:<18} {:<7} {}",
             trial.number,
             trial.source.word(),
@@ -211,28 +215,28 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
         );
     }
     for skip in &plan.skipped {
-        println!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
+        out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
     }
     let measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
     let writes = measured.clone().any(|trial| match trial.job {
         Job::Block(job) => job.read_share != units::Share::ALL,
         Job::Kv(_) => true,
     });
-    println!("trials:     {} ({} measured)", plan.trials.len(), measured.count());
-    println!("time:       about {:.0} s", estimate.seconds);
-    println!(
+    out!("trials:     {} ({} measured)", plan.trials.len(), measured.count());
+    out!("time:       about {:.0} s", estimate.seconds);
+    out!(
         "written:    {} to prepare{}; at most {} in use at once, removed afterwards",
         estimate.prepared,
         if writes { ", plus what the write trials write" } else { "" },
         estimate.space
     );
-    println!("privileges: {}", privileges(study));
+    out!("privileges: {}", privileges(study));
 }
 
 fn doctor(directory: &Path, as_json: bool) -> ExitCode {
     let checks = runner::doctor(directory);
     if as_json {
-        println!("{:#}", json!({"schema": 1, "checks": checks}));
+        out!("{:#}", json!({"schema": 1, "checks": checks}));
     } else {
         for check in &checks {
             let mark = match check.status {
@@ -240,9 +244,9 @@ fn doctor(directory: &Path, as_json: bool) -> ExitCode {
                 Status::Limited => "limited",
                 Status::Missing => "missing",
             };
-            println!("{mark:<8} {:<11} {}", check.name, check.detail);
+            out!("{mark:<8} {:<11} {}", check.name, check.detail);
             if let Some(fix) = &check.fix {
-                println!("{:<8} {:<11} next: {fix}", "", "");
+                out!("{:<8} {:<11} next: {fix}", "", "");
             }
         }
     }
@@ -254,18 +258,18 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     let cleaned = stack::clean(&state_directory())
         .map_err(|error| Failure::from(runner::RunnerError::from(error)))?;
     if as_json {
-        println!("{:#}", json!({"schema": 1, "cleaned": cleaned}));
+        out!("{:#}", json!({"schema": 1, "cleaned": cleaned}));
     } else {
-        cleaned.undone.iter().for_each(|line| println!("{line}"));
+        cleaned.undone.iter().for_each(|line| out!("{line}"));
         if cleaned.running > 0 {
-            println!("left alone: {} run(s) still going on", cleaned.running);
+            out!("left alone: {} run(s) still going on", cleaned.running);
         }
         if cleaned.undone.is_empty() && cleaned.failed.is_empty() {
-            println!("nothing to clean");
+            out!("nothing to clean");
         }
     }
     for failed in &cleaned.failed {
-        eprintln!("error: {failed}\n  next: remove it by hand, then crosspoint clean");
+        say!("error: {failed}\n  next: remove it by hand, then crosspoint clean");
     }
     Ok(if cleaned.failed.is_empty() { exit::OK } else { exit::ENVIRONMENT })
 }
@@ -274,6 +278,6 @@ fn man(directory: &Path) -> Result<ExitCode, Failure> {
     let failed = |error| Failure::Output(directory.display().to_string(), error);
     std::fs::create_dir_all(directory).map_err(failed)?;
     clap_mangen::generate_to(Arguments::command(), directory).map_err(failed)?;
-    println!("{}", directory.display());
+    out!("{}", directory.display());
     Ok(exit::OK)
 }

@@ -4,6 +4,8 @@
 //! go to stdout, everything else to stderr; every error names the next command to type.
 //! What it is not: a place for logic.
 
+#[macro_use]
+mod output;
 mod cli;
 mod commands;
 mod exit;

@@ -103,13 +103,13 @@ impl Watcher for Plain {
                 self.seconds_left = *seconds;
                 let already =
                     if *done > 0 { format!(", {done} there already") } else { String::new() };
-                eprintln!("{} trials{already}, about {}", self.total, left(*seconds));
+                say!("{} trials{already}, about {}", self.total, left(*seconds));
             }
             Event::Preparing { stack, done, of } => {
                 let percent = done.get() * 100 / of.get().max(1);
                 if percent >= self.prepared + 25 || *done == *of {
                     self.prepared = percent;
-                    eprintln!("preparing {stack}: {done} of {of}");
+                    say!("preparing {stack}: {done} of {of}");
                 }
             }
             Event::TrialStarted { .. } => {
@@ -118,7 +118,7 @@ impl Watcher for Plain {
             }
             Event::Loading { done, of } => {
                 if self.due() {
-                    eprintln!("  loading: {done} of {of} records");
+                    say!("  loading: {done} of {of} records");
                 }
             }
             Event::Interval { trial, progress } => {
@@ -126,12 +126,12 @@ impl Watcher for Plain {
                     && self.due()
                 {
                     let shown = left(self.seconds_left - progress.summary.end.as_secs_f64());
-                    eprintln!("[{}/{}] {} {text} {shown}", trial.number, self.total, name(trial));
+                    say!("[{}/{}] {} {text} {shown}", trial.number, self.total, name(trial));
                 }
             }
             Event::TrialEnded { trial, headline, seconds_left, .. } => {
                 self.seconds_left = *seconds_left;
-                eprintln!(
+                say!(
                     "[{}/{}] {} {}: {headline}",
                     trial.number,
                     self.total,
@@ -139,7 +139,7 @@ impl Watcher for Plain {
                     trial.point_text()
                 );
             }
-            Event::Note(note) => eprintln!("  note: {note}"),
+            Event::Note(note) => say!("  note: {note}"),
         }
     }
 }

@@ -38,17 +38,15 @@ impl Failure {
     pub fn report(&self) -> ExitCode {
         match self {
             Self::Runner(error, text) => {
-                eprint!("{}", render(error, text.as_ref()));
+                say!("{}", render(error, text.as_ref()).trim_end());
                 error.class().into()
             }
             Self::Report(error) => {
-                eprintln!("error: {error}\n  next: please report this");
+                say!("error: {error}\n  next: please report this");
                 runner::ExitClass::Internal.into()
             }
             Self::Output(path, error) => {
-                eprintln!(
-                    "error: cannot write {path}: {error}\n  next: choose another place with -o"
-                );
+                say!("error: cannot write {path}: {error}\n  next: choose another place with -o");
                 exit::ENVIRONMENT
             }
         }

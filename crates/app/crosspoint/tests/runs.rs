@@ -170,3 +170,21 @@ fn repeat_and_set_go_through_the_same_parser() {
     assert!(stderr(&wrong).contains("mesure") && stderr(&wrong).contains("measure"));
     assert!(!scratch.path().join("other").exists(), "nothing half made");
 }
+
+/// `crosspoint run ... | head` must neither kill the run nor leave its files behind.
+#[test]
+fn a_reader_that_goes_away_ends_nothing() {
+    let scratch = Scratch::new();
+    let tiny = study("tiny");
+    let mut child = start(&scratch, &["run", &tiny, "--out", "out/run", "--progress", "plain"]);
+    drop(child.stderr.take());
+    drop(child.stdout.take());
+    assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    assert_eq!(finished_trials(&scratch.path().join("out/run")).len(), planned(&scratch, "tiny"));
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+    for words in [["figures", "out/run"], ["plan", &tiny], ["completions", "bash"]] {
+        let mut child = start(&scratch, &words);
+        drop(child.stdout.take());
+        assert_eq!(child.wait().expect("it ends").code(), Some(0), "{words:?}");
+    }
+}

@@ -53,6 +53,12 @@ pub(crate) fn depth_of(group: &Group<'_>) -> u64 {
     group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
+/// The answer in one sentence, for a terminal.
+#[must_use]
+pub fn headline(run: &Run) -> String {
+    answer(run).headline
+}
+
 /// Writes the answer for one run.
 pub(crate) fn answer(run: &Run) -> Answer {
     let reads = single_depth(run, READS);
@@ -61,7 +67,7 @@ pub(crate) fn answer(run: &Run) -> Answer {
     points.extend(write_sentence(run));
     points.extend(mix_sentence(run));
     points.extend(database_sentences(run));
-    let headline = headline(&reads).unwrap_or_else(|| {
+    let headline = single_sentence(&reads).unwrap_or_else(|| {
         if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
     });
     Answer { headline, points }
@@ -75,18 +81,18 @@ fn ratio(ratio: f64) -> String {
     if ratio >= 10.0 { format!("{ratio:.0}x") } else { format!("{ratio:.1}x") }
 }
 
-fn headline(reads: &[Single<'_>]) -> Option<String> {
+fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
     let here = reads.iter().find(|s| s.group.first.source == "measured").or(reads.first())?;
-    let depth = depth_of(&here.group);
-    let size = here.group.first.point.get("block_size").and_then(|text| text.parse::<Bytes>().ok());
-    let size = size.map_or_else(|| "one".into(), |size| size.to_string());
+    let (depth, shape) = (depth_of(&here.group), shape(&here.group));
     let mut text = format!(
-        "{}: a {size} random read at queue depth {depth} takes {} (median, {}).",
+        "{}: a {shape} read at queue depth {depth} takes {} (median, {}).",
         here.group.stack_title(),
         time(here.p50_ns),
         here.group.first.source,
     );
-    let others = reads.iter().filter(|other| other.group.first.stack != here.group.first.stack);
+    let others = reads.iter().filter(|other| {
+        other.group.first.stack != here.group.first.stack && depth_of(&other.group) == depth
+    });
     let compared: Vec<String> = others
         .map(|other| {
             let (faster, word) = if other.p50_ns <= here.p50_ns {
@@ -111,53 +117,70 @@ pub(crate) fn short(title: &str) -> &str {
     title.split(" (").next().unwrap_or(title)
 }
 
-/// The largest rate over queue depth on each stack.
+/// Size and pattern of a block group: `4 KiB random`.
+fn shape(group: &Group<'_>) -> String {
+    let text = |name: &str| group.first.point.get(name).cloned().unwrap_or_default();
+    let size =
+        text("block_size").parse::<Bytes>().map_or_else(|_| String::new(), |b| b.to_string());
+    format!("{size} {}", text("pattern")).trim().to_owned()
+}
+
+/// Share of the largest rate at which a queue depth counts as enough.
+const ENOUGH: f64 = 0.95;
+
+/// What each stack gives, at the lowest queue depth that gives (nearly) the most.
 fn depth_sentence(run: &Run) -> Option<String> {
-    let mut best: Vec<(String, f64, u64, String)> = Vec::new();
-    let mut thread_limited = false;
-    for group in groups(run) {
-        if group.first.engine != "block" || group.is_open_loop() || group.classes() != [READS] {
-            continue;
-        }
-        let Some(rate) = group.rate(READS) else {
-            continue;
-        };
-        let (title, depth) = (short(group.stack_title()).to_owned(), depth_of(&group));
-        let limited = group.first.notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
+    let all = groups(run);
+    let reads = |group: &&Group<'_>| {
+        group.first.engine == "block" && !group.is_open_loop() && group.classes() == [READS]
+    };
+    let of_shape = shape(all.iter().find(reads)?);
+    let mut parts = Vec::new();
+    let (mut thread_limited, mut deep) = (false, false);
+    for stack in &run.header.stacks {
+        let rates: Vec<(f64, &Group<'_>)> = all
+            .iter()
+            .filter(reads)
+            .filter(|group| group.first.stack == stack.name && shape(group) == of_shape)
+            .filter_map(|group| Some((group.rate(READS)?.value, group)))
+            .collect();
+        let most = rates.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
+        let enough = rates.iter().filter(|(rate, _)| *rate >= most * ENOUGH);
+        let Some((rate, group)) = enough.min_by_key(|(_, group)| depth_of(group)) else { continue };
+        deep |= rates.len() > 1;
+        let notes = &group.first.notes;
+        let limited = notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
         thread_limited |= limited;
-        let source = group.source_text() + if limited { "*" } else { "" };
-        match best.iter_mut().find(|(other, ..)| *other == title) {
-            Some(entry) if entry.1 < rate.value => {
-                (entry.1, entry.2, entry.3) = (rate.value, depth, source);
-            }
-            Some(_) => {}
-            None => best.push((title, rate.value, depth, source)),
-        }
+        parts.push(format!(
+            "{} {}{} IOPS at depth {} ({}{})",
+            short(group.stack_title()),
+            if limited { "at least " } else { "" },
+            human_count(*rate),
+            depth_of(group),
+            group.source_text(),
+            if limited { "; *" } else { "" },
+        ));
     }
-    if best.iter().all(|(_, _, depth, _)| *depth <= 1) {
-        return None;
-    }
-    let parts: Vec<String> = best
-        .iter()
-        .map(|(title, rate, depth, source)| {
-            format!("{title} {} IOPS at depth {depth} ({source})", human_count(*rate))
-        })
-        .collect();
     let star = if thread_limited { format!(" * {NOTE_THREAD_LIMIT}.") } else { String::new() };
-    Some(format!("Highest rate of random reads: {}.{star}", parts.join("; ")))
+    let parts = parts.join("; ");
+    deep.then(|| {
+        format!(
+            "Highest rate of {of_shape} reads, at the lowest depth that gives 95 % of it: {parts}.{star}"
+        )
+    })
 }
 
 fn write_sentence(run: &Run) -> Option<String> {
     let writes = single_depth(run, WRITES);
-    let parts: Vec<String> = writes
-        .iter()
+    let of_shape = shape(&writes.first()?.group);
+    let same = writes.iter().filter(|single| shape(&single.group) == of_shape);
+    let parts: Vec<String> = same
         .map(|single| {
             let (title, source) = (short(single.group.stack_title()), single.group.source_text());
             format!("{title} {} ({source})", time(single.p50_ns))
         })
         .collect();
-    (!parts.is_empty())
-        .then(|| format!("A random write alone takes (median): {}.", parts.join("; ")))
+    Some(format!("A {of_shape} write alone takes (median): {}.", parts.join("; ")))
 }
 
 /// What writes beside them do to the 99th percentile of reads.
@@ -190,11 +213,12 @@ fn database_sentences(run: &Run) -> Vec<String> {
         let durability = group.first.point.get("durability").cloned().unwrap_or_default();
         let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(e.value));
         let sentence = format!(
-            "{} on {} with {readers} readers: {} lookups/s beside {} updates/s (durability {durability}, \
+            "{} on {} with {readers} readers: {} lookups/s{} beside {} updates/s (durability {durability}, \
              median commit {commit}; measured).",
             group.first.engine.to_uppercase().replace("SQLITE", "SQLite"),
             short(group.stack_title()),
             human_count(reads.value),
+            drift(&group),
             human_count(writes.value),
         );
         // The last one of an engine has the most readers.
@@ -204,5 +228,29 @@ fn database_sentences(run: &Run) -> Vec<String> {
             None => best.push((key, sentence)),
         }
     }
-    best.into_iter().map(|(_, sentence)| sentence).collect()
+    let mut sentences: Vec<String> = best.into_iter().map(|(_, sentence)| sentence).collect();
+    let predicted = run.trials.iter().any(|trial| trial.source == "predicted");
+    if predicted && !sentences.is_empty() {
+        sentences.push(
+            "Databases are measured here only: they can not be predicted on other drives yet."
+                .into(),
+        );
+    }
+    sentences
+}
+
+/// Change of a rate within the trial from which on its mean alone would mislead.
+const DRIFT: f64 = 0.25;
+
+/// What to add to a mean rate that was not steady; nothing if it was.
+fn drift(group: &Group<'_>) -> String {
+    match group.quarters(READS) {
+        Some((first, last)) if (last / first - 1.0).abs() > DRIFT => format!(
+            " on average (not steady: from {} in the first quarter, when its pages were cold, to {} in \
+             the last)",
+            human_count(first),
+            human_count(last)
+        ),
+        _ => String::new(),
+    }
 }

@@ -59,7 +59,10 @@ pub(crate) fn charts(run: &Run) -> Charts {
             if shown.is_empty() {
                 continue;
             }
-            let title = format!("{title}: {}s", class.word());
+            let depth = depth_of(shown[0]);
+            let varies = of_it.iter().any(|group| depth_of(group) != depth);
+            let at = if varies { format!(" at queue depth {depth}") } else { String::new() };
+            let title = format!("{title}: {}s{at}", class.word());
             charts.spectra.push(Chart {
                 title: title.clone(),
                 lines: shown.iter().map(|group| spectrum(run, group, class)).collect(),

@@ -132,6 +132,22 @@ impl Group<'_> {
         mean(&self.batches(ops, |counts, seconds| Some(counts.ops as f64 / seconds)))
     }
 
+    /// Mean rate over the first and over the last quarter of the measured time, first repetition.
+    pub fn quarters(&self, ops: Ops) -> Option<(f64, f64)> {
+        let class = ops.class()?;
+        let rates: Vec<f64> = self
+            .first
+            .recording
+            .measured()
+            .map(|interval| interval.tallies[class.index()].counts.ops as f64 / interval.seconds())
+            .collect();
+        let quarter = rates.len() / 4;
+        let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+        (quarter > 0).then(|| {
+            (average(&rates[..quarter]).max(1.0), average(&rates[rates.len() - quarter..]))
+        })
+    }
+
     /// Bytes a second.
     pub fn throughput(&self, ops: Ops) -> Option<Estimate> {
         mean(&self.batches(ops, |counts, seconds| Some(counts.bytes as f64 / seconds)))

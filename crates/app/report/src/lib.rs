@@ -12,6 +12,7 @@ mod page;
 mod picture;
 mod table;
 
+pub use answer::headline;
 pub use figures::{Figure, document, figures};
 pub use page::{ReportError, html};
 pub use table::{csv, text_table};

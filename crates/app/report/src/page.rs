@@ -40,6 +40,7 @@ const UPLOT_SCRIPT: &str = include_str!("../assets/uPlot.iife.min.js");
 #[derive(Serialize)]
 struct RunView<'a> {
     name: &'a str,
+    path: String,
     title: &'a str,
     question: &'a str,
     about: &'a str,
@@ -126,11 +127,12 @@ fn view(run: &Run) -> RunView<'_> {
             .iter()
             .map(|v| {
                 format!(
-                    "{}: median error {:.1} %, worst {:.0} % ({} published figures)",
+                    "{}: median error {:.1} %, worst {:.1} % ({} published {})",
                     v.kind,
                     v.median_error * 100.0,
                     v.worst_error * 100.0,
-                    v.figures
+                    v.figures,
+                    v.word()
                 )
             })
             .collect(),
@@ -145,6 +147,7 @@ fn view(run: &Run) -> RunView<'_> {
     });
     RunView {
         name: &run.name,
+        path: run.path.display().to_string(),
         title: &run.study.name,
         question: &run.study.question,
         about: &run.study.about,

@@ -43,7 +43,7 @@ pub enum RunnerError {
         source: io::Error,
     },
     /// Neither a file nor a built-in study.
-    #[error("there is no study {path}; built in: {known}")]
+    #[error("{path} is neither a file nor a built-in study; built in: {known}")]
     NoStudy {
         /// As given.
         path: PathBuf,

@@ -52,7 +52,7 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
 
 /// Space that a database needs: records with page slack, and the copies that updates make.
 pub(crate) fn database_bytes(records: u64, value_size: Bytes) -> u64 {
-    records.saturating_mul(value_size.get() + 32).saturating_mul(2)
+    records.saturating_mul(value_size.get() + 32).saturating_mul(3)
 }
 
 /// Estimated wall time of one trial.

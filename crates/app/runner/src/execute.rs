@@ -114,9 +114,8 @@ pub fn execute(
     let study = parse(text)?;
     let plan = plan(&study);
     let now = jiff::Zoned::now();
-    let path = options.out.clone().unwrap_or_else(|| {
-        Path::new("runs").join(format!("{}-{}", study.name, now.strftime("%Y%m%d-%H%M%S")))
-    });
+    let named = format!("{}-{}", study.name, now.strftime("%Y%m%d-%H%M%S"));
+    let path = options.out.clone().unwrap_or_else(|| free_name(Path::new("runs"), &named));
     if path.join("run.json").exists() {
         return Err(RunnerError::OutputExists(path));
     }
@@ -138,6 +137,13 @@ pub fn execute(
     let writer = RunWriter::create(&path, text, &study, &header)?;
     let (study, plan, stacks) = (&study, &plan, header.stacks);
     Runner { study, plan, options, targets, writer, stacks }.run(watcher)
+}
+
+/// A name in `dir` that nothing has yet: two runs may begin in one second.
+fn free_name(dir: &Path, name: &str) -> PathBuf {
+    let numbered = (2..).map(|number| dir.join(format!("{name}-{number}")));
+    let mut names = std::iter::once(dir.join(name)).chain(numbered);
+    names.find(|path| !path.exists()).unwrap_or_else(|| dir.join(name))
 }
 
 /// The directory that a run folder is in.
@@ -197,15 +203,15 @@ impl Runner<'_> {
                 ending = Ending::Failed;
             }
             self.writer.write_trial(&record)?;
-            for note in record.failure.iter().chain(&record.notes) {
-                watcher.event(&Event::Note(note));
-            }
             watcher.event(&Event::TrialEnded {
                 trial,
                 headline: &self.headline(&record),
                 took: began.elapsed(),
                 seconds_left: left.max(0.0),
             });
+            for note in record.failure.iter().chain(&record.notes) {
+                watcher.event(&Event::Note(note));
+            }
             if record.outcome == TrialOutcome::Partial {
                 ending = Ending::Interrupted;
                 break;

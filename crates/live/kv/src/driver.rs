@@ -175,7 +175,7 @@ fn run_client<E: Engine>(
                 Outcome::Failed(UNSPECIFIED)
             }
         };
-        record(&mut recorder, issue, now, outcome, value.len());
+        record(&mut recorder, issue, now, outcome, spec.value_size);
         client.completed(issue.id, outcome, now);
         if shared.failed.load(Ordering::Relaxed) {
             break;

@@ -139,7 +139,8 @@ pub fn spread(checks: &[Check], kind: JobKind) -> Option<(f64, f64, usize)> {
         checks.iter().filter(|c| c.kind == kind).map(|c| c.error().abs()).collect();
     errors.sort_by(f64::total_cmp);
     let worst = *errors.last()?;
-    Some((errors[errors.len() / 2], worst, errors.len()))
+    let (below, above) = (errors[(errors.len() - 1) / 2], errors[errors.len() / 2]);
+    Some(((below + above) / 2.0, worst, errors.len()))
 }
 
 #[cfg(test)]
