@@ -80,24 +80,24 @@ impl Group<'_> {
         }
     }
 
-    /// Response times of all repetitions.
-    pub fn latency(&self, ops: Ops) -> Histogram {
+    /// Sum of one histogram of every repetition.
+    fn sum(&self, ops: Ops, pick: impl Fn(&stats::Total) -> &Histogram) -> Histogram {
         let mut sum = stats::new_histogram();
         for trial in &self.trials {
             let total = trial.recording.total(ops.class());
-            sum.add(&total.latency).expect("invariant: equal histogram bounds");
+            sum.add(pick(&total)).expect("invariant: equal histogram bounds");
         }
         sum
     }
 
+    /// Response times of all repetitions.
+    pub fn latency(&self, ops: Ops) -> Histogram {
+        self.sum(ops, |total| &total.latency)
+    }
+
     /// Service times of all repetitions; empty in a closed loop.
     pub fn service(&self, ops: Ops) -> Histogram {
-        let mut sum = stats::new_histogram();
-        for trial in &self.trials {
-            let total = trial.recording.total(ops.class());
-            sum.add(&total.service).expect("invariant: equal histogram bounds");
-        }
-        sum
+        self.sum(ops, |total| &total.service)
     }
 
     /// Whether operations were due by a schedule.

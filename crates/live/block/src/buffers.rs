@@ -39,6 +39,11 @@ impl Buffers {
         &mut self.space[from..from + self.size]
     }
 
+    /// Never gives the memory back: something may still write to it.
+    pub fn leak(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.space));
+    }
+
     /// Buffer `index`, made different from everything written before.
     #[inline]
     pub fn stamped(&mut self, index: usize) -> &mut [u8] {

@@ -73,6 +73,11 @@ impl Drop for Driver {
     /// The kernel takes a ring apart after it was closed, in its own time; the target must not stay
     /// claimed until then, or the next exclusive opener is refused.
     fn drop(&mut self) {
+        if self.in_flight > 0 {
+            // The ring broke down: the kernel may still write into the buffers after it is closed, so
+            // they are never given back.
+            self.buffers.leak();
+        }
         let _ = self.ring.submitter().unregister_files();
         if self.fixed {
             let _ = self.ring.submitter().unregister_buffers();

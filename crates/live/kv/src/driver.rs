@@ -4,8 +4,8 @@
 //! and share one time origin; a wrong value ends the trial. What it is not: preparation of the
 //! directory.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, OnceLock};
 use std::time::Instant;
 
 use observe::Control;
@@ -84,6 +84,8 @@ struct Shared<'a> {
     control: &'a Control<'a>,
     values: Values,
     start: Barrier,
+    /// The common origin of time, read by whoever passes the barrier first.
+    origin: OnceLock<Instant>,
     failed: AtomicBool,
 }
 
@@ -104,6 +106,7 @@ pub fn measure<E: Engine>(
         control,
         values: Values::new(spec.value_size, spec.seed),
         start: Barrier::new(spec.readers as usize + 1),
+        origin: OnceLock::new(),
         failed: AtomicBool::new(false),
     };
     let shared = &shared;
@@ -143,6 +146,7 @@ fn run_client<E: Engine>(
     let session = engine.session();
     // Every client passes the barrier, even one that can not go on, so that none waits for ever.
     shared.start.wait();
+    let origin = *shared.origin.get_or_init(Instant::now);
     let mut session = session?;
     let spec = shared.spec;
     let plan = KvPlan { records: spec.records, end: spec.timeline.end() };
@@ -150,8 +154,7 @@ fn run_client<E: Engine>(
     let mut recorder = Recorder::new(spec.timeline);
     let mut value = Vec::with_capacity(spec.value_size);
     let mut failure = None;
-    let origin = Instant::now();
-    let mut now = Nanos::ZERO;
+    let mut now = Nanos::from(origin.elapsed());
     'trial: while let Step::Issue(issue) = client.next(now) {
         let result = perform(&mut session, &shared.values, issue.op, &mut value);
         now = Nanos::from(origin.elapsed());
