@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use device::{Model, Profile};
-use sim::{BlockRun, HostModel, run_block};
-use stats::{Recorder, Sample, Timeline};
-use units::{Bytes, Nanos, Seed, Share};
-use workload::{Arrivals, BlockClient, BlockPlan, ClientIndex, Outcome, Pattern, Step, Workload};
+use sim::{BlockRun, Client, HostModel, run_block};
+use stats::Timeline;
+use units::{Bytes, Nanos, Seed};
+use workload::BlockPlan;
 
 /// Repetitions of each row; the median is printed.
 const ROUNDS: usize = 5;
@@ -36,84 +36,34 @@ pub fn table(devices: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Operations in flight, and so taken with one clock reading, in the measurement of our own cost.
-const BATCH: u32 = 32;
-
-/// Prints what one operation costs in client, recorder and clock when it completes at once.
+/// Prints what one operation costs us when its target costs nothing.
 pub fn own_cost() {
-    let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| null_round(4_000_000)).collect();
-    rounds.sort_by(f64::total_cmp);
+    let own = block::own_cost();
     println!(
-        "own cost with a null target, batches of {BATCH}: {:.1} ns/operation",
-        rounds[ROUNDS / 2]
+        "own cost with a null target: {:.1} ns/operation one at a time, {:.1} ns in batches of 32",
+        own.single_ns, own.batch_ns
     );
-}
-
-/// Nanoseconds an operation: issue a batch, read the clock, record and complete the batch.
-fn null_round(operations: u64) -> f64 {
-    let plan = BlockPlan {
-        pattern: Pattern::Random,
-        read_share: Share::ALL,
-        block_size: Bytes(4096),
-        span: Bytes::mib(1024),
-        queue_depth: BATCH,
-        arrivals: Arrivals::Closed { think: Nanos::ZERO },
-        end: Nanos::MAX,
-    };
-    let second = Nanos::from_secs(1);
-    let timeline = Timeline { warm_up: Nanos::ZERO, measure: second * 3600, interval: second };
-    let mut client = BlockClient::new(plan, Seed(1), ClientIndex { index: 0, of: 1 });
-    let mut recorder = Recorder::new(timeline);
-    let mut batch = Vec::with_capacity(BATCH as usize);
-    let (began, mut done, mut now) = (Instant::now(), 0, Nanos::ZERO);
-    while done < operations {
-        while let Step::Issue(issue) = client.next(now) {
-            batch.push(std::hint::black_box(issue));
+    match own.ring_ns {
+        Some(ring) => {
+            println!("own cost with io_uring NOP, batches of 32: {ring:.1} ns/operation");
         }
-        let issued = now;
-        now = Nanos::from(began.elapsed());
-        recorder.poll(now);
-        for issue in batch.drain(..) {
-            recorder.record(Sample {
-                class: issue.op.class,
-                intended: issue.intended,
-                issued,
-                completed: now,
-                bytes: issue.op.length,
-                outcome: Outcome::Done,
-                position: issue.op.offset,
-            });
-            client.completed(issue.id, Outcome::Done, now);
-            done += 1;
-        }
+        None => println!("own cost with io_uring NOP: io_uring is not available"),
     }
-    let total = began.elapsed().as_secs_f64() * 1e9 / done as f64;
-    std::hint::black_box(recorder.finish(now));
-    total
 }
 
 /// One run of 20 virtual seconds: (virtual IOPS, operations a real second, virtual over real time).
 fn round(profile: &Profile, queue_depth: u32) -> (f64, f64, f64) {
     let second = Nanos::from_secs(1);
     let timeline = Timeline { warm_up: second, measure: Nanos::from_secs(20), interval: second };
-    let plan = BlockPlan {
-        pattern: Pattern::Random,
-        read_share: Share::ALL,
-        block_size: Bytes(4096),
-        span: Bytes::mib(1024),
-        queue_depth,
-        arrivals: Arrivals::Closed { think: Nanos::ZERO },
-        end: timeline.end(),
-    };
+    let plan =
+        BlockPlan { queue_depth, ..BlockPlan::reads(4096, Bytes::mib(1024), timeline.end()) };
     let seed = Seed(1);
-    let client = BlockClient::new(plan, seed, ClientIndex { index: 0, of: 1 });
     let began = Instant::now();
     let recording = run_block(BlockRun {
         device: Model::new(profile, seed),
         host: HostModel::io_uring(),
-        clients: vec![client],
+        clients: Client::group(&plan, 1, seed),
         timeline,
-        open_loop: false,
         seed,
     });
     let real = began.elapsed().as_secs_f64();

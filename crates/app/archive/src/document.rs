@@ -16,6 +16,9 @@ pub const FORMAT: u32 = 1;
 
 /// Part of the note of a trial whose rate was set by the host's submitting thread.
 pub const NOTE_THREAD_LIMIT: &str = "the submitting thread, not the device, sets this rate";
+/// Part of the note of a measured trial during which this host had no CPU left.
+pub const NOTE_CPU_LIMIT: &str =
+    "this host's CPUs, not the device alone, set these latencies; busy";
 /// Share of its time from which on a submitting thread counts as the limit.
 pub const THREAD_LIMIT_SHARE: f64 = 0.95;
 
@@ -222,9 +225,31 @@ struct IntervalDocument {
     end_ns: u64,
     read: CountsDocument,
     write: CountsDocument,
+    /// Flushes, and what went on beside; absent when there was nothing of it.
+    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
+    sync: CountsDocument,
+    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
+    background_read: CountsDocument,
+    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
+    background_write: CountsDocument,
+    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
+    background_sync: CountsDocument,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+impl IntervalDocument {
+    fn counts(&self) -> [(OpClass, &CountsDocument); OpClass::COUNT] {
+        [
+            (OpClass::Read, &self.read),
+            (OpClass::Write, &self.write),
+            (OpClass::Sync, &self.sync),
+            (OpClass::BackgroundRead, &self.background_read),
+            (OpClass::BackgroundWrite, &self.background_write),
+            (OpClass::BackgroundSync, &self.background_sync),
+        ]
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CountsDocument {
     ops: u64,
@@ -240,6 +265,12 @@ struct ErrorDocument {
     errno: i32,
     position: u64,
     at_ns: u64,
+}
+
+impl CountsDocument {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl From<Counts> for CountsDocument {
@@ -272,6 +303,10 @@ impl TrialDocument {
             end_ns: interval.end.get(),
             read: interval.tallies[OpClass::Read.index()].counts.into(),
             write: interval.tallies[OpClass::Write.index()].counts.into(),
+            sync: interval.tallies[OpClass::Sync.index()].counts.into(),
+            background_read: interval.tallies[OpClass::BackgroundRead.index()].counts.into(),
+            background_write: interval.tallies[OpClass::BackgroundWrite.index()].counts.into(),
+            background_sync: interval.tallies[OpClass::BackgroundSync.index()].counts.into(),
         };
         let error = |sample: &ErrorSample| ErrorDocument {
             class: sample.class.word().to_owned(),
@@ -317,8 +352,9 @@ impl TrialDocument {
                 .ok_or_else(|| format!("`{}` is no phase", interval.phase))?;
             let (start, end) = (Nanos(interval.start_ns), Nanos(interval.end_ns));
             let mut filled = Interval::empty(phase, start, end);
-            filled.tallies[OpClass::Read.index()].counts = interval.read.into();
-            filled.tallies[OpClass::Write.index()].counts = interval.write.into();
+            for (class, counts) in interval.counts() {
+                filled.tallies[class.index()].counts = (*counts).into();
+            }
             recording.intervals.push(filled);
         }
         for sample in self.error_samples {

@@ -130,7 +130,7 @@ mod tests {
 
     fn trial(number: u32) -> TrialRecord {
         let timeline = Timeline { warm_up: Nanos(100), measure: Nanos(500), interval: Nanos(100) };
-        let mut recorder = Recorder::new(timeline);
+        let mut recorder = Recorder::new(timeline, &[OpClass::Read]);
         for now in (0..700u64).step_by(7) {
             while recorder.poll(Nanos(now)).is_some() {}
             recorder.record(Sample {

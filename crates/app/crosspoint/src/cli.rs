@@ -112,9 +112,10 @@ pub struct RunArguments {
     /// Go on with a run that was interrupted or killed: only unfinished trials run
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-    /// Confirm that everything on the block device with this serial number may be overwritten
+    /// Confirm that everything on the block device with this serial number may be overwritten; once a
+    /// device
     #[arg(long, value_name = "SERIAL")]
-    pub i_will_lose_data: Option<String>,
+    pub i_will_lose_data: Vec<String>,
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,

@@ -193,7 +193,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
 }
 
 fn privileges(study: &study::Study) -> &'static str {
-    let device = |stack: &study::Stack| matches!(stack.device, study::DeviceName::Path(_));
+    let device = |stack: &study::Stack| matches!(stack.device, study::DeviceName::Paths(_));
     if study.stack.iter().any(device) {
         "access to the block devices (usually root)"
     } else {
@@ -218,10 +218,8 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
         out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
     }
     let measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
-    let writes = measured.clone().any(|trial| match trial.job {
-        Job::Block(job) => job.read_share != units::Share::ALL,
-        Job::Kv(_) => true,
-    });
+    let writes =
+        measured.clone().any(|trial| trial.job.writes_blocks() || matches!(trial.job, Job::Kv(_)));
     out!("trials:     {} ({} measured)", plan.trials.len(), measured.count());
     out!("time:       about {:.0} s", estimate.seconds);
     out!(

@@ -70,8 +70,10 @@ impl Group<'_> {
             })
             .map(Ops::Only)
             .collect();
-        // Lookups and updates of a database are different things; their sum says nothing.
-        if present.len() > 1 && self.first.engine == "block" {
+        // Lookups and updates of a database are different things; their sum says nothing. Neither does
+        // a sum with flushes or with what goes on beside.
+        let data = present.iter().filter(|ops| ops.class().is_some_and(OpClass::moves_data));
+        if data.count() > 1 && self.first.engine == "block" {
             let mut classes = vec![Ops::All];
             classes.extend(present);
             classes
@@ -117,7 +119,8 @@ impl Group<'_> {
             for interval in trial.recording.measured() {
                 let mut counts = stats::Counts::default();
                 for class in OpClass::ALL {
-                    if ops.class().is_none_or(|only| only == class) {
+                    let wanted = ops.class().map_or(class.moves_data(), |only| only == class);
+                    if wanted {
                         counts += interval.tallies[class.index()].counts;
                     }
                 }

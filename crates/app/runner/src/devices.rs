@@ -3,7 +3,7 @@
 //! Invariants: one working directory and one filled file a stack; what can be refused is refused
 //! before the first trial. What it is not: drivers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -22,18 +22,27 @@ use crate::{RunnerError, predicted};
 /// Space that must stay free beside what a run needs.
 const MARGIN: u64 = 64 << 20;
 
+/// The open target of a stack.
+pub(crate) struct Opened {
+    pub files: Vec<File>,
+    /// Where each is.
+    pub paths: Vec<PathBuf>,
+}
+
 /// Everything a run needs to open its targets.
 pub(crate) struct Targets<'a> {
     journal: &'a Journal,
     /// Directory that `auto` means.
     automatic: PathBuf,
-    confirmed: Option<String>,
+    confirmed: Vec<String>,
     profiles: BTreeMap<String, Profile>,
     areas: BTreeMap<String, WorkArea>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices, opened before the first trial and held exclusively until the last.
-    held: BTreeMap<String, File>,
+    held: BTreeMap<String, Vec<File>>,
+    /// Stacks that were filled for preconditioning.
+    preconditioned: BTreeSet<String>,
 }
 
 impl<'a> Targets<'a> {
@@ -43,16 +52,17 @@ impl<'a> Targets<'a> {
         plan: &Plan,
         journal: &'a Journal,
         automatic: &Path,
-        confirmed: Option<&str>,
+        confirmed: &[String],
     ) -> Result<Self, RunnerError> {
         let mut targets = Self {
             journal,
             automatic: automatic.to_owned(),
-            confirmed: confirmed.map(str::to_owned),
+            confirmed: confirmed.to_vec(),
             profiles: BTreeMap::new(),
             areas: BTreeMap::new(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
+            preconditioned: BTreeSet::new(),
         };
         for stack in &study.stack {
             if plan.trials.iter().any(|trial| trial.stack == stack.name) {
@@ -65,21 +75,24 @@ impl<'a> Targets<'a> {
     fn check_stack(&mut self, stack: &Stack, plan: &Plan) -> Result<(), RunnerError> {
         let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
         let jobs: Vec<&Job> = jobs.map(|trial| &trial.job).collect();
-        let block: Vec<_> = jobs
-            .iter()
-            .filter_map(|job| match job {
-                Job::Block(job) => Some(job),
-                Job::Kv(_) => None,
-            })
-            .collect();
+        let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
+        if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
+            let (device, name) = (stack.device.text(), &stack.name);
+            return Err(RunnerError::Stack(StackError::Refused {
+                device,
+                reason: "ACT through the page cache would measure memory".into(),
+                next: format!("--set stack.{name}.direct=true"),
+            }));
+        }
         match &stack.device {
             DeviceName::Model(name) => {
                 self.profiles.insert(stack.name.clone(), profile(name)?);
             }
-            DeviceName::Path(path) => {
+            DeviceName::Paths(paths) => {
                 check_writes(stack, &block)?;
-                let device = open_block_device(stack, path, self.confirmed.as_deref())?;
-                self.held.insert(stack.name.clone(), device);
+                let open = |path: &String| open_block_device(stack, path, &self.confirmed);
+                let devices: Result<Vec<File>, RunnerError> = paths.iter().map(open).collect();
+                self.held.insert(stack.name.clone(), devices?);
             }
             DeviceName::File => {
                 let dir = self.directory(stack);
@@ -89,7 +102,7 @@ impl<'a> Targets<'a> {
                 }
                 let databases = jobs.iter().filter_map(|job| match job {
                     Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
-                    Job::Block(_) => None,
+                    Job::Block(_) | Job::Act(_) => None,
                 });
                 let file = if block.is_empty() { 0 } else { stack.size.get() };
                 let needed = Bytes(file + databases.max().unwrap_or(0) + MARGIN);
@@ -120,7 +133,8 @@ impl<'a> Targets<'a> {
             Some(profile) => predicted::stack_record(stack, profile, seed),
             None => {
                 let place = match &stack.device {
-                    DeviceName::Path(path) => PathBuf::from(path),
+                    // Several devices of one stack are alike; the first stands for them.
+                    DeviceName::Paths(paths) => PathBuf::from(&paths[0]),
                     _ => self.directory(stack),
                 };
                 StackRecord {
@@ -155,11 +169,15 @@ impl<'a> Targets<'a> {
         &mut self,
         stack: &Stack,
         step: &mut dyn FnMut(Bytes) -> bool,
-    ) -> Result<Option<(File, PathBuf)>, RunnerError> {
-        if let DeviceName::Path(path) = &stack.device {
-            let held = &self.held[&stack.name];
-            let file = held.try_clone().map_err(StackError::io("use", path))?;
-            return Ok(Some((file, PathBuf::from(path))));
+    ) -> Result<Option<Opened>, RunnerError> {
+        if let DeviceName::Paths(paths) = &stack.device {
+            let held = self.held[&stack.name].iter().zip(paths);
+            let again = |(file, path): (&File, &String)| {
+                file.try_clone().map_err(StackError::io("use", Path::new(path)))
+            };
+            let files: Result<Vec<File>, StackError> = held.map(again).collect();
+            let paths = paths.iter().map(PathBuf::from).collect();
+            return Ok(Some(Opened { files: files?, paths }));
         }
         if !self.filled.contains_key(&stack.name) {
             let path = self.area(stack)?.path().join("block.data");
@@ -169,7 +187,13 @@ impl<'a> Targets<'a> {
             };
         }
         let path = self.filled[&stack.name].clone();
-        Ok(Some((open_file(&path, stack.direct)?, path)))
+        let files = vec![open_file(&path, stack.direct)?];
+        Ok(Some(Opened { files, paths: vec![path] }))
+    }
+
+    /// Whether the stack is still to be filled for preconditioning; it will not be a second time.
+    pub fn owes_fill(&mut self, stack: &Stack) -> bool {
+        self.preconditioned.insert(stack.name.clone())
     }
 
     /// An empty directory for a database.

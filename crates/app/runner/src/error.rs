@@ -90,6 +90,9 @@ pub enum RunnerError {
         /// What to do.
         next: String,
     },
+    /// A block read is not what was written; becomes [`RunnerError::WrongData`] with its evidence.
+    #[error(transparent)]
+    WrongBlock(Box<block::Corruption>),
     /// Data read is not what was written.
     #[error("trial {trial}: wrong data: {reason}; the evidence is kept in {evidence}")]
     WrongData {
@@ -97,7 +100,7 @@ pub enum RunnerError {
         trial: String,
         /// What was found.
         reason: String,
-        /// Where the database is.
+        /// Where the database or the block is.
         evidence: PathBuf,
     },
 }
@@ -117,7 +120,7 @@ impl RunnerError {
             Self::Archive(ArchiveError::NotARun(_) | ArchiveError::Format { .. })
             | Self::OtherPlan { .. } => ExitClass::Usage,
             Self::Archive(_) => ExitClass::Environment,
-            Self::WrongData { .. } => ExitClass::Verification,
+            Self::WrongData { .. } | Self::WrongBlock(_) => ExitClass::Verification,
         }
     }
 
@@ -155,7 +158,9 @@ impl RunnerError {
                 format!("choose another --out, or go on with it: crosspoint run --resume {}", path.display())
             }
             Self::OtherPlan { .. } => "start a new run of the study".into(),
-            Self::WrongData { .. } => "look at the evidence; the storage or the engine lost data".into(),
+            Self::WrongData { .. } | Self::WrongBlock(_) => {
+                "look at the evidence; the storage or the engine lost data".into()
+            }
         }
     }
 }

@@ -32,17 +32,16 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     let mut seconds: f64 = plan.trials.iter().map(trial_seconds).sum();
     let (mut prepared, mut space) = (0u64, 0u64);
     for stack in &study.stack {
-        let block =
-            |trial: &&Trial| trial.stack == stack.name && matches!(trial.job, Job::Block(_));
+        let block = |trial: &&Trial| trial.stack == stack.name && trial.job.is_block();
         if stack.device == DeviceName::File && plan.trials.iter().any(|trial| block(&trial)) {
             prepared += stack.size.get();
             space += stack.size.get();
             seconds += stack.size.get() as f64 / FILL_RATE;
         }
     }
-    let databases = plan.trials.iter().filter_map(|trial| match trial.job {
+    let databases = plan.trials.iter().filter_map(|trial| match &trial.job {
         Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
-        Job::Block(_) => None,
+        Job::Block(_) | Job::Act(_) => None,
     });
     let databases: Vec<u64> = databases.collect();
     prepared += databases.iter().sum::<u64>();
@@ -58,9 +57,15 @@ pub(crate) fn database_bytes(records: u64, value_size: Bytes) -> u64 {
 /// Estimated wall time of one trial.
 pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
     let time = trial.timeline.end().as_secs_f64();
-    match (trial.source, trial.job) {
+    match (trial.source, &trial.job) {
         (Source::Predicted, _) => time * PREDICTED_SHARE,
-        (Source::Measured, Job::Block(_)) => time + TRIAL_OVERHEAD,
+        (Source::Measured, Job::Block(job)) => {
+            let rounds = job
+                .precondition
+                .map_or(0.0, |wanted| wanted.round.as_secs_f64() * f64::from(wanted.rounds_max));
+            time + rounds + TRIAL_OVERHEAD
+        }
+        (Source::Measured, Job::Act(_)) => time + TRIAL_OVERHEAD,
         (Source::Measured, Job::Kv(job)) => {
             time + TRIAL_OVERHEAD + 1.0 + job.records as f64 / LOAD_RATE
         }

@@ -5,21 +5,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Instant;
 
 use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
+use block::OwnCost;
 use kv::KvError;
-use observe::{BlockDevice, Control, Progress, Provenance, Usage};
+use observe::{BlockDevice, DiskCounters, Provenance, Usage};
 use stack::Journal;
 use stats::Recording;
-use study::{BlockJob, Experiment, Job, KvJob, Plan, Source, Stack, Study, Trial, parse, plan};
+use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Nanos, Seed, human_count};
 use workload::OpClass;
 
-use crate::devices::Targets;
+use crate::devices::{Opened, Targets};
 use crate::estimate::{estimate, trial_seconds};
 use crate::watch::{Event, Watcher};
+use crate::watched::{watched, watched_loading};
 use crate::{RunnerError, kv_trial, measured, predicted};
 
 /// What the caller decides about a run.
@@ -27,8 +28,8 @@ use crate::{RunnerError, kv_trial, measured, predicted};
 pub struct Options<'a> {
     /// Run folder to make; `runs/STUDY-TIME` when none.
     pub out: Option<PathBuf>,
-    /// Identity of the device whose data may be lost.
-    pub confirmed: Option<String>,
+    /// Identities of the devices whose data may be lost.
+    pub confirmed: Vec<String>,
     /// Where undo journals are kept.
     pub journal: &'a Journal,
     /// Version of the program.
@@ -94,11 +95,12 @@ impl Resumed {
         watcher: &mut dyn Watcher,
     ) -> Result<RunEnd, RunnerError> {
         let automatic = parent_of(self.writer.path());
-        let confirmed = options.confirmed.as_deref();
+        let confirmed = &options.confirmed;
         let targets =
             Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
         let (study, plan, writer) = (&self.study, &self.plan, self.writer);
-        Runner { study, plan, options, targets, writer, stacks: self.stacks }.run(watcher)
+        let (stacks, own_cost) = (self.stacks, None);
+        Runner { study, plan, options, targets, writer, stacks, own_cost }.run(watcher)
     }
 }
 
@@ -121,7 +123,7 @@ pub fn execute(
     }
     let automatic = parent_of(&path);
     std::fs::create_dir_all(&automatic).map_err(stack::StackError::io("create", &automatic))?;
-    let confirmed = options.confirmed.as_deref();
+    let confirmed = &options.confirmed;
     let targets = Targets::check(&study, &plan, options.journal, &automatic, confirmed)?;
     let skip =
         |skip: &study::Skip| format!("{} on {}: {}", skip.experiment, skip.stack, skip.reason);
@@ -136,7 +138,7 @@ pub fn execute(
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
     let (study, plan, stacks) = (&study, &plan, header.stacks);
-    Runner { study, plan, options, targets, writer, stacks }.run(watcher)
+    Runner { study, plan, options, targets, writer, stacks, own_cost: None }.run(watcher)
 }
 
 /// A name in `dir` that nothing has yet: two runs may begin in one second.
@@ -162,6 +164,8 @@ struct Runner<'a> {
     writer: RunWriter,
     /// What the header says of the stacks.
     stacks: Vec<StackRecord>,
+    /// Our own cost an operation, measured before the first block trial.
+    own_cost: Option<OwnCost>,
 }
 
 /// A trial's result before it is recorded.
@@ -251,14 +255,19 @@ impl Runner<'_> {
         watcher.event(&Event::TrialStarted { trial });
         match &trial.job {
             Job::Kv(job) => self.kv(stack, experiment, (trial, job), seed, watcher),
-            Job::Block(job) => match self.targets.profile(stack) {
+            Job::Block(_) | Job::Act(_) => match self.targets.profile(stack) {
                 Some(profile) => {
-                    let recording = predicted::predict(profile, stack, trial, job, seed);
-                    let notes = predicted::notes(&recording, job);
+                    let predicted = predicted::predict(profile, stack, trial, seed);
+                    let (recording, notes) =
+                        predicted.map_err(|reason| RunnerError::Environment {
+                            stack: stack.name.clone(),
+                            reason,
+                            next: "crosspoint plan STUDY".into(),
+                        })?;
                     let path = "virtual time".into();
                     Ok(Some(Outcome { recording, notes, path, ..Outcome::default() }))
                 }
-                None => self.block(stack, experiment, (trial, job), seed, watcher),
+                None => self.block(stack, experiment, trial, seed, watcher),
             },
         }
     }
@@ -267,7 +276,7 @@ impl Runner<'_> {
         &mut self,
         stack: &Stack,
         experiment: &Experiment,
-        (trial, job): (&Trial, &BlockJob),
+        trial: &Trial,
         seed: Seed,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
@@ -276,15 +285,37 @@ impl Runner<'_> {
             watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size });
             !stop.load(std::sync::atomic::Ordering::Relaxed)
         };
-        let Some((target, path)) = self.targets.open(stack, &mut step)? else {
+        let Some(Opened { files, paths }) = self.targets.open(stack, &mut step)? else {
             return Ok(None);
         };
-        let device = BlockDevice::under(&path);
-        let disk_now = || device.as_ref().and_then(BlockDevice::counters);
-        let (disk, usage) = (disk_now(), Usage::now());
-        let result = self.watched(trial, watcher, |control| {
-            measured::run(&target, stack, experiment, (trial, job), (seed, control))
-        })?;
+        let devices: Vec<BlockDevice> =
+            paths.iter().filter_map(|path| BlockDevice::under(path)).collect();
+        let own_cost = *self.own_cost.get_or_insert_with(block::own_cost);
+        let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
+        let fills = match &trial.job {
+            Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
+            _ => 0,
+        };
+        let place = measured::Place {
+            stack,
+            experiment,
+            files,
+            fills: if fills > 0 && self.targets.owes_fill(stack) { fills } else { 0 },
+            own_cost,
+            ledger: &ledger,
+            lasting: matches!(stack.device, DeviceName::Paths(_)),
+        };
+        let (disk, usage) = (counters_of(&devices), Usage::now());
+        let result = watched(self.options.stop, trial, watcher, |control| {
+            measured::run(place, trial, (seed, control))
+        });
+        let result = match result {
+            Err(RunnerError::WrongBlock(corruption)) => {
+                return Err(self.keep_evidence(trial, &corruption));
+            }
+            other => other?,
+        };
+        let Some(result) = result else { return Ok(None) };
         let failed = result
             .recording
             .error_samples
@@ -298,15 +329,26 @@ impl Runner<'_> {
                 std::io::Error::from_raw_os_error(sample.errno)
             )
         });
+        let behind = result.lag.map(|lag| format!("the load was not kept up: {lag} behind"));
         Ok(Some(Outcome {
-            failure,
+            failure: failure.or(behind),
             path: result.path,
             notes: result.notes,
             usage: Some(Usage::now().since(&usage)),
-            disk: kv_trial::difference(disk, disk_now()),
+            disk: kv_trial::difference(disk, counters_of(&devices)),
             recording: result.recording,
             load: None,
         }))
+    }
+
+    /// Keeps a block that was wrong, and says where.
+    fn keep_evidence(&self, trial: &Trial, corruption: &block::Corruption) -> RunnerError {
+        let path = self.writer.path().join(format!("evidence-{}.bin", trial.slug()));
+        let (trial, reason) = (trial.slug(), corruption.to_string());
+        match std::fs::write(&path, &corruption.block) {
+            Ok(()) => RunnerError::WrongData { trial, reason, evidence: path },
+            Err(error) => stack::StackError::io("keep the evidence in", &path)(error).into(),
+        }
     }
 
     fn kv(
@@ -318,9 +360,10 @@ impl Runner<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
         let dir = self.targets.database_directory(stack)?;
-        let result = self.watched_loading(trial, job, watcher, |control, loading| {
-            kv_trial::run(&dir, experiment, (trial, job), (seed, control), loading)
-        });
+        let result =
+            watched_loading(self.options.stop, trial, (job, watcher), |control, loading| {
+                kv_trial::run(&dir, experiment, (trial, job), (seed, control), loading)
+            });
         match result {
             Ok(None) => Ok(None),
             Ok(Some(result)) => {
@@ -348,60 +391,13 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs `work` on a thread of its own and tells the watcher of its intervals meanwhile.
-    fn watched<T: Send>(
-        &self,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-        work: impl FnOnce(&Control<'_>) -> T + Send,
-    ) -> T {
-        let (send, receive) = sync_channel::<Progress>(1024);
-        let control = Control { stop: self.options.stop, progress: Some(send) };
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || work(&control));
-            for progress in receive {
-                watcher.event(&Event::Interval { trial, progress });
-            }
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
-    /// As `watched`, and tells of loading as well.
-    fn watched_loading<T: Send>(
-        &self,
-        trial: &Trial,
-        job: &KvJob,
-        watcher: &mut dyn Watcher,
-        work: impl FnOnce(&Control<'_>, kv_trial::LoadStep<'_>) -> T + Send,
-    ) -> T {
-        let (send_load, loads): (_, Receiver<u64>) = sync_channel(1024);
-        let (send, receive) = sync_channel::<Progress>(1024);
-        let control = Control { stop: self.options.stop, progress: Some(send) };
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(move || {
-                work(&control, &|done| {
-                    // A full channel loses a progress line, nothing else.
-                    let _ = send_load.try_send(done);
-                })
-            });
-            let patience = std::time::Duration::from_millis(100);
-            loop {
-                while let Ok(done) = loads.try_recv() {
-                    watcher.event(&Event::Loading { done, of: job.records });
-                }
-                match receive.recv_timeout(patience) {
-                    Ok(progress) => watcher.event(&Event::Interval { trial, progress }),
-                    Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                    Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-                }
-            }
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-
     /// The record of a trial; `None` when it was stopped before a whole interval was measured.
     fn record(&self, trial: &Trial, outcome: Outcome) -> Option<TrialRecord> {
-        let planned = trial.timeline.measure;
+        let planned = match &trial.job {
+            // Bounded by operations: whatever time they took is the whole of it.
+            Job::Block(job) if job.operations.is_some() && !self.stopping() => Nanos(1),
+            _ => trial.timeline.measure,
+        };
         let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
         let measured = measured.fold(Nanos::ZERO, |sum, length| sum + length);
         let ended = match (&outcome.failure, measured < planned) {
@@ -430,6 +426,13 @@ impl Runner<'_> {
             recording: outcome.recording,
         })
     }
+}
+
+/// Sum of the counters of devices; `None` when one of them has none.
+fn counters_of(devices: &[BlockDevice]) -> Option<DiskCounters> {
+    let counters: Option<Vec<DiskCounters>> = devices.iter().map(BlockDevice::counters).collect();
+    let counters = counters.filter(|all| !all.is_empty())?;
+    Some(counters.into_iter().fold(DiskCounters::default(), |sum, one| sum.plus(&one)))
 }
 
 /// The result of a trial in one line.

@@ -4,6 +4,7 @@
 //! journal; whoever watches is told, never asked. What it is not: a user interface.
 
 mod catalog;
+mod clients;
 mod devices;
 mod doctor;
 mod error;
@@ -11,8 +12,10 @@ mod estimate;
 mod execute;
 mod kv_trial;
 mod measured;
+mod precondition;
 mod predicted;
 mod watch;
+mod watched;
 
 pub use catalog::{StudyText, built_in_studies, load_study, profile};
 pub use doctor::{Check, Status, doctor};

@@ -7,37 +7,24 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use block::{RunError, RunResult, Spec};
-use observe::Control;
+use block::{Ledger, OwnCost, RunError, RunResult, Spec, Target};
+use observe::{Control, HostCpu, Usage};
 use stack::{Access, StackError, open_device};
-use study::{BlockJob, Experiment, OnError, Pattern, Stack, Submission, Trial};
-use units::{Bytes, Nanos, Seed, Share};
-use workload::BlockPlan;
+use study::{Experiment, Job, OnError, Precondition, Stack, Submission, Trial};
+use units::{Nanos, Seed};
 
 use crate::RunnerError;
+use crate::clients::{Ground, groups};
+use crate::precondition::precondition;
 
 /// `O_DIRECT` on Linux for the architectures that Rust's standard library can open with.
 const O_DIRECT: i32 = libc::O_DIRECT;
-
-/// The workload's view of a block job.
-pub(crate) fn block_plan(job: &BlockJob, span: Bytes, end: Nanos) -> BlockPlan {
-    BlockPlan {
-        pattern: match job.pattern {
-            Pattern::Random => workload::Pattern::Random,
-            Pattern::Sequential => workload::Pattern::Sequential,
-        },
-        read_share: job.read_share,
-        block_size: job.block_size,
-        span,
-        queue_depth: job.queue_depth,
-        arrivals: match job.arrivals {
-            study::Arrivals::Closed => workload::Arrivals::Closed { think: job.think_time },
-            study::Arrivals::Constant => workload::Arrivals::Constant(job.rate),
-            study::Arrivals::Poisson => workload::Arrivals::Poisson(job.rate),
-        },
-        end,
-    }
-}
+/// Share of its time from which on a client thread counts as the limit.
+const BUSY: f64 = archive::THREAD_LIMIT_SHARE;
+/// Share of the host's CPUs that others may use without a word.
+const OTHERS: f64 = 0.10;
+/// Share of the host's CPUs that is as good as all.
+const SATURATED: f64 = 0.90;
 
 /// Opens the temporary file of a stack.
 pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> {
@@ -49,20 +36,19 @@ pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> 
     Ok(options.open(path).map_err(StackError::io("open", path))?)
 }
 
-/// Opens the block device of a stack past the guard. Without `allow_write` only reads are possible.
+/// Opens a block device of a stack past the guard. Without `allow_write` only reads are possible.
 pub(crate) fn open_block_device(
     stack: &Stack,
     path: &str,
-    confirmed: Option<&str>,
+    confirmed: &[String],
 ) -> Result<File, RunnerError> {
     let access = if stack.allow_write { Access::Destroy { confirmed } } else { Access::ReadOnly };
     Ok(open_device(Path::new(path), access, stack.direct)?)
 }
 
 /// Refuses a plan that would write to a stack that may only be read.
-pub(crate) fn check_writes(stack: &Stack, jobs: &[&BlockJob]) -> Result<(), RunnerError> {
-    let writes = jobs.iter().any(|job| job.read_share != Share::ALL);
-    if writes && !stack.allow_write {
+pub(crate) fn check_writes(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
+    if jobs.iter().any(|job| job.writes_blocks()) && !stack.allow_write {
         return Err(RunnerError::Stack(StackError::Refused {
             device: stack.device.text(),
             reason: format!("the study writes to it, but stack `{}` allows no writes", stack.name),
@@ -72,38 +58,214 @@ pub(crate) fn check_writes(stack: &Stack, jobs: &[&BlockJob]) -> Result<(), Runn
     Ok(())
 }
 
-/// Runs one trial on an open target.
+/// What a block trial works with.
+pub(crate) struct Place<'a> {
+    pub stack: &'a Stack,
+    pub experiment: &'a Experiment,
+    /// Open files or devices.
+    pub files: Vec<File>,
+    /// Fills that preconditioning still owes this stack.
+    pub fills: u32,
+    pub own_cost: OwnCost,
+    /// Where the ledger of a verified trial is.
+    pub ledger: &'a Path,
+    /// Whether the target outlives the program, so that a ledger that is there already speaks of it.
+    pub lasting: bool,
+}
+
+/// What a block trial gave; `None` when it was stopped while preconditioning.
+pub(crate) type Measured = Option<RunResult>;
+
+/// Runs one trial on open targets.
 pub(crate) fn run(
-    target: &File,
-    stack: &Stack,
-    experiment: &Experiment,
-    (trial, job): (&Trial, &BlockJob),
+    place: Place<'_>,
+    trial: &Trial,
     (seed, control): (Seed, &Control<'_>),
-) -> Result<RunResult, RunnerError> {
-    let spec = Spec {
-        plan: block_plan(job, stack.size, trial.timeline.end()),
-        threads: job.threads,
-        batch: job.batch,
-        timeline: trial.timeline,
-        seed,
-        path: match stack.submission {
-            Submission::Auto => block::Path::Auto,
-            Submission::IoUring => block::Path::IoUring,
-            Submission::Psync => block::Path::Psync,
-        },
-        stop_on_error: experiment.on_error == OnError::Stop,
+) -> Result<Measured, RunnerError> {
+    let stack = place.stack;
+    let devices = u32::try_from(place.files.len()).unwrap_or(1);
+    let (wanted, path) = (precondition_of(&trial.job), path_of(stack, &trial.job));
+    let smallest = smallest_request(&place.files[0]);
+    let ground = Ground {
+        device: stack.size,
+        devices,
+        smallest_request: smallest,
+        end: trial.timeline.end(),
     };
-    block::run(target, &spec, control).map_err(|error| {
-        let next = match &error {
-            RunError::NoIoUring(_) => format!(
-                "use threads instead: --set stack.{}.submission=psync; crosspoint doctor says more",
-                stack.name
-            ),
-            RunError::TooSmall { have, .. } => {
-                format!("--set stack.{}.size={}", stack.name, have.exact())
-            }
-            _ => "crosspoint doctor".into(),
-        };
-        RunnerError::Environment { stack: stack.name.clone(), reason: error.to_string(), next }
+    let refuse = |reason: String| RunnerError::Environment {
+        stack: stack.name.clone(),
+        reason,
+        next: "crosspoint plan STUDY".into(),
+    };
+    let (groups, each) = groups(&trial.job, ground).map_err(refuse)?;
+    let target = Target::new(place.files, each);
+    let max_lag = match &trial.job {
+        Job::Act(job) if job.config.max_lag_sec > 0 => {
+            Some(Nanos::from_secs(u64::from(job.config.max_lag_sec)))
+        }
+        _ => None,
+    };
+    let mut notes = Vec::new();
+    let ledger = match &trial.job {
+        Job::Block(job) if job.verify => {
+            let span = units::Bytes(each.get() * u64::from(devices));
+            let opened = open_ledger(&target, place.ledger, (job.block_size, span), place.lasting);
+            let (ledger, note) = opened?;
+            notes.extend(note);
+            Some(ledger)
+        }
+        _ => None,
+    };
+    let spec = Spec {
+        path,
+        spin: !in_phase(&trial.job),
+        stop_on_error: place.experiment.on_error == OnError::Stop,
+        max_lag,
+        verify: ledger.as_ref(),
+        ..Spec::new(groups, trial.timeline, seed)
+    };
+    let failed = |error: RunError| run_error(stack, error);
+    if let Some(wanted) = wanted {
+        let fills = place.fills;
+        match precondition(&target, &spec, wanted, (fills, control)).map_err(failed)? {
+            Some(note) => notes.push(note),
+            None => return Ok(None),
+        }
+    }
+    let (host, usage) = (HostCpu::now(), Usage::now());
+    let mut result = block::run(&target, &spec, control).map_err(failed)?;
+    let own = Usage::now().since(&usage).cpu();
+    notes.append(&mut result.notes);
+    let wall = result.recording.intervals.iter().map(|i| i.end).max().unwrap_or_default();
+    notes.extend(cost_notes(&spec, &result, place.own_cost));
+    notes.extend(host_note(HostCpu::now().busy_since(&host, own, wall)));
+    if let Some(ledger) = &ledger {
+        notes.push(read_back(&target, ledger, result.verified, control)?);
+        // It was read back: nothing is left to be checked by a later run.
+        let _ = std::fs::remove_file(place.ledger);
+    }
+    result.notes = notes;
+    Ok(Some(result))
+}
+
+fn precondition_of(job: &Job) -> Option<&Precondition> {
+    match job {
+        Job::Block(job) => job.precondition.as_ref(),
+        _ => None,
+    }
+}
+
+fn in_phase(job: &Job) -> bool {
+    matches!(job, Job::Act(job) if job.phase == study::ActPhase::Act)
+}
+
+fn path_of(stack: &Stack, job: &Job) -> block::Path {
+    match stack.submission {
+        // The original has a thread for each request; that is what its phase is about.
+        _ if in_phase(job) => block::Path::Psync,
+        Submission::Auto => block::Path::Auto,
+        Submission::IoUring => block::Path::IoUring,
+        Submission::Psync => block::Path::Psync,
+    }
+}
+
+/// The smallest request that a target takes, bytes: 512 if nothing smaller than that is refused.
+fn smallest_request(file: &File) -> u32 {
+    [512u32, 1024, 2048].into_iter().find(|size| stack::reads_of(file, *size)).unwrap_or(4096)
+}
+
+fn run_error(stack: &Stack, error: RunError) -> RunnerError {
+    let next = match error {
+        RunError::WrongData(corruption) => return RunnerError::WrongBlock(corruption),
+        RunError::NoIoUring(_) => format!(
+            "use threads instead: --set stack.{}.submission=psync; crosspoint doctor says more",
+            stack.name
+        ),
+        RunError::TooSmall { have, .. } => {
+            format!("--set stack.{}.size={}", stack.name, have.exact())
+        }
+        _ => "crosspoint doctor".into(),
+    };
+    RunnerError::Environment { stack: stack.name.clone(), reason: error.to_string(), next }
+}
+
+/// The ledger of a verified trial. One that an earlier, killed process left speaks of a lasting target,
+/// which is checked against it first.
+fn open_ledger(
+    target: &Target,
+    path: &Path,
+    (block, span): (units::Bytes, units::Bytes),
+    lasting: bool,
+) -> Result<(Ledger, Option<String>), RunnerError> {
+    let failed = |error: std::io::Error| StackError::io("use ledger", path)(error);
+    let mut note = None;
+    if path.exists() {
+        if lasting {
+            let (ledger, _) = Ledger::open(path, 0, block, span).map_err(failed)?;
+            let checked = block::read_back(target, &ledger, &|| true).map_err(failed)?;
+            let checked = checked.map_err(RunnerError::WrongBlock)?;
+            note = Some(format!(
+                "verified after the end of the program before: {checked} blocks that had been \
+                 acknowledged then are there"
+            ));
+        }
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    // Another id than any run before, so that blocks of those are not taken for ours.
+    let run = jiff::Timestamp::now().as_nanosecond() as u64;
+    let (ledger, _) = Ledger::open(path, run, block, span).map_err(failed)?;
+    Ok((ledger, note))
+}
+
+fn read_back(
+    target: &Target,
+    ledger: &Ledger,
+    during: u64,
+    control: &Control<'_>,
+) -> Result<String, RunnerError> {
+    let checked = block::read_back(target, ledger, &|| !control.stopping());
+    let checked = checked.map_err(StackError::io("read back", Path::new("the target")))?;
+    let checked = checked.map_err(RunnerError::WrongBlock)?;
+    Ok(format!(
+        "verified: {during} reads during the trial, and {checked} written blocks read back at its end; \
+         rates include stamping and checking"
+    ))
+}
+
+/// What of the latency is ours, and whether the submitting thread was the limit.
+fn cost_notes(spec: &Spec<'_>, result: &RunResult, own: OwnCost) -> Vec<String> {
+    let total = result.recording.total(None).counts;
+    let mut notes = Vec::new();
+    if total.ops > 0 {
+        let mean = total.latency_sum.get() as f64 / total.ops as f64;
+        notes.push(format!(
+            "own cost {:.0} ns an operation, at most {:.2} % of the mean latency measured",
+            own.single_ns,
+            own.single_ns / mean.max(1.0) * 100.0
+        ));
+    }
+    let closed = spec.groups.iter().all(|group| !group.plan.arrivals.is_open());
+    if closed && result.busy >= BUSY {
+        notes.push(format!(
+            "{}: it used a CPU {:.0} % of the time",
+            archive::NOTE_THREAD_LIMIT,
+            result.busy.min(1.0) * 100.0
+        ));
+    }
+    notes
+}
+
+fn host_note(busy: Option<(f64, f64)>) -> Option<String> {
+    let (all, others) = busy?;
+    if all >= SATURATED {
+        return Some(format!(
+            "{}: {:.0} %, {:.0} % by others",
+            archive::NOTE_CPU_LIMIT,
+            all * 100.0,
+            others * 100.0
+        ));
+    }
+    (others >= OTHERS).then(|| {
+        format!("others used {:.0} % of this host's CPUs during the trial", others * 100.0)
     })
 }

@@ -5,43 +5,61 @@
 
 use archive::{NOTE_THREAD_LIMIT, StackRecord, THREAD_LIMIT_SHARE, Validation};
 use device::{Model, Profile};
-use sim::{BlockRun, HostModel, JobKind, check, run_block, spread};
+use sim::{BlockRun, Client, HostModel, JobKind, check, run_block, spread};
 use stats::Recording;
-use study::{Arrivals, BlockJob, Stack, Trial};
+use study::{Stack, Trial};
 use units::{Nanos, Seed};
-use workload::{BlockClient, ClientIndex};
 
-use crate::measured::block_plan;
+use crate::clients::{Ground, groups};
 
 /// Virtual time of each acceptance job.
 const CHECK_TIME: Nanos = Nanos::from_millis(200);
 
-/// Runs `trial` on the device of `profile`.
+/// Smallest request of the modelled devices, bytes.
+const SMALLEST_REQUEST: u32 = 512;
+
+/// Runs `trial` on the device of `profile`; gives what it recorded and what must be said of it.
+///
+/// # Errors
+/// Why the load can not be offered there.
 pub(crate) fn predict(
     profile: &Profile,
     stack: &Stack,
     trial: &Trial,
-    job: &BlockJob,
     seed: Seed,
-) -> Recording {
-    let plan = block_plan(job, stack.size.min(profile.capacity), trial.timeline.end());
-    let of = job.threads;
-    let client = |index| BlockClient::new(plan, seed, ClientIndex { index, of });
-    run_block(BlockRun {
+) -> Result<(Recording, Vec<String>), String> {
+    let ground = Ground {
+        device: stack.size.min(profile.capacity),
+        devices: 1,
+        smallest_request: SMALLEST_REQUEST,
+        end: trial.timeline.end(),
+    };
+    let (groups, _) = groups(&trial.job, ground)?;
+    let clients: Vec<Client<_>> = groups
+        .iter()
+        .flat_map(|group| {
+            let mut clients = Client::group(&group.plan, group.clients, seed);
+            clients.iter_mut().for_each(|client| client.recorded = group.recorded);
+            clients
+        })
+        .collect();
+    let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
+    let recording = run_block(BlockRun {
         device: Model::new(profile, seed),
         host: HostModel::io_uring(),
-        clients: (0..of).map(client).collect(),
+        clients,
         timeline: trial.timeline,
-        open_loop: job.arrivals != Arrivals::Closed,
         seed,
-    })
+    });
+    let notes = notes(&recording, threads);
+    Ok((recording, notes))
 }
 
 /// What must be said of a prediction: that the host was its limit, if so.
-pub(crate) fn notes(recording: &Recording, job: &BlockJob) -> Vec<String> {
+fn notes(recording: &Recording, threads: u32) -> Vec<String> {
     let host = HostModel::io_uring();
     let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
-    let busy = rate * (host.submit + host.complete).as_secs_f64() / f64::from(job.threads);
+    let busy = rate * (host.submit + host.complete).as_secs_f64() / f64::from(threads.max(1));
     if busy < THREAD_LIMIT_SHARE {
         return Vec::new();
     }

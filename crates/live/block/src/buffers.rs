@@ -1,16 +1,18 @@
 //! Aligned buffers, one for each operation in flight.
 //!
-//! Invariant: each buffer is aligned for O_DIRECT and stays where it is for the life of the pool.
-//! What it is not: growable.
+//! Invariants: each buffer is aligned for O_DIRECT and stays where it is for the life of the pool; no two
+//! pages written are equal, so that nothing below can store one for many. What it is not: growable.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::Seed;
+use units::{Seed, Share};
 
-/// Alignment that O_DIRECT asks for at most.
-const ALIGNMENT: usize = 4096;
+/// Alignment that O_DIRECT asks for at most, and the unit in which storage finds equal data.
+const PAGE: usize = 4096;
+/// Unit in which the random share of a payload is laid out.
+const CHUNK: usize = 512;
 
-/// `count` buffers of `size` bytes, filled with incompressible data.
+/// `count` buffers of `size` bytes.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     space: Vec<u8>,
@@ -18,21 +20,26 @@ pub(crate) struct Buffers {
     /// Distance between buffers: the size, rounded up to the alignment.
     stride: usize,
     size: usize,
-    /// Stamped into every write, so that no two blocks written are equal.
+    /// Put into every page written.
     stamp: u64,
 }
 
 impl Buffers {
-    pub fn new(count: usize, size: usize, seed: Seed) -> Self {
-        let stride = size.next_multiple_of(ALIGNMENT);
-        let mut space = vec![0; count * stride + ALIGNMENT];
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.derive("payload", 0).0);
-        random.fill_bytes(&mut space);
-        let start = space.as_ptr().align_offset(ALIGNMENT);
+    /// Buffers whose `random` share cannot be compressed; the rest of every 512 bytes is zero.
+    pub fn new(count: usize, size: usize, random: Share, seed: Seed) -> Self {
+        let stride = size.next_multiple_of(PAGE);
+        let mut space = vec![0; count * stride + PAGE];
+        let mut draws = Xoshiro256PlusPlus::seed_from_u64(seed.derive("payload", 0).0);
+        let start = space.as_ptr().align_offset(PAGE);
+        let filled = ((CHUNK as f64 * random.fraction()) as usize).clamp(8, CHUNK);
+        for chunk in space[start..].chunks_mut(CHUNK) {
+            let filled = filled.min(chunk.len());
+            draws.fill_bytes(&mut chunk[..filled]);
+        }
         Self { space, start, stride, size, stamp: seed.0 }
     }
 
-    /// Buffer `index`.
+    /// Buffer `index`, whole.
     #[inline]
     pub fn get(&mut self, index: usize) -> &mut [u8] {
         let from = self.start + index * self.stride;
@@ -44,13 +51,15 @@ impl Buffers {
         std::mem::forget(std::mem::take(&mut self.space));
     }
 
-    /// Buffer `index`, made different from everything written before.
+    /// The first `length` bytes of buffer `index`, every page made different from all written before.
     #[inline]
-    pub fn stamped(&mut self, index: usize) -> &mut [u8] {
-        self.stamp = self.stamp.wrapping_add(1);
-        let stamp = self.stamp.to_le_bytes();
-        let buffer = self.get(index);
-        buffer[..8].copy_from_slice(&stamp);
+    pub fn stamped(&mut self, index: usize, length: usize) -> &mut [u8] {
+        let from = self.start + index * self.stride;
+        let buffer = &mut self.space[from..from + length];
+        for page in buffer.chunks_mut(PAGE) {
+            self.stamp = self.stamp.wrapping_add(1);
+            page[..8].copy_from_slice(&self.stamp.to_le_bytes());
+        }
         buffer
     }
 }
@@ -61,11 +70,25 @@ mod tests {
 
     #[test]
     fn buffers_are_aligned_and_apart() {
-        let mut buffers = Buffers::new(3, 512, Seed(1));
+        let mut buffers = Buffers::new(3, 512, Share::ALL, Seed(1));
         let starts: Vec<_> = (0..3).map(|index| buffers.get(index).as_ptr() as usize).collect();
-        assert!(starts.iter().all(|start| start % ALIGNMENT == 0));
-        assert_eq!(starts[1] - starts[0], ALIGNMENT);
-        let first = buffers.stamped(0).to_vec();
-        assert_ne!(first, buffers.stamped(0));
+        assert!(starts.iter().all(|start| start % PAGE == 0));
+        assert_eq!(starts[1] - starts[0], PAGE);
+        let first = buffers.stamped(0, 512).to_vec();
+        assert_ne!(first, buffers.stamped(0, 512));
+    }
+
+    /// Storage that finds equal pages would otherwise write one for all.
+    #[test]
+    fn pages_of_large_writes_differ_from_each_other_and_from_the_last_write() {
+        let mut buffers = Buffers::new(1, 65536, "25%".parse().unwrap(), Seed(1));
+        let mut pages: Vec<Vec<u8>> = Vec::new();
+        for _ in 0..2 {
+            pages.extend(buffers.stamped(0, 65536).chunks(PAGE).map(<[u8]>::to_vec));
+        }
+        assert!(pages[0][128..512].iter().all(|byte| *byte == 0), "three quarters are zero");
+        pages.sort_unstable();
+        pages.dedup();
+        assert_eq!(pages.len(), 32);
     }
 }

@@ -5,12 +5,21 @@
 //! batch. What it is not: a chooser of targets; the safety guard is in `stack`.
 
 mod buffers;
+mod ledger;
+mod own_cost;
 mod psync;
 mod run;
+mod shared;
+mod target;
 mod uring;
+mod verify;
 
-pub use run::{Path, RunError, RunResult, Spec, run};
+pub use ledger::Ledger;
+pub use own_cost::{OwnCost, own_cost};
+pub use run::{Group, Path, RunError, RunResult, Spec, run};
+pub use target::Target;
 pub use uring::available as io_uring_available;
+pub use verify::{Corruption, read_back};
 
 use std::time::Instant;
 

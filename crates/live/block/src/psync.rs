@@ -5,126 +5,107 @@
 //! the result says which path ran.
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use observe::Control;
-use stats::{Recorder, Recording, Sample};
 use units::Nanos;
-use workload::{
-    BlockClient, BlockOp, BlockPlan, ClientIndex, Issue, OpClass, Outcome, Step, Workload,
-};
+use workload::{BlockClient, BlockOp, BlockPlan, ClientIndex, OpClass, Outcome, Step, Workload};
 
+use crate::Group;
 use crate::buffers::Buffers;
-use crate::{Clock, Spec};
+use crate::shared::{ClientEnd, Shared, record};
 
-/// Runs `spec` with as many threads as its queue depth.
-pub(crate) fn run_psync(
-    target: &File,
-    spec: &Spec,
-    control: &Control<'_>,
-    clock: Clock,
-) -> Recording {
-    let of = spec.plan.queue_depth * spec.threads;
-    let plan = BlockPlan { queue_depth: 1, ..spec.plan };
-    let failed = AtomicBool::new(false);
-    let failed = &failed;
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..of)
-            .map(|index| {
-                let client = BlockClient::new(plan, spec.seed, ClientIndex { index, of });
-                scope.spawn(move || {
-                    run_thread(target, spec, (index, client), control, (clock, failed))
-                })
-            })
-            .collect();
-        let mut merged = Recording::default();
-        for thread in threads {
-            if let Ok(recording) = thread.join() {
-                merged.merge(&recording);
-            }
-        }
-        merged
-    })
+/// Threads that a group needs on this path.
+pub(crate) fn threads_of(group: &Group) -> u32 {
+    group.plan.queue_depth * group.clients
 }
 
-fn run_thread(
-    target: &File,
-    spec: &Spec,
-    (index, mut client): (u32, BlockClient),
-    control: &Control<'_>,
-    (clock, failed): (Clock, &AtomicBool),
-) -> Recording {
-    let size = usize::try_from(spec.plan.block_size.get()).unwrap_or(0);
-    let mut buffers = Buffers::new(1, size, spec.seed.derive("thread", u64::from(index)));
-    let mut recorder = spec.recorder();
-    let mut now = clock.now();
-    'trial: loop {
-        while let Some(summary) = recorder.poll(now) {
-            control.tell(index, summary);
-            if control.stopping() {
-                break 'trial;
-            }
-        }
-        if failed.load(Ordering::Relaxed) {
+/// How long before an operation is due a thread stops sleeping: sleeps overshoot by up to 0.1 ms.
+const SPIN: Nanos = Nanos::from_micros(60);
+
+/// Runs one thread of `group`; `number` names it in progress.
+pub(crate) fn run_psync(
+    shared: &Shared<'_>,
+    group: &Group,
+    index: ClientIndex,
+    number: u32,
+) -> ClientEnd {
+    let spec = shared.spec;
+    let plan = BlockPlan { queue_depth: 1, ..group.plan.clone() };
+    let size = plan.sizes.largest() as usize;
+    // In phase with others there is no use in exactness, and every spinning thread takes CPU.
+    let spin = if spec.spin { SPIN } else { Nanos::ZERO };
+    let mut client = BlockClient::new(plan, spec.seed, index);
+    let seed = spec.seed.derive("thread", u64::from(number));
+    let mut buffers = Buffers::new(1, size, group.random_payload, seed);
+    let mut recorder = spec.recorder(group);
+    let mut now = shared.clock.now();
+    let mut stopped = false;
+    loop {
+        stopped |= shared.roll(&mut recorder, number, now);
+        if stopped || shared.is_over() {
             break;
         }
         let issue = match client.next(now) {
             Step::Issue(issue) => issue,
             Step::WaitUntil(until) => {
-                std::thread::sleep(until.since(now).into());
-                now = clock.now();
+                let pause = until.since(now);
+                if pause > spin {
+                    std::thread::sleep((pause - spin).into());
+                }
+                now = shared.clock.now();
                 continue;
             }
             Step::WaitCompletion | Step::Finished => break,
         };
-        let issued = now;
-        let outcome = perform(target, issue.op, &mut buffers);
-        now = clock.now();
-        while let Some(summary) = recorder.poll(now) {
-            control.tell(index, summary);
-            if control.stopping() {
-                break 'trial;
-            }
+        shared.watch_lag(&issue, now);
+        let (issued, op) = (now, issue.op);
+        let outcome = perform(shared, group, op, &mut buffers);
+        now = shared.clock.now();
+        stopped |= shared.roll(&mut recorder, number, now);
+        if stopped {
+            break;
         }
         record(&mut recorder, issue, (issued, now), outcome);
+        shared.conclude(op, outcome, buffers.get(0));
         client.completed(issue.id, outcome, now);
-        if outcome != Outcome::Done && spec.stop_on_error {
-            failed.store(true, Ordering::Relaxed);
-        }
     }
-    let mut recording = recorder.finish(now);
-    recording.missed_arrivals = client.missed();
-    recording
+    shared.finish(group, (client, recorder), (now, stopped))
 }
 
-fn perform(target: &File, op: BlockOp, buffers: &mut Buffers) -> Outcome {
+fn perform(shared: &Shared<'_>, group: &Group, op: BlockOp, buffers: &mut Buffers) -> Outcome {
+    let (file, offset) = shared.target.locate(op.offset);
+    let file = shared.target.file(file);
+    let length = op.length as usize;
     let result = match op.class {
-        OpClass::Read => target.read_at(buffers.get(0), op.offset),
-        OpClass::Write => target.write_at(buffers.stamped(0), op.offset),
+        OpClass::Read | OpClass::BackgroundRead => {
+            file.read_at(&mut buffers.get(0)[..length], offset)
+        }
+        OpClass::Write | OpClass::BackgroundWrite => {
+            let buffer = buffers.stamped(0, length);
+            shared.prepare(op, buffer);
+            if group.dsync {
+                write_durably(file, buffer, offset)
+            } else {
+                file.write_at(buffer, offset)
+            }
+        }
+        OpClass::Sync | OpClass::BackgroundSync => file.sync_data().map(|()| 0),
     };
     match result {
-        Ok(bytes) if bytes == op.length as usize => Outcome::Done,
+        Ok(bytes) if bytes == length => Outcome::Done,
         // A short transfer inside the span: the target lost its end.
         Ok(_) => Outcome::Failed(libc::EIO),
         Err(error) => Outcome::Failed(error.raw_os_error().unwrap_or(libc::EIO)),
     }
 }
 
-#[inline]
-pub(crate) fn record(
-    recorder: &mut Recorder,
-    issue: Issue<BlockOp>,
-    (issued, completed): (Nanos, Nanos),
-    outcome: Outcome,
-) {
-    recorder.record(Sample {
-        class: issue.op.class,
-        intended: issue.intended,
-        issued,
-        completed,
-        bytes: issue.op.length,
-        outcome,
-        position: issue.op.offset,
-    });
+/// pwritev2(2) with `RWF_DSYNC`: on a device a write with forced unit access.
+fn write_durably(file: &File, buffer: &[u8], offset: u64) -> std::io::Result<usize> {
+    let vector = libc::iovec { iov_base: buffer.as_ptr() as *mut _, iov_len: buffer.len() };
+    let at = libc::off_t::try_from(offset).map_err(std::io::Error::other)?;
+    // SAFETY: the vector describes `buffer`, which lives through the call; the kernel only reads it.
+    let written =
+        unsafe { libc::pwritev2(file.as_raw_fd(), &raw const vector, 1, at, libc::RWF_DSYNC) };
+    usize::try_from(written).map_err(|_| std::io::Error::last_os_error())
 }

@@ -3,18 +3,18 @@
 //! Invariant: a fallback is never silent; the result names the path that ran and why. What it is not:
 //! preparation of the target.
 
-use std::fs::File;
 use std::time::Instant;
 
-use observe::Control;
+use observe::{Control, IoWorkers};
 use stats::{Recorder, Recording, Timeline};
 use thiserror::Error;
-use units::{Bytes, Seed};
-use workload::{Arrivals, BlockPlan, ClientIndex};
+use units::{Bytes, Nanos, Seed, Share};
+use workload::{BlockPlan, ClientIndex};
 
-use crate::psync::run_psync;
+use crate::psync::{run_psync, threads_of};
+use crate::shared::{ClientEnd, Shared};
 use crate::uring::{UringFailure, run_uring};
-use crate::{Clock, io_uring_available};
+use crate::{Clock, Corruption, Ledger, Target, io_uring_available};
 
 /// How operations reach the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,31 +27,76 @@ pub enum Path {
     Psync,
 }
 
-/// A block trial.
-#[derive(Debug, Clone, Copy)]
-pub struct Spec {
+/// Clients that do the same.
+#[derive(Debug, Clone)]
+pub struct Group {
     /// What each client does.
     pub plan: BlockPlan,
-    /// Submitting threads, each a client.
-    pub threads: u32,
+    /// Number of clients, each with a thread of its own on io_uring.
+    pub clients: u32,
     /// io_uring: completions to wait for at once, at least 1.
     pub batch: u32,
+    /// Writes reach the medium before they are acknowledged (`RWF_DSYNC`).
+    pub dsync: bool,
+    /// Share of each payload that cannot be compressed.
+    pub random_payload: Share,
+    /// Whether its operations are recorded at all.
+    pub recorded: bool,
+}
+
+impl Group {
+    /// One client of `plan` with incompressible data, recorded.
+    #[must_use]
+    pub fn new(plan: BlockPlan) -> Self {
+        let (clients, batch) = (1, 1);
+        Self { plan, clients, batch, dsync: false, random_payload: Share::ALL, recorded: true }
+    }
+}
+
+/// A block trial.
+#[derive(Debug, Clone)]
+pub struct Spec<'a> {
+    /// Who does what, at the same time.
+    pub groups: Vec<Group>,
     /// Phases and interval.
     pub timeline: Timeline,
     /// Seed of offsets and payload.
     pub seed: Seed,
     /// Path to the kernel.
     pub path: Path,
+    /// Threads wait actively for the last instants before an operation is due.
+    pub spin: bool,
     /// End the trial at the first failed operation.
     pub stop_on_error: bool,
+    /// Give the trial up when an operation is issued so long after it was due.
+    pub max_lag: Option<Nanos>,
+    /// Stamp what is written and check what is read; the plans must be exclusive.
+    pub verify: Option<&'a Ledger>,
 }
 
-impl Spec {
+impl<'a> Spec<'a> {
+    /// A trial of `groups` on whatever path there is, that ends at the first failure.
+    #[must_use]
+    pub fn new(groups: Vec<Group>, timeline: Timeline, seed: Seed) -> Self {
+        Self {
+            groups,
+            timeline,
+            seed,
+            path: Path::Auto,
+            spin: true,
+            stop_on_error: true,
+            max_lag: None,
+            verify: None,
+        }
+    }
+
     /// A recorder for one client: with service times when they differ from response times.
-    pub(crate) fn recorder(&self) -> Recorder {
-        match self.plan.arrivals {
-            Arrivals::Closed { .. } => Recorder::new(self.timeline),
-            Arrivals::Constant(_) | Arrivals::Poisson(_) => Recorder::with_service(self.timeline),
+    pub(crate) fn recorder(&self, group: &Group) -> Recorder {
+        let classes = group.plan.classes();
+        if group.plan.arrivals.is_open() {
+            Recorder::with_service(self.timeline, &classes)
+        } else {
+            Recorder::new(self.timeline, &classes)
         }
     }
 }
@@ -65,6 +110,13 @@ pub struct RunResult {
     pub notes: Vec<String>,
     /// The path that ran, for people.
     pub path: String,
+    /// Share of its time in which the busiest client thread used a CPU. In an open loop it waits
+    /// actively, so there it says little.
+    pub busy: f64,
+    /// How far behind its schedule the trial was when it was given up.
+    pub lag: Option<Nanos>,
+    /// Reads whose data was checked.
+    pub verified: u64,
 }
 
 /// Why a trial could not run.
@@ -77,6 +129,9 @@ pub enum RunError {
     /// The ring broke down during the trial.
     #[error("io_uring failed: {0}")]
     Ring(String),
+    /// Data read is not what was written.
+    #[error(transparent)]
+    WrongData(Box<Corruption>),
     /// The target is smaller than what the study addresses.
     #[error("the target holds {have}, the study addresses {span}")]
     TooSmall {
@@ -90,108 +145,168 @@ pub enum RunError {
 /// Runs `spec` on `target`, which holds at least the plan's span.
 ///
 /// # Errors
-/// [`RunError`] when it can not start or the ring breaks down; failed operations are data instead.
-pub fn run(target: &File, spec: &Spec, control: &Control<'_>) -> Result<RunResult, RunError> {
-    let have = size_of(target);
-    if have < spec.plan.span {
-        return Err(RunError::TooSmall { have, span: spec.plan.span });
+/// [`RunError`] when it can not start, the ring breaks down or data is wrong; failed operations are data
+/// instead.
+pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<RunResult, RunError> {
+    let (have, span) = (target.smallest(), target.each());
+    if have < span {
+        return Err(RunError::TooSmall { have, span });
     }
     let mut notes = Vec::new();
-    let uring = match spec.path {
-        Path::Psync => false,
-        Path::IoUring | Path::Auto => match io_uring_available() {
-            Ok(()) => true,
-            Err(reason) if spec.path == Path::IoUring => return Err(RunError::NoIoUring(reason)),
-            Err(reason) => {
-                notes.push(format!(
-                    "io_uring is not available ({reason}); {} threads with pread and pwrite instead",
-                    spec.plan.queue_depth * spec.threads
-                ));
-                false
-            }
-        },
-    };
+    let ring = ring_allowed(spec, &mut notes)?;
+    let foreground = spec.groups.iter().filter(|group| !group.plan.background);
+    let foreground: u32 = foreground.map(|group| clients_on(ring, spec, group)).sum();
+    let workers = IoWorkers::now();
     let clock = Clock(Instant::now());
-    if uring {
-        let (recording, features) = run_rings(target, spec, control, clock)?;
-        return Ok(RunResult { recording, notes, path: format!("io_uring ({features})") });
+    let shared = Shared::new((target, spec), control, clock, foreground);
+    let ends = run_clients(&shared, ring)?;
+    let (lag, verified) = (shared.lag(), shared.verified.into_inner());
+    if let Some(corruption) = shared.corruption.into_inner() {
+        return Err(RunError::WrongData(corruption));
     }
-    let recording = run_psync(target, spec, control, clock);
-    let path = format!("pread/pwrite, {} threads", spec.plan.queue_depth * spec.threads);
-    Ok(RunResult { recording, notes, path })
+    let mut result = RunResult {
+        recording: Recording::default(),
+        notes,
+        path: path_text(spec, ring, &ends),
+        busy: 0.0,
+        lag,
+        verified,
+    };
+    for (end, _) in &ends {
+        result.recording.merge(&end.recording);
+        result.busy = result.busy.max(end.busy);
+    }
+    result.notes.extend(punted_note(spec, &workers));
+    result.notes.extend(lag.map(|lag| {
+        format!(
+            "given up: an operation was issued {lag} after it was due; the load was not kept up"
+        )
+    }));
+    Ok(result)
 }
 
-/// A thread with a ring of its own for each client.
-fn run_rings(
-    target: &File,
-    spec: &Spec,
-    control: &Control<'_>,
-    clock: Clock,
-) -> Result<(Recording, String), RunError> {
+/// Whether clients use rings; a fallback is noted.
+fn ring_allowed(spec: &Spec<'_>, notes: &mut Vec<String>) -> Result<bool, RunError> {
+    if spec.path == Path::Psync {
+        return Ok(false);
+    }
+    match io_uring_available() {
+        Ok(()) => Ok(true),
+        Err(reason) if spec.path == Path::IoUring => Err(RunError::NoIoUring(reason)),
+        Err(reason) => {
+            let threads: u32 = spec.groups.iter().map(threads_of).sum();
+            notes.push(format!(
+                "io_uring is not available ({reason}); {threads} threads with pread and pwrite instead"
+            ));
+            Ok(false)
+        }
+    }
+}
+
+/// Whether a group runs on rings. One operation at a time with flushes is left to a plain thread: a ring
+/// hands every flush to a worker thread, which would be measured with it.
+fn on_ring(ring: bool, spec: &Spec<'_>, group: &Group) -> bool {
+    let single_flush = group.plan.sync_every > 0 && group.plan.queue_depth == 1;
+    ring && (spec.path == Path::IoUring || !single_flush)
+}
+
+fn clients_on(ring: bool, spec: &Spec<'_>, group: &Group) -> u32 {
+    if on_ring(ring, spec, group) { group.clients } else { threads_of(group) }
+}
+
+/// Every client on a thread of its own; each with the ring features it had, none for a plain thread.
+fn run_clients(
+    shared: &Shared<'_>,
+    ring: bool,
+) -> Result<Vec<(ClientEnd, Option<String>)>, RunError> {
+    let spec = shared.spec;
     let results: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..spec.threads)
-            .map(|index| {
-                let client = ClientIndex { index, of: spec.threads };
-                scope.spawn(move || run_uring(target, spec, client, control, clock))
-            })
-            .collect();
+        let mut threads = Vec::new();
+        for group in &spec.groups {
+            let of = clients_on(ring, spec, group);
+            for index in 0..of {
+                let (index, number) = (ClientIndex { index, of }, threads.len() as u32);
+                threads.push(scope.spawn(move || {
+                    if on_ring(ring, spec, group) {
+                        run_uring(shared, group, index, number).map(|(end, had)| (end, Some(had)))
+                    } else {
+                        Ok((run_psync(shared, group, index, number), None))
+                    }
+                }));
+            }
+        }
         threads.into_iter().map(|thread| thread.join()).collect()
     });
-    let (mut merged, mut features) = (Recording::default(), String::new());
+    let mut ends = Vec::with_capacity(results.len());
     for result in results {
         let result = result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (recording, had) = result.map_err(|error| match error {
+        ends.push(result.map_err(|error| match error {
             UringFailure::SetUp(reason) => RunError::NoIoUring(reason),
             UringFailure::Running(reason) => RunError::Ring(reason),
-        })?;
-        merged.merge(&recording);
-        features = had;
+        })?);
     }
-    if spec.threads > 1 {
-        features.push_str(&format!(", {} threads", spec.threads));
-    }
-    Ok((merged, features))
+    Ok(ends)
 }
 
-/// Bytes that a file or block device holds.
-fn size_of(target: &File) -> Bytes {
-    use std::io::{Seek, SeekFrom};
-    let mut handle = target;
-    Bytes(handle.seek(SeekFrom::End(0)).unwrap_or(0))
+fn path_text(spec: &Spec<'_>, ring: bool, ends: &[(ClientEnd, Option<String>)]) -> String {
+    let rings = ends.iter().filter_map(|(_, had)| had.as_deref());
+    let plain = ends.len() - rings.clone().count();
+    let mut parts = Vec::new();
+    if let Some(features) = rings.clone().next() {
+        let count = rings.count();
+        let threads = if count > 1 { format!(", {count} threads") } else { String::new() };
+        parts.push(format!("io_uring ({features}{threads})"));
+    }
+    if plain > 0 {
+        let word = if plain == 1 { "thread" } else { "threads" };
+        parts.push(format!("pread/pwrite, {plain} {word}"));
+    }
+    debug_assert!(ring || plain == ends.len(), "{spec:?}");
+    parts.join("; ")
+}
+
+/// What to say when the kernel handed requests to worker threads. Flushes always go there.
+fn punted_note(spec: &Spec<'_>, before: &IoWorkers) -> Option<String> {
+    if spec.groups.iter().any(|group| group.plan.sync_every > 0) {
+        return None;
+    }
+    let (count, cpu) = IoWorkers::now().since(before);
+    (count > 0 && cpu > Nanos::ZERO).then(|| {
+        format!(
+            "the target does not take requests without waiting, so the kernel handed them to {count} \
+             worker threads ({cpu} of CPU, counted); submission = \"psync\" is faster here"
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use stats::Phase;
+    use std::fs::File;
     use std::sync::atomic::AtomicBool;
-    use units::{Nanos, Share};
-    use workload::{OpClass, Pattern};
+    use workload::OpClass;
 
-    fn spec(path: Path, queue_depth: u32) -> Spec {
+    fn spec(path: Path, queue_depth: u32) -> Spec<'static> {
         let timeline = Timeline {
             warm_up: Nanos::from_millis(20),
             measure: Nanos::from_millis(100),
             interval: Nanos::from_millis(20),
         };
         let plan = BlockPlan {
-            pattern: Pattern::Random,
             read_share: "50%".parse::<Share>().unwrap(),
-            block_size: Bytes(4096),
-            span: Bytes::mib(4),
             queue_depth,
-            arrivals: Arrivals::Closed { think: Nanos::ZERO },
-            end: timeline.end(),
+            ..BlockPlan::reads(4096, Bytes::mib(4), timeline.end())
         };
-        Spec { plan, threads: 1, batch: 1, timeline, seed: Seed(1), path, stop_on_error: true }
+        Spec { path, ..Spec::new(vec![Group::new(plan)], timeline, Seed(1)) }
     }
 
-    fn target(size: Bytes) -> (tempfile::TempDir, File) {
+    fn target(size: Bytes) -> (tempfile::TempDir, Target) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("data");
         std::fs::write(&path, vec![7u8; size.get() as usize]).unwrap();
         let file = File::options().read(true).write(true).open(path).unwrap();
-        (dir, file)
+        (dir, Target::one(file, Bytes::mib(4)))
     }
 
     fn go(path: Path, depth: u32, stop: bool) -> RunResult {
@@ -207,7 +322,7 @@ mod tests {
             let result = go(path, 4, false);
             let measured: Vec<_> = result.recording.measured().collect();
             assert_eq!(measured.len(), 5, "{}", result.path);
-            for class in OpClass::ALL {
+            for class in [OpClass::Read, OpClass::Write] {
                 assert!(result.recording.total(Some(class)).counts.ops > 0, "{}", result.path);
             }
             assert_eq!(result.recording.errors(), 0);
@@ -240,7 +355,7 @@ mod tests {
             let name = dir.path().join("data");
             std::fs::write(&name, vec![7u8; 4 << 20]).unwrap();
             // Opened for reading only: every write fails with EBADF.
-            let file = File::open(&name).unwrap();
+            let file = Target::one(File::open(&name).unwrap(), Bytes::mib(4));
             let stop = AtomicBool::new(false);
             let control = Control { stop: &stop, progress: None };
             let result = run(&file, &spec(path, 2), &control).unwrap();

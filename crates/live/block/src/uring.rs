@@ -4,18 +4,14 @@
 //! otherwise. Invariants: one clock reading a batch, after waiting and before recording; the loop
 //! allocates nothing. What it is not: a general ring; it drives one client on one thread.
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-
-use io_uring::{IoUring, opcode, types};
-use observe::Control;
-use stats::{Recorder, Recording};
+use io_uring::{IoUring, opcode, squeue, types};
+use stats::Recorder;
 use units::Nanos;
 use workload::{BlockClient, BlockOp, ClientIndex, Issue, OpClass, OpId, Outcome, Step, Workload};
 
+use crate::Group;
 use crate::buffers::Buffers;
-use crate::psync::record;
-use crate::{Clock, Spec};
+use crate::shared::{ClientEnd, Shared, record};
 
 /// io_uring_enter(2): process completions, waiting for as many as asked (none).
 const IORING_ENTER_GETEVENTS: u32 = 1;
@@ -35,19 +31,22 @@ pub(crate) enum UringFailure {
     Running(String),
 }
 
-/// Runs one client on a ring. Says which ring features were had.
+/// Runs one client of `group` on a ring; `number` names it in progress. Says which ring features were
+/// had.
 pub(crate) fn run_uring(
-    target: &File,
-    spec: &Spec,
+    shared: &Shared<'_>,
+    group: &Group,
     index: ClientIndex,
-    control: &Control<'_>,
-    clock: Clock,
-) -> Result<(Recording, String), UringFailure> {
-    let client = BlockClient::new(spec.plan, spec.seed, index);
-    let depth = spec.plan.queue_depth;
-    let (ring, mut features) = new_ring(depth).map_err(|e| UringFailure::SetUp(e.to_string()))?;
-    let size = usize::try_from(spec.plan.block_size.get()).unwrap_or(0);
-    let mut buffers = Buffers::new(depth as usize, size, spec.seed);
+    number: u32,
+) -> Result<(ClientEnd, String), UringFailure> {
+    let spec = shared.spec;
+    let client = BlockClient::new(group.plan.clone(), spec.seed, index);
+    let depth = group.plan.queue_depth;
+    let set_up = |error: std::io::Error| UringFailure::SetUp(error.to_string());
+    let (ring, mut features) = new_ring(depth).map_err(set_up)?;
+    let size = group.plan.sizes.largest() as usize;
+    let seed = spec.seed.derive("ring", u64::from(number));
+    let mut buffers = Buffers::new(depth as usize, size, group.random_payload, seed);
     let vectors: Vec<libc::iovec> = (0..depth as usize)
         .map(|index| {
             let buffer = buffers.get(index);
@@ -58,15 +57,22 @@ pub(crate) fn run_uring(
     // dropped after the ring (fields of `Driver` drop in order, ring first).
     let fixed = unsafe { ring.submitter().register_buffers(&vectors) }.is_ok();
     features.push_str(if fixed { ", registered buffers" } else { ", plain buffers" });
-    ring.submitter()
-        .register_files(&[target.as_raw_fd()])
-        .map_err(|error| UringFailure::SetUp(error.to_string()))?;
-    let slots = vec![None; depth as usize];
-    let index = index.index;
-    let (batch, in_flight, failed) = (spec.batch.max(1), 0, false);
-    let driver = Driver { ring, buffers, slots, fixed, client, index, batch, in_flight, failed };
-    let recording = driver.run(spec, control, clock).map_err(UringFailure::Running)?;
-    Ok((recording, features))
+    ring.submitter().register_files(&shared.target.descriptors()).map_err(set_up)?;
+    // Only saves a look-up at each system call; older kernels (before 5.18) do without.
+    let _ = ring.submitter().register_ring_fd();
+    let driver = Driver {
+        ring,
+        buffers,
+        slots: vec![None; depth as usize],
+        fixed,
+        client,
+        number,
+        batch: group.batch.max(1),
+        write_flags: if group.dsync { libc::RWF_DSYNC } else { 0 },
+        in_flight: 0,
+    };
+    let end = driver.run(shared, group).map_err(UringFailure::Running)?;
+    Ok((end, features))
 }
 
 impl Drop for Driver {
@@ -91,6 +97,7 @@ fn new_ring(depth: u32) -> std::io::Result<(IoUring, String)> {
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_coop_taskrun()
+        .setup_no_sqarray()
         .build(entries);
     match best {
         Ok(ring) => Ok((ring, "deferred task work".to_owned())),
@@ -105,65 +112,51 @@ struct Driver {
     slots: Vec<Option<(Issue<BlockOp>, Nanos)>>,
     fixed: bool,
     client: BlockClient,
-    index: u32,
+    number: u32,
     /// Completions to wait for at once.
     batch: u32,
+    /// `RWF_*` flags of every write.
+    write_flags: i32,
     in_flight: u32,
-    failed: bool,
 }
 
 impl Driver {
-    fn run(
-        mut self,
-        spec: &Spec,
-        control: &Control<'_>,
-        clock: Clock,
-    ) -> Result<Recording, String> {
-        let mut recorder = spec.recorder();
-        let mut stopping = false;
-        let mut now = clock.now();
+    fn run(mut self, shared: &Shared<'_>, group: &Group) -> Result<ClientEnd, String> {
+        let mut recorder = shared.spec.recorder(group);
+        let mut stopped = false;
+        let mut now = shared.clock.now();
         loop {
-            while let Some(summary) = recorder.poll(now) {
-                control.tell(self.index, summary);
-                stopping |= control.stopping();
-            }
+            stopped |= shared.roll(&mut recorder, self.number, now);
             let mut wait_until = None;
-            stopping |= self.failed && spec.stop_on_error;
-            if !stopping {
-                wait_until = self.issue(now)?;
+            if !stopped && !shared.is_over() {
+                wait_until = self.issue(shared, now)?;
             }
             if self.in_flight == 0 {
-                match wait_until {
-                    Some(until) => {
-                        let pause = until.since(now);
-                        if pause > SPIN {
-                            std::thread::sleep((pause - SPIN).into());
-                        }
-                        now = clock.now();
-                        continue;
-                    }
-                    None => {
-                        let mut recording = recorder.finish(now);
-                        recording.missed_arrivals = self.client.missed();
-                        return Ok(recording);
-                    }
+                let Some(until) = wait_until else { break };
+                let pause = until.since(now);
+                if pause > SPIN {
+                    std::thread::sleep((pause - SPIN).into());
                 }
+                now = shared.clock.now();
+                continue;
             }
             self.wait(wait_until.map(|until| until.since(now)))?;
-            now = clock.now();
-            while let Some(summary) = recorder.poll(now) {
-                control.tell(self.index, summary);
-                stopping |= control.stopping();
-            }
-            self.reap(now, &mut recorder);
+            now = shared.clock.now();
+            stopped |= shared.roll(&mut recorder, self.number, now);
+            self.reap(shared, now, &mut recorder);
         }
+        let client = self.client.clone();
+        Ok(shared.finish(group, (client, recorder), (now, stopped)))
     }
 
     /// Issues what the client wants now; says when it wants to be asked again, if it waits.
-    fn issue(&mut self, now: Nanos) -> Result<Option<Nanos>, String> {
+    fn issue(&mut self, shared: &Shared<'_>, now: Nanos) -> Result<Option<Nanos>, String> {
         loop {
             match self.client.next(now) {
-                Step::Issue(issue) => self.push(issue, now)?,
+                Step::Issue(issue) => {
+                    shared.watch_lag(&issue, now);
+                    self.push(shared, issue, now)?;
+                }
                 Step::WaitUntil(until) => return Ok(Some(until)),
                 Step::WaitCompletion | Step::Finished => return Ok(None),
             }
@@ -171,28 +164,14 @@ impl Driver {
     }
 
     #[inline]
-    fn push(&mut self, issue: Issue<BlockOp>, now: Nanos) -> Result<(), String> {
+    fn push(
+        &mut self,
+        shared: &Shared<'_>,
+        issue: Issue<BlockOp>,
+        now: Nanos,
+    ) -> Result<(), String> {
         let slot = issue.id.0;
-        let (file, length, offset) = (types::Fixed(0), issue.op.length, issue.op.offset);
-        let entry = match (issue.op.class, self.fixed) {
-            (OpClass::Read, true) => {
-                let buffer = self.buffers.get(slot as usize).as_mut_ptr();
-                opcode::ReadFixed::new(file, buffer, length, slot as u16).offset(offset).build()
-            }
-            (OpClass::Read, false) => {
-                let buffer = self.buffers.get(slot as usize).as_mut_ptr();
-                opcode::Read::new(file, buffer, length).offset(offset).build()
-            }
-            (OpClass::Write, true) => {
-                let buffer = self.buffers.stamped(slot as usize).as_ptr();
-                opcode::WriteFixed::new(file, buffer, length, slot as u16).offset(offset).build()
-            }
-            (OpClass::Write, false) => {
-                let buffer = self.buffers.stamped(slot as usize).as_ptr();
-                opcode::Write::new(file, buffer, length).offset(offset).build()
-            }
-        };
-        let entry = entry.user_data(u64::from(slot));
+        let entry = self.entry(shared, issue.op, slot).user_data(u64::from(slot));
         // SAFETY: buffer and file outlive the operation: both are held until the ring is gone, and a
         // slot is not reused before its completion was taken.
         let pushed = unsafe { self.ring.submission().push(&entry) };
@@ -200,6 +179,36 @@ impl Driver {
         self.slots[slot as usize] = Some((issue, now));
         self.in_flight += 1;
         Ok(())
+    }
+
+    #[inline]
+    fn entry(&mut self, shared: &Shared<'_>, op: BlockOp, slot: u32) -> squeue::Entry {
+        let (place, offset) = shared.target.locate(op.offset);
+        let (file, length) = (types::Fixed(place as u32), op.length);
+        match op.class {
+            OpClass::Read | OpClass::BackgroundRead => {
+                let buffer = self.buffers.get(slot as usize).as_mut_ptr();
+                if self.fixed {
+                    opcode::ReadFixed::new(file, buffer, length, slot as u16).offset(offset).build()
+                } else {
+                    opcode::Read::new(file, buffer, length).offset(offset).build()
+                }
+            }
+            OpClass::Write | OpClass::BackgroundWrite => {
+                let buffer = self.buffers.stamped(slot as usize, length as usize);
+                shared.prepare(op, buffer);
+                let (buffer, flags) = (buffer.as_ptr(), self.write_flags);
+                if self.fixed {
+                    let write = opcode::WriteFixed::new(file, buffer, length, slot as u16);
+                    write.offset(offset).rw_flags(flags).build()
+                } else {
+                    opcode::Write::new(file, buffer, length).offset(offset).rw_flags(flags).build()
+                }
+            }
+            OpClass::Sync | OpClass::BackgroundSync => {
+                opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build()
+            }
+        }
     }
 
     /// Submits, and waits for a batch of completions, or, when the next operation is due after `pause`,
@@ -241,7 +250,7 @@ impl Driver {
     }
 
     /// Records every completion that is there, as known complete at `now`.
-    fn reap(&mut self, now: Nanos, recorder: &mut Recorder) {
+    fn reap(&mut self, shared: &Shared<'_>, now: Nanos, recorder: &mut Recorder) {
         for entry in self.ring.completion() {
             let slot = entry.user_data() as usize;
             let Some((issue, issued)) = self.slots.get_mut(slot).and_then(Option::take) else {
@@ -254,8 +263,8 @@ impl Driver {
                 errno => Outcome::Failed(-errno),
             };
             self.in_flight -= 1;
-            self.failed |= outcome != Outcome::Done;
             record(recorder, issue, (issued, now), outcome);
+            shared.conclude(issue.op, outcome, self.buffers.get(slot));
             self.client.completed(OpId(slot as u32), outcome, now);
         }
     }

@@ -151,7 +151,7 @@ fn run_client<E: Engine>(
     let spec = shared.spec;
     let plan = KvPlan { records: spec.records, end: spec.timeline.end() };
     let mut client = KvClient::new(plan, role, spec.seed, index);
-    let mut recorder = Recorder::new(spec.timeline);
+    let mut recorder = Recorder::new(spec.timeline, &[OpClass::Read, OpClass::Write]);
     let mut value = Vec::with_capacity(spec.value_size);
     let mut failure = None;
     let mut now = Nanos::from(origin.elapsed());
@@ -201,7 +201,8 @@ fn perform<S: Session>(
             values.fill(record, op.generation, value);
             session.put(&key, value)
         }
-        OpClass::Read => {
+        // A client issues updates and lookups, nothing else.
+        _ => {
             let mut right = false;
             let found = session.get(&key, &mut |bytes| right = values.check(record, bytes))?;
             match (found, right) {

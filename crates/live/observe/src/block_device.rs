@@ -47,6 +47,19 @@ impl DiskCounters {
     }
 }
 
+impl DiskCounters {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            write_bytes: self.write_bytes + other.write_bytes,
+        }
+    }
+}
+
 impl BlockDevice {
     /// The device that holds the file system of `path`, or is `path`.
     #[must_use]

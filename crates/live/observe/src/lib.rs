@@ -6,11 +6,15 @@
 
 mod block_device;
 mod control;
+mod host_cpu;
+mod io_workers;
 mod provenance;
 mod usage;
 
 pub use block_device::{BlockDevice, DiskCounters};
 pub use control::{Control, Progress};
+pub use host_cpu::HostCpu;
+pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
 pub use usage::Usage;
 

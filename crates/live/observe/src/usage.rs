@@ -2,7 +2,7 @@
 //!
 //! The process is counted whole: io_uring worker threads belong to it, so their CPU is included,
 //! which per-thread accounting misses. Invariant: counters never decrease, so `since` is exact.
-//! What it is not: per client thread.
+//! What it is not: a profile.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -31,10 +31,20 @@ impl Usage {
     /// Reads the counters (getrusage(2), `RUSAGE_SELF`). Costs a system call.
     #[must_use]
     pub fn now() -> Self {
+        Self::read(libc::RUSAGE_SELF)
+    }
+
+    /// Reads the counters of the calling thread alone. Costs a system call.
+    #[must_use]
+    pub fn of_thread() -> Self {
+        Self::read(libc::RUSAGE_THREAD)
+    }
+
+    fn read(who: libc::c_int) -> Self {
         // SAFETY: `rusage` is plain data; all zero is a valid value of it.
         let mut raw: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: `raw` is a valid, writable rusage for the duration of the call.
-        let result = unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut raw) };
+        let result = unsafe { libc::getrusage(who, &raw mut raw) };
         if result != 0 {
             return Self::default();
         }

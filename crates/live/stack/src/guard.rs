@@ -21,8 +21,8 @@ pub enum Access<'a> {
     ReadOnly,
     /// Everything on it may be lost. The caller gives what they believe to be its identity.
     Destroy {
-        /// From `--i-will-lose-data`.
-        confirmed: Option<&'a str>,
+        /// From `--i-will-lose-data`, one for each device that may be overwritten.
+        confirmed: &'a [String],
     },
 }
 
@@ -69,7 +69,7 @@ pub fn open_device(path: &Path, access: Access<'_>, direct: bool) -> Result<File
 fn check_destroy(
     path: &Path,
     device: &BlockDevice,
-    confirmed: Option<&str>,
+    confirmed: &[String],
     refuse: &dyn Fn(String, &str) -> StackError,
 ) -> Result<(), StackError> {
     let virtual_device = ["loop", "zram"].iter().any(|kind| device.name.starts_with(kind));
@@ -85,7 +85,7 @@ fn check_destroy(
             "use a device with a serial number, or a file on it",
         ));
     };
-    if confirmed != Some(identity.as_str()) {
+    if !confirmed.contains(&identity) {
         return Err(refuse(
             "everything on it would be overwritten and that was not confirmed".into(),
             &format!("if that is what you want: --i-will-lose-data '{identity}'"),

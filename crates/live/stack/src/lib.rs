@@ -14,6 +14,6 @@ mod work_area;
 pub use error::StackError;
 pub use guard::{Access, open_device};
 pub use journal::{Cleaned, Journal, Undo, clean, state_directory};
-pub use probe::{direct_io_works, free_space};
+pub use probe::{direct_io_works, free_space, reads_of};
 pub use test_file::{TestFile, fill};
 pub use work_area::WorkArea;

@@ -2,9 +2,9 @@
 //!
 //! Invariant: leaves nothing behind. What it is not: a benchmark.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use units::Bytes;
@@ -39,4 +39,16 @@ pub fn direct_io_works(dir: &Path) -> Result<bool, StackError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),
         Err(error) => Err(StackError::io("write to directory", dir)(error)),
     }
+}
+
+/// Alignment that O_DIRECT asks for at most.
+const ALIGNMENT: usize = 4096;
+
+/// Whether `file` can be read in requests of `bytes`, as it was opened.
+#[must_use]
+pub fn reads_of(file: &File, bytes: u32) -> bool {
+    let bytes = bytes as usize;
+    let mut space = vec![0u8; bytes + ALIGNMENT];
+    let start = space.as_ptr().align_offset(ALIGNMENT);
+    file.read_exact_at(&mut space[start..start + bytes], 0).is_ok()
 }

@@ -6,9 +6,9 @@
 use device::{Acceptance, Model, Profile};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{Arrivals, BlockClient, BlockPlan, ClientIndex, Pattern};
+use workload::BlockPlan;
 
-use crate::{BlockRun, HostModel, run_block};
+use crate::{BlockRun, Client, HostModel, run_block};
 
 /// What kind of block job a figure speaks of; errors are not carried from one kind to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,20 +87,15 @@ fn run_job(
 ) -> Recording {
     let timeline =
         Timeline { warm_up: Nanos(measure.get() / 4), measure, interval: Nanos(measure.get() / 4) };
+    let size = u32::try_from(job.block_size.get()).unwrap_or(4096);
     let plan = BlockPlan {
-        pattern: Pattern::Random,
         read_share: job.read_share,
-        block_size: job.block_size,
-        span: Bytes(profile.capacity.get() / 2),
         queue_depth: job.queue_depth.max(1),
-        arrivals: Arrivals::Closed { think: Nanos::ZERO },
-        end: timeline.end(),
+        ..BlockPlan::reads(size, Bytes(profile.capacity.get() / 2), timeline.end())
     };
-    let of = job.threads.max(1);
-    let clients =
-        (0..of).map(|index| BlockClient::new(plan, seed, ClientIndex { index, of })).collect();
+    let clients = Client::group(&plan, job.threads.max(1), seed);
     let device = Model::new(profile, seed);
-    run_block(BlockRun { device, host, clients, timeline, open_loop: false, seed })
+    run_block(BlockRun { device, host, clients, timeline, seed })
 }
 
 fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {

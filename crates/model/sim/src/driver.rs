@@ -9,7 +9,9 @@ use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use stats::{Recorder, Recording, Sample, Timeline};
 use units::{Nanos, Seed};
-use workload::{BlockOp, Issue, OpClass, Outcome, Step, Workload};
+use workload::{
+    BlockClient, BlockOp, BlockPlan, ClientIndex, Issue, OpClass, Outcome, Step, Workload,
+};
 
 use crate::HostModel;
 
@@ -21,13 +23,38 @@ pub struct BlockRun<D, W> {
     /// The submission path.
     pub host: HostModel,
     /// The clients; each is a thread of its own.
-    pub clients: Vec<W>,
+    pub clients: Vec<Client<W>>,
     /// Phases and interval.
     pub timeline: Timeline,
-    /// Whether the clients are open loops, so that service times are kept as well.
-    pub open_loop: bool,
     /// Seed of the host's jitter.
     pub seed: Seed,
+}
+
+/// One client of a run.
+#[derive(Debug)]
+pub struct Client<W> {
+    /// What it does.
+    pub workload: W,
+    /// Classes of its operations.
+    pub classes: Vec<OpClass>,
+    /// Operations are due by a schedule, so that service times are kept as well.
+    pub open_loop: bool,
+    /// Whether its operations are recorded at all.
+    pub recorded: bool,
+}
+
+impl Client<BlockClient> {
+    /// The clients of a group: `of` times `plan`, recorded.
+    #[must_use]
+    pub fn group(plan: &BlockPlan, of: u32, seed: Seed) -> Vec<Self> {
+        let client = |index| Self {
+            workload: BlockClient::new(plan.clone(), seed, ClientIndex { index, of }),
+            classes: plan.classes(),
+            open_loop: plan.arrivals.is_open(),
+            recorded: true,
+        };
+        (0..of).map(client).collect()
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +97,7 @@ pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> R
         slots: Vec::new(),
         free_slots: Vec::new(),
         random: Xoshiro256PlusPlus::seed_from_u64(run.seed.derive("host", 0).0),
-        recorders: run.clients.iter().map(|_| new_recorder(&run)).collect(),
+        recorders: run.clients.iter().map(|one| new_recorder(one, run.timeline)).collect(),
         run,
     };
     for client in 0..driver.run.clients.len() {
@@ -80,14 +107,20 @@ pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> R
     let now = driver.now.max(driver.thread_free.iter().copied().max().unwrap_or_default());
     let mut recording = Recording::default();
     for (recorder, client) in driver.recorders.into_iter().zip(&mut driver.run.clients) {
-        recording.merge(&recorder.finish(now));
-        recording.missed_arrivals += client.missed();
+        if client.recorded {
+            recording.merge(&recorder.finish(now));
+            recording.missed_arrivals += client.workload.missed();
+        }
     }
     recording
 }
 
-fn new_recorder<D, W>(run: &BlockRun<D, W>) -> Recorder {
-    if run.open_loop { Recorder::with_service(run.timeline) } else { Recorder::new(run.timeline) }
+fn new_recorder<W>(client: &Client<W>, timeline: Timeline) -> Recorder {
+    if client.open_loop {
+        Recorder::with_service(timeline, &client.classes)
+    } else {
+        Recorder::new(timeline, &client.classes)
+    }
 }
 
 impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
@@ -129,8 +162,14 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
             Event::Submit(slot) => {
                 let op = self.slots[slot as usize].issue.op;
                 let direction = match op.class {
-                    OpClass::Read => Direction::Read,
-                    OpClass::Write => Direction::Write,
+                    OpClass::Read | OpClass::BackgroundRead => Direction::Read,
+                    OpClass::Write | OpClass::BackgroundWrite => Direction::Write,
+                    // The models hold nothing volatile, so there is nothing to flush.
+                    OpClass::Sync | OpClass::BackgroundSync => {
+                        let seen = self.now + self.wake_up();
+                        self.events.push(seen, Event::Visible(slot));
+                        return;
+                    }
                 };
                 let id = u64::from(slot);
                 let request = Request { id, direction, offset: op.offset, length: op.length };
@@ -159,7 +198,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
             outcome: Outcome::Done,
             position: issue.op.offset,
         });
-        self.run.clients[client as usize].completed(issue.id, Outcome::Done, completed);
+        self.run.clients[client as usize].workload.completed(issue.id, Outcome::Done, completed);
         self.pump(client);
     }
 
@@ -167,7 +206,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     fn pump(&mut self, client: u32) {
         loop {
             let at = self.thread_free[client as usize].max(self.now);
-            match self.run.clients[client as usize].next(at) {
+            match self.run.clients[client as usize].workload.next(at) {
                 Step::Issue(issue) => {
                     let flight = InFlight { client, issue, issued: at };
                     let slot = match self.free_slots.pop() {
@@ -199,8 +238,8 @@ mod tests {
     use super::*;
     use device::EventQueue as Queue;
     use proptest::prelude::*;
-    use units::{Bytes, Share};
-    use workload::{Arrivals, BlockClient, BlockPlan, ClientIndex, Pattern};
+    use units::Bytes;
+    use workload::{Arrivals, Spacing};
 
     /// Serves `servers` requests at once, `service` each.
     struct Fixed {
@@ -243,24 +282,17 @@ mod tests {
             interval: Nanos::from_millis(1),
         };
         let plan = BlockPlan {
-            pattern: Pattern::Random,
-            read_share: Share::ALL,
-            block_size: Bytes(4096),
-            span: Bytes::mib(64),
             queue_depth: depth,
-            arrivals: Arrivals::Closed { think: Nanos::ZERO },
-            end: timeline.end(),
+            ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
         };
-        let clients = (0..threads)
-            .map(|index| BlockClient::new(plan, Seed(seed), ClientIndex { index, of: threads }))
-            .collect();
+        let clients = Client::group(&plan, threads, Seed(seed));
         let device = Fixed {
             free: vec![Nanos::ZERO; servers],
             service: Nanos(10_000),
             done: Queue::default(),
             submitted: 0,
         };
-        run_block(BlockRun { device, host, clients, timeline, open_loop: false, seed: Seed(seed) })
+        run_block(BlockRun { device, host, clients, timeline, seed: Seed(seed) })
     }
 
     /// Little's law at saturation: N in flight over one 10 us server take N * 10 us each.
@@ -312,19 +344,12 @@ mod tests {
         let second = Nanos::from_secs(1);
         let timeline = Timeline { warm_up: Nanos::ZERO, measure: second * 10, interval: second };
         let plan = BlockPlan {
-            pattern: Pattern::Random,
-            read_share: Share::ALL,
-            block_size: Bytes(4096),
-            span: Bytes::mib(64),
-            queue_depth: 1,
-            arrivals: Arrivals::Constant(units::Rate(1000)),
-            end: timeline.end(),
+            arrivals: Arrivals::open(Spacing::Constant, units::Rate(1000)),
+            ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
         };
-        let only = ClientIndex { index: 0, of: 1 };
-        let clients = vec![BlockClient::new(plan, Seed(1), only)];
+        let clients = Client::group(&plan, 1, Seed(1));
         let device = Stalled { from: second * 4, to: second * 5, done: Queue::default() };
-        let run =
-            BlockRun { device, host: NO_HOST, clients, timeline, open_loop: true, seed: Seed(1) };
+        let run = BlockRun { device, host: NO_HOST, clients, timeline, seed: Seed(1) };
         let recording = run_block(run);
         let total = recording.total(None);
         assert_eq!((total.counts.ops, recording.missed_arrivals), (10_000, 0));

@@ -12,5 +12,5 @@ mod driver;
 mod host;
 
 pub use acceptance::{Check, JobKind, check, spread};
-pub use driver::{BlockRun, run_block};
+pub use driver::{BlockRun, Client, run_block};
 pub use host::HostModel;

@@ -94,7 +94,7 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         };
         let class = OpClass::ALL
             .into_iter()
-            .find(|class| rest.ends_with(class.word()))
+            .find(|class| rest.strip_suffix(class.word()).is_some_and(|phase| phase.ends_with('-')))
             .ok_or_else(missing)?;
         let encoded = STANDARD
             .decode(line.encoded_histogram())
@@ -122,12 +122,12 @@ mod tests {
     fn recording() -> Recording {
         let timeline =
             Timeline { warm_up: Nanos(1000), measure: Nanos(5000), interval: Nanos(1000) };
-        let mut recorder = Recorder::with_service(timeline);
+        let mut recorder = Recorder::with_service(timeline, &OpClass::ALL);
         for step in 1..800u64 {
             let now = Nanos(step * 8);
             while recorder.poll(now).is_some() {}
             recorder.record(Sample {
-                class: OpClass::ALL[(step % 2) as usize],
+                class: OpClass::ALL[(step % 6) as usize],
                 intended: Nanos(step * 8 - step.min(7)),
                 issued: Nanos(step * 8 - step.min(3)),
                 completed: now,

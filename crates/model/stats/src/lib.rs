@@ -6,7 +6,7 @@
 //!
 //! Invariants: nothing recorded is lost (operations that end after the measured time are kept as
 //! their own phase); merging recordings equals recording the union. No clock, no randomness.
-//! What it is not: steady-state detection or comparison of runs.
+//! What it is not: a comparison of runs.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ mod hlog;
 mod latency;
 mod recorder;
 mod recording;
+pub mod steady;
 
 pub use hlog::{LogError, read_log, write_log};
 pub use latency::StoredLatency;

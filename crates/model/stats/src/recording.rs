@@ -73,7 +73,7 @@ pub struct Interval {
     /// Instant after the last.
     pub end: Nanos,
     /// `[class]`, as [`OpClass::index`] orders them.
-    pub tallies: [Tally; 2],
+    pub tallies: [Tally; OpClass::COUNT],
 }
 
 impl Interval {
@@ -151,13 +151,16 @@ impl Recording {
         self.intervals.iter().filter(|interval| interval.phase == Phase::Measure)
     }
 
-    /// Sum over the measured intervals, of one class or of all.
+    /// Sum over the measured intervals, of one class or of reads and writes together.
     #[must_use]
     pub fn total(&self, class: Option<OpClass>) -> Total {
         let mut total =
             Total { counts: Counts::default(), latency: new_histogram(), service: new_histogram() };
         for interval in self.measured() {
-            for one in OpClass::ALL.into_iter().filter(|one| class.is_none_or(|c| c == *one)) {
+            for one in OpClass::ALL.into_iter().filter(|one| match class {
+                Some(class) => class == *one,
+                None => one.moves_data(),
+            }) {
                 let tally = &interval.tallies[one.index()];
                 total.counts += tally.counts;
                 tally.latency.add_to(&mut total.latency);

@@ -5,9 +5,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos, Rate, Share};
+use units::{Bytes, Nanos};
 
-use crate::Many;
+use crate::{ActMatrix, BlockMatrix, DeviceName, Many};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,12 +42,12 @@ pub struct Stack {
     #[serde(default)]
     pub title: String,
     /// `file` (a temporary file, removed afterwards), `model:NAME`, or a block device by its stable
-    /// path, such as `/dev/disk/by-id/...`.
+    /// path, such as `/dev/disk/by-id/...`; several devices separated by commas.
     pub device: DeviceName,
     /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
     #[serde(default = "default_directory")]
     pub directory: String,
-    /// Bytes that block experiments address.
+    /// Bytes that block experiments address; of several devices, on each.
     #[serde(default = "default_size")]
     pub size: Bytes,
     /// Bypass the page cache (O_DIRECT). `false` measures memory as much as the device.
@@ -59,17 +59,6 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only.
     #[serde(default)]
     pub allow_write: bool,
-}
-
-/// Where a stack's device comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeviceName {
-    /// A temporary file.
-    File,
-    /// A device model of that name.
-    Model(String),
-    /// A block device at that path.
-    Path(String),
 }
 
 /// How operations reach the kernel.
@@ -85,7 +74,7 @@ pub enum Submission {
     Psync,
 }
 
-/// One experiment: exactly one of `block` and `kv`.
+/// One experiment: exactly one of `block`, `act` and `kv`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -115,6 +104,9 @@ pub struct Experiment {
     /// Block operations on the device itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<BlockMatrix>,
+    /// Aerospike ACT's storage test; it sets its own times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub act: Option<ActMatrix>,
     /// Lookups and updates in a database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvMatrix>,
@@ -129,64 +121,6 @@ pub enum OnError {
     Stop,
     /// The trial goes on.
     Continue,
-}
-
-/// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an
-/// open loop in which they are due by a schedule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BlockMatrix {
-    /// Where the next block lies.
-    #[serde(default = "default_pattern")]
-    pub pattern: Many<Pattern>,
-    /// Bytes an operation; a multiple of 512.
-    #[serde(default = "default_block_size")]
-    pub block_size: Many<Bytes>,
-    /// Share of operations that read; the rest write.
-    #[serde(default = "default_read_share")]
-    pub read_share: Many<Share>,
-    /// Operations in flight, a thread, 1 to 4096; in an open loop at most.
-    #[serde(default = "default_queue_depth")]
-    pub queue_depth: Many<u32>,
-    /// Submitting threads, 1 to 256.
-    #[serde(default = "default_threads")]
-    pub threads: Many<u32>,
-    /// When operations are due.
-    #[serde(default)]
-    pub arrivals: Arrivals,
-    /// Open loop: operations a second, all threads together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Many<Rate>>,
-    /// Closed loop: pause of a slot after each completion.
-    #[serde(default)]
-    pub think_time: Nanos,
-    /// Completions that the io_uring driver waits for at once, 1 to 4096. More cost less CPU and, on a
-    /// device that is slower than the CPU, overstate latency.
-    #[serde(default = "default_batch")]
-    pub batch: u32,
-}
-
-/// When operations are due.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// When one has completed (closed loop).
-    #[default]
-    Closed,
-    /// Evenly spaced, whatever completes (open loop).
-    Constant,
-    /// At random, independently, whatever completes (open loop).
-    Poisson,
-}
-
-/// Where the next block lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// Uniformly anywhere.
-    Random,
-    /// One after the other.
-    Sequential,
 }
 
 /// Key-value operations: load, then readers while one writer updates.
@@ -231,6 +165,7 @@ pub enum Durability {
     Device,
 }
 
+/// Gives an enum its words.
 macro_rules! words {
     ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
         impl $type {
@@ -243,54 +178,10 @@ macro_rules! words {
     };
 }
 
-words!(Arrivals { Closed => "closed", Constant => "constant", Poisson => "poisson" });
-words!(Pattern { Random => "random", Sequential => "sequential" });
+pub(crate) use words;
+
 words!(Engine { Lmdb => "lmdb", Sqlite => "sqlite" });
 words!(Durability { None => "none", Os => "os", Device => "device" });
-
-impl DeviceName {
-    /// The text form, as in the study.
-    #[must_use]
-    pub fn text(&self) -> String {
-        match self {
-            Self::File => "file".into(),
-            Self::Model(name) => format!("model:{name}"),
-            Self::Path(path) => path.clone(),
-        }
-    }
-}
-
-impl Serialize for DeviceName {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text())
-    }
-}
-
-impl<'de> Deserialize<'de> for DeviceName {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        match text.as_str() {
-            "file" => Ok(Self::File),
-            path if path.starts_with('/') => Ok(Self::Path(text)),
-            other => match other.strip_prefix("model:") {
-                Some(name) if !name.is_empty() => Ok(Self::Model(name.into())),
-                _ => Err(serde::de::Error::custom(format!(
-                    "`{other}` is not a device; allowed: `file`, `model:NAME`, or the absolute path \
-                     of a block device"
-                ))),
-            },
-        }
-    }
-}
-
-impl JsonSchema for DeviceName {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "DeviceName".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^(file|model:.+|/.+)$" })
-    }
-}
 
 fn default_question() -> String {
     "What would my database do on that storage?".into()
@@ -317,24 +208,6 @@ fn default_interval() -> Nanos {
     Nanos::from_millis(250)
 }
 fn default_repeat() -> u32 {
-    1
-}
-fn default_pattern() -> Many<Pattern> {
-    Many::one(Pattern::Random)
-}
-fn default_block_size() -> Many<Bytes> {
-    Many::one(Bytes(4096))
-}
-fn default_read_share() -> Many<Share> {
-    Many::one(Share::ALL)
-}
-fn default_queue_depth() -> Many<u32> {
-    Many::one(1)
-}
-fn default_threads() -> Many<u32> {
-    Many::one(1)
-}
-fn default_batch() -> u32 {
     1
 }
 fn default_durability() -> Many<Durability> {

@@ -9,17 +9,27 @@
 
 #![forbid(unsafe_code)]
 
+mod act_matrix;
+mod block;
+mod check;
+mod device_name;
+mod fio;
 mod format;
+mod job;
 mod many;
+mod offsets;
 mod overrides;
 mod parse;
 mod plan;
 
-pub use format::{
-    Arrivals, BlockMatrix, DeviceName, Durability, Engine, Experiment, KvMatrix, OnError, Pattern,
-    Stack, Study, Submission,
-};
+pub use act_matrix::{ActMatrix, ActPhase};
+pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
+pub use device_name::DeviceName;
+pub use fio::{Imported, import_fio};
+pub use format::{Durability, Engine, Experiment, KvMatrix, OnError, Stack, Study, Submission};
+pub use job::{ActJob, BlockJob, Job, KvJob};
 pub use many::Many;
+pub use offsets::Offsets;
 pub use overrides::apply_overrides;
 pub use parse::{StudyError, parse, resolved_text, schema};
-pub use plan::{BlockJob, Job, KvJob, Plan, Skip, Source, Trial, plan};
+pub use plan::{Plan, Skip, Source, Trial, plan};

@@ -6,14 +6,11 @@
 //! What it is not: a forecast of results.
 
 use stats::Timeline;
-use units::{Bytes, Nanos, Rate, Share};
+use units::Nanos;
 
-use crate::Many;
-use crate::format::{
-    Arrivals, BlockMatrix, DeviceName, Durability, Engine, Experiment, KvMatrix, Pattern, Stack,
-    Study,
-};
-use crate::parse::unsupported;
+use crate::check::unsupported;
+use crate::job::jobs;
+use crate::{DeviceName, Experiment, Job, Stack, Study};
 
 /// Where a trial's figures come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,106 +28,6 @@ impl Source {
         match self {
             Self::Measured => "measured",
             Self::Predicted => "predicted",
-        }
-    }
-}
-
-/// One point of a block matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockJob {
-    /// Random or sequential.
-    pub pattern: Pattern,
-    /// Bytes an operation.
-    pub block_size: Bytes,
-    /// Share of reads.
-    pub read_share: Share,
-    /// Operations in flight, a thread.
-    pub queue_depth: u32,
-    /// Submitting threads.
-    pub threads: u32,
-    /// When operations are due.
-    pub arrivals: Arrivals,
-    /// Operations a second of an open loop, all threads together; 0 in a closed loop.
-    pub rate: Rate,
-    /// Pause of a slot of a closed loop after each completion.
-    pub think_time: Nanos,
-    /// Completions that io_uring waits for at once.
-    pub batch: u32,
-}
-
-impl BlockJob {
-    /// What every block job has, and of the rest what is not its default.
-    fn point(&self) -> Vec<(&'static str, String)> {
-        let mut point = vec![
-            ("pattern", self.pattern.word().into()),
-            ("block_size", self.block_size.exact()),
-            ("read_share", self.read_share.exact()),
-            ("queue_depth", self.queue_depth.to_string()),
-        ];
-        if self.threads > 1 {
-            point.push(("threads", self.threads.to_string()));
-        }
-        if self.arrivals != Arrivals::Closed {
-            point.push(("arrivals", self.arrivals.word().into()));
-            point.push(("rate", self.rate.exact()));
-        }
-        if self.think_time > Nanos::ZERO {
-            point.push(("think_time", self.think_time.exact()));
-        }
-        if self.batch > 1 {
-            point.push(("batch", self.batch.to_string()));
-        }
-        point
-    }
-}
-
-/// One point of a key-value matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KvJob {
-    /// The database.
-    pub engine: Engine,
-    /// Records loaded.
-    pub records: u64,
-    /// Bytes of a value.
-    pub value_size: Bytes,
-    /// Reader threads.
-    pub readers: u32,
-    /// What a committed update survives.
-    pub durability: Durability,
-    /// Records a transaction while loading.
-    pub load_batch: u32,
-}
-
-/// What a trial does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Job {
-    /// Block operations.
-    Block(BlockJob),
-    /// Key-value operations.
-    Kv(KvJob),
-}
-
-impl Job {
-    /// The engine's word.
-    #[must_use]
-    pub const fn engine(&self) -> &'static str {
-        match self {
-            Self::Block(_) => "block",
-            Self::Kv(job) => job.engine.word(),
-        }
-    }
-
-    /// Every parameter by name, in a fixed order.
-    #[must_use]
-    pub fn point(&self) -> Vec<(&'static str, String)> {
-        match self {
-            Self::Block(job) => job.point(),
-            Self::Kv(job) => vec![
-                ("records", job.records.to_string()),
-                ("value_size", job.value_size.exact()),
-                ("readers", job.readers.to_string()),
-                ("durability", job.durability.word().into()),
-            ],
         }
     }
 }
@@ -216,6 +113,7 @@ pub fn plan(study: &Study) -> Plan {
 
 fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack]) {
     let jobs = jobs(experiment);
+    let timeline = timeline(experiment);
     for repetition in 1..=experiment.repeat {
         for job in &jobs {
             let mut order = stacks.to_vec();
@@ -225,79 +123,39 @@ fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack
             for stack in order {
                 let source = match stack.device {
                     DeviceName::Model(_) => Source::Predicted,
-                    DeviceName::File | DeviceName::Path(_) => Source::Measured,
+                    DeviceName::File | DeviceName::Paths(_) => Source::Measured,
                 };
                 trials.push(Trial {
                     number: trials.len() as u32 + 1,
                     experiment: experiment.name.clone(),
                     stack: stack.name.clone(),
                     source,
-                    job: *job,
+                    job: job.clone(),
                     repetition,
-                    timeline: Timeline {
-                        warm_up: experiment.warm_up,
-                        measure: experiment.measure,
-                        interval: experiment.interval,
-                    },
+                    timeline,
                 });
             }
         }
     }
 }
 
-fn jobs(experiment: &Experiment) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    if let Some(matrix) = &experiment.block {
-        block_jobs(matrix, &mut jobs);
-    }
-    if let Some(matrix) = &experiment.kv {
-        kv_jobs(matrix, &mut jobs);
-    }
-    jobs
-}
-
-fn block_jobs(matrix: &BlockMatrix, jobs: &mut Vec<Job>) {
-    let closed = [Rate(0)];
-    let rates = matrix.rate.as_ref().map_or(&closed[..], Many::values);
-    for &pattern in matrix.pattern.values() {
-        for &block_size in matrix.block_size.values() {
-            for &read_share in matrix.read_share.values() {
-                for &threads in matrix.threads.values() {
-                    for &queue_depth in matrix.queue_depth.values() {
-                        jobs.extend(rates.iter().map(|&rate| {
-                            Job::Block(BlockJob {
-                                pattern,
-                                block_size,
-                                read_share,
-                                queue_depth,
-                                threads,
-                                arrivals: matrix.arrivals,
-                                rate,
-                                think_time: matrix.think_time,
-                                batch: matrix.batch,
-                            })
-                        }));
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn kv_jobs(matrix: &KvMatrix, jobs: &mut Vec<Job>) {
-    for &engine in matrix.engine.values() {
-        for &durability in matrix.durability.values() {
-            for &readers in matrix.readers.values() {
-                jobs.push(Job::Kv(KvJob {
-                    engine,
-                    records: matrix.records,
-                    value_size: matrix.value_size,
-                    readers,
-                    durability,
-                    load_batch: matrix.load_batch,
-                }));
-            }
-        }
+/// Phases and interval of an experiment's trials; ACT's test brings its own.
+fn timeline(experiment: &Experiment) -> Timeline {
+    let config = experiment.act.as_ref().and_then(|act| {
+        let config = act::Config::parse(&act.config).ok()?;
+        Some((act.duration, config))
+    });
+    match config {
+        Some((duration, config)) => Timeline {
+            warm_up: Nanos::ZERO,
+            measure: duration.unwrap_or(Nanos::from_secs(u64::from(config.test_duration_sec))),
+            interval: Nanos::from_secs(u64::from(config.report_interval_sec)),
+        },
+        None => Timeline {
+            warm_up: experiment.warm_up,
+            measure: experiment.measure,
+            interval: experiment.interval,
+        },
     }
 }
 

@@ -1,8 +1,9 @@
-//! Block workloads: random or sequential reads and writes, closed loop or open.
+//! Block workloads: reads, writes and flushes, closed loop or open.
 //!
-//! Invariants: never more than `queue_depth` operations in flight; every offset is a multiple of
-//! the block size and inside the span; no operation is issued at or after `end`. In an open loop an
-//! operation that finds no room is issued late, with its intended time kept.
+//! Invariants: never more than `queue_depth` operations in flight; every operation lies inside the span
+//! and on one device; no operation is issued at or after `end`; a flush is issued when every earlier
+//! write of the client has completed, and nothing is issued until it has. In an open loop an operation
+//! that finds no room is issued late, with its intended time kept.
 //! What it is not: a driver.
 
 use std::collections::VecDeque;
@@ -12,45 +13,114 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Bytes, Nanos, Seed, Share};
 
 use crate::arrivals::Schedule;
-use crate::{Arrivals, Issue, OpClass, OpId, Outcome, Step, Workload};
+use crate::offsets::{Offsets, Sampler};
+use crate::{Arrivals, Issue, OpClass, OpId, Outcome, Sizes, Step, Workload};
 
 /// Where the next block lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pattern {
-    /// Uniformly anywhere in the span.
-    Random,
-    /// The block after the last one, each client in its own part of the span.
+    /// Drawn anew each time.
+    Random(Offsets),
+    /// After the last one, each client from its own part of the span on.
     Sequential,
+}
+
+impl Pattern {
+    /// Random, every block as likely.
+    pub const UNIFORM: Self = Self::Random(Offsets::Uniform);
 }
 
 /// One block operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockOp {
-    /// Read or write.
+    /// What it does.
     pub class: OpClass,
-    /// First byte, a multiple of `length`.
+    /// First byte.
     pub offset: u64,
-    /// Bytes.
+    /// Bytes; 0 for a flush.
     pub length: u32,
 }
 
-/// What every client of a block trial does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What every client of a group does.
+#[derive(Debug, Clone, PartialEq)]
 pub struct BlockPlan {
-    /// Random or sequential.
+    /// Where blocks lie.
     pub pattern: Pattern,
     /// Share of operations that read; the rest write.
     pub read_share: Share,
     /// Bytes an operation.
-    pub block_size: Bytes,
-    /// Bytes of the target that are addressed, from its start.
+    pub sizes: Sizes,
+    /// Offsets are multiples of this.
+    pub alignment: Bytes,
+    /// Bytes that are addressed, of all devices together.
     pub span: Bytes,
+    /// Devices that lie one behind the other in the span, each with an equal part; at least 1.
+    pub devices: u32,
     /// Operations each client keeps in flight at most.
     pub queue_depth: u32,
     /// When operations are due.
     pub arrivals: Arrivals,
+    /// Flush after so many writes of a client; 0: never.
+    pub sync_every: u32,
+    /// Recorded apart, as what goes on beside the operations of interest.
+    pub background: bool,
+    /// Each client keeps to a part of the span of its own, and has no two operations on one block in
+    /// flight, so that what a read must give is known.
+    pub exclusive: bool,
+    /// Operations of all clients together after which they are finished; flushes do not count.
+    pub operations: Option<u64>,
     /// No operation is issued from this instant on.
     pub end: Nanos,
+}
+
+impl BlockPlan {
+    /// Uniform random reads of one size in a closed loop at queue depth 1, to be changed as needed.
+    #[must_use]
+    pub fn reads(size: u32, span: Bytes, end: Nanos) -> Self {
+        Self {
+            pattern: Pattern::UNIFORM,
+            read_share: Share::ALL,
+            sizes: Sizes::one(size),
+            alignment: Bytes(u64::from(size)),
+            span,
+            devices: 1,
+            queue_depth: 1,
+            arrivals: Arrivals::CLOSED,
+            sync_every: 0,
+            background: false,
+            exclusive: false,
+            operations: None,
+            end,
+        }
+    }
+
+    /// The classes of operations that its clients issue.
+    #[must_use]
+    pub fn classes(&self) -> Vec<OpClass> {
+        let mut classes = Vec::with_capacity(3);
+        let mut add = |class: OpClass| classes.push(class.beside(self.background));
+        if self.read_share > Share::NONE {
+            add(OpClass::Read);
+        }
+        if self.read_share < Share::ALL {
+            add(OpClass::Write);
+            if self.sync_every > 0 {
+                add(OpClass::Sync);
+            }
+        }
+        classes
+    }
+
+    /// Bytes of each device.
+    fn device_bytes(&self) -> u64 {
+        self.span.get() / u64::from(self.devices.max(1))
+    }
+
+    /// Places on one device at which an operation of the largest size fits.
+    fn sites_a_device(&self) -> u64 {
+        let room = self.device_bytes().checked_sub(u64::from(self.sizes.largest()));
+        room.map_or(0, |room| room / self.alignment.get().max(1) + 1)
+    }
 }
 
 /// Which client of how many.
@@ -62,18 +132,45 @@ pub struct ClientIndex {
     pub of: u32,
 }
 
+impl ClientIndex {
+    /// This client's part of `whole`, as its first and the one after its last.
+    fn part(self, whole: u64) -> (u64, u64) {
+        let at = |index: u32| {
+            let share = u128::from(whole) * u128::from(index) / u128::from(self.of.max(1));
+            u64::try_from(share).unwrap_or(0)
+        };
+        (at(self.index), at(self.index + 1))
+    }
+}
+
+/// Redraws of a block that has an operation in flight, before waiting for completions.
+const REDRAWS: u32 = 64;
+/// No block: a slot without an operation, or with a flush.
+const NOWHERE: u64 = u64::MAX;
+
 /// One client. Made from (plan, seed, client).
 #[derive(Debug, Clone)]
 pub struct BlockClient {
     plan: BlockPlan,
-    blocks: u64,
-    next_block: u64,
+    sampler: Sampler,
+    /// First site that this client may draw; the sampler counts from there.
+    first_site: u64,
+    sites_a_device: u64,
+    /// Sequential: where the next operation starts, and the bounds in which it goes round.
+    cursor: u64,
+    bounds: (u64, u64),
     /// A random word below this reads; `None` when every operation reads.
     read_below: Option<u64>,
     /// Slots without an operation, and from when on they may have one; in order of that time.
     free: VecDeque<(Nanos, OpId)>,
+    /// `[slot]`: the block that its operation is on; kept for exclusive plans only.
+    busy: Vec<u64>,
     think: Nanos,
     schedule: Option<Schedule>,
+    /// Operations until the client is finished.
+    left: u64,
+    writes_since_sync: u32,
+    syncing: Option<OpId>,
     random: Xoshiro256PlusPlus,
 }
 
@@ -81,51 +178,120 @@ impl BlockClient {
     /// A client of `plan`.
     ///
     /// # Panics
-    /// If the span holds no block, the block does not fit 32 bits, or the queue depth is 0; study
-    /// validation refuses such plans.
+    /// If no operation fits the span, or the queue depth is 0; study validation refuses such plans.
     #[must_use]
     pub fn new(plan: BlockPlan, seed: Seed, client: ClientIndex) -> Self {
-        let blocks = plan.span.get() / plan.block_size.get().max(1);
-        assert!(blocks > 0 && plan.queue_depth > 0 && client.of > 0, "plan without work");
-        assert!(u32::try_from(plan.block_size.get()).is_ok(), "block larger than 4 GiB");
+        let sites_a_device = plan.sites_a_device();
+        let sites = sites_a_device * u64::from(plan.devices.max(1));
+        assert!(sites > 0 && plan.queue_depth > 0 && client.of > 0, "plan without work");
         let seed = seed.derive("block-client", u64::from(client.index));
-        let start = u128::from(blocks) * u128::from(client.index) / u128::from(client.of);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
+        let (first, after) = client.part(sites);
+        let (first_site, own) =
+            if plan.exclusive { (first, (after - first).max(1)) } else { (0, sites) };
+        let offsets = match plan.pattern {
+            Pattern::Random(offsets) => offsets,
+            Pattern::Sequential => Offsets::Uniform,
+        };
         let think = match plan.arrivals {
             Arrivals::Closed { think } => think,
-            Arrivals::Constant(_) | Arrivals::Poisson(_) => Nanos::ZERO,
+            Arrivals::Open(_) => Nanos::ZERO,
         };
-        Self {
-            plan,
-            blocks,
-            next_block: u64::try_from(start).unwrap_or(0),
+        let depth = plan.queue_depth;
+        let (from, until) = client.part(plan.operations.unwrap_or(u64::MAX));
+        let mut made = Self {
+            sampler: Sampler::new(offsets, own),
+            first_site,
+            sites_a_device,
+            cursor: 0,
+            bounds: (0, plan.span.get()),
             read_below: (plan.read_share != Share::ALL)
                 .then(|| (plan.read_share.fraction() * 2f64.powi(64)) as u64),
-            free: (0..plan.queue_depth).map(|id| (Nanos::ZERO, OpId(id))).collect(),
+            free: (0..depth).map(|id| (Nanos::ZERO, OpId(id))).collect(),
+            busy: if plan.exclusive { vec![NOWHERE; depth as usize] } else { Vec::new() },
             think,
-            schedule: Schedule::new(plan.arrivals, client, &mut random),
+            schedule: Schedule::new(&plan.arrivals, client, &mut random),
+            left: if plan.operations.is_some() { until - from } else { u64::MAX },
+            writes_since_sync: 0,
+            syncing: None,
             random,
+            plan,
+        };
+        made.cursor = made.offset_of(first);
+        if made.plan.exclusive {
+            let last = made.offset_of(first_site + own - 1);
+            made.bounds = (made.cursor, last + u64::from(made.plan.sizes.largest()));
         }
+        made
     }
 
-    fn next_op(&mut self) -> BlockOp {
-        let block = match self.plan.pattern {
-            // Lemire's multiply-shift: unbiased to 2^-64 * blocks, without a division.
-            Pattern::Random => {
-                ((u128::from(self.random.next_u64()) * u128::from(self.blocks)) >> 64) as u64
+    fn offset_of(&self, site: u64) -> u64 {
+        let alignment = self.plan.alignment.get();
+        if self.plan.devices <= 1 {
+            return site * alignment;
+        }
+        let (device, site) = (site / self.sites_a_device, site % self.sites_a_device);
+        device * self.plan.device_bytes() + site * alignment
+    }
+
+    /// The place of an operation of `length` bytes.
+    fn place(&mut self, length: u32) -> u64 {
+        if matches!(self.plan.pattern, Pattern::Random(_)) {
+            let site = self.sampler.draw(&mut self.random);
+            return self.offset_of(self.first_site + site);
+        }
+        let (start, end) = self.bounds;
+        let device = self.plan.device_bytes();
+        let length = u64::from(length);
+        let mut offset = self.cursor;
+        if offset % device + length > device {
+            offset = (offset / device + 1) * device;
+        }
+        if offset + length > end {
+            offset = start;
+        }
+        let next_device = (offset / device + 1) * device;
+        let next = offset + length.next_multiple_of(self.plan.alignment.get().max(1));
+        let next = next.min(next_device);
+        self.cursor = if next >= end { start } else { next };
+        offset
+    }
+
+    /// The next read or write; `None` when every block drawn has an operation in flight.
+    fn next_op(&mut self) -> Option<BlockOp> {
+        let length = self.plan.sizes.draw(&mut self.random);
+        let mut offset = self.place(length);
+        if self.plan.exclusive {
+            let mut redraws = 0;
+            while self.busy.contains(&offset) {
+                if redraws == REDRAWS {
+                    return None;
+                }
+                redraws += 1;
+                offset = self.place(length);
             }
-            Pattern::Sequential => {
-                let block = self.next_block;
-                self.next_block = if block + 1 == self.blocks { 0 } else { block + 1 };
-                block
-            }
-        };
+        }
         let class = match self.read_below {
             Some(bound) if self.random.next_u64() >= bound => OpClass::Write,
             _ => OpClass::Read,
         };
-        let length = self.plan.block_size.get() as u32;
-        BlockOp { class, offset: block * u64::from(length), length }
+        Some(BlockOp { class, offset, length })
+    }
+
+    fn in_flight(&self) -> bool {
+        self.free.len() < self.plan.queue_depth as usize
+    }
+
+    /// Issues the flush that is due, as soon as nothing is in flight.
+    fn sync_step(&mut self, now: Nanos) -> Step<BlockOp> {
+        if self.in_flight() {
+            return Step::WaitCompletion;
+        }
+        let Some((_, id)) = self.free.pop_front() else { return Step::WaitCompletion };
+        self.writes_since_sync = 0;
+        self.syncing = Some(id);
+        let class = OpClass::Sync.beside(self.plan.background);
+        Step::Issue(Issue { id, op: BlockOp { class, offset: 0, length: 0 }, intended: now })
     }
 }
 
@@ -133,19 +299,32 @@ impl Workload for BlockClient {
     type Op = BlockOp;
 
     fn next(&mut self, now: Nanos) -> Step<BlockOp> {
-        if now >= self.plan.end {
-            return if self.free.len() == self.plan.queue_depth as usize {
-                Step::Finished
-            } else {
-                Step::WaitCompletion
-            };
+        if now >= self.plan.end || self.left == 0 {
+            return if self.in_flight() { Step::WaitCompletion } else { Step::Finished };
+        }
+        if self.plan.sync_every > 0 {
+            if self.syncing.is_some() {
+                return Step::WaitCompletion;
+            }
+            if self.writes_since_sync >= self.plan.sync_every {
+                return self.sync_step(now);
+            }
         }
         let Some(&(ready, id)) = self.free.front() else { return Step::WaitCompletion };
         let due = self.schedule.as_ref().map_or(ready, Schedule::next);
         if due > now {
             return Step::WaitUntil(due.min(self.plan.end));
         }
+        let Some(mut op) = self.next_op() else { return Step::WaitCompletion };
         self.free.pop_front();
+        self.left -= 1;
+        if op.class == OpClass::Write {
+            self.writes_since_sync += 1;
+        }
+        if let Some(busy) = self.busy.get_mut(id.0 as usize) {
+            *busy = op.offset;
+        }
+        op.class = op.class.beside(self.plan.background);
         let intended = match &mut self.schedule {
             // Late or not, response time counts from here.
             Some(schedule) => {
@@ -154,18 +333,24 @@ impl Workload for BlockClient {
             }
             None => now,
         };
-        Step::Issue(Issue { id, op: self.next_op(), intended })
+        Step::Issue(Issue { id, op, intended })
     }
 
     fn missed(&mut self) -> u64 {
         match &self.schedule {
-            Some(schedule) => schedule.missed(self.plan.end, &mut self.random),
-            None => 0,
+            Some(schedule) if self.left > 0 => schedule.missed(self.plan.end, &mut self.random),
+            _ => 0,
         }
     }
 
     fn completed(&mut self, id: OpId, _outcome: Outcome, now: Nanos) {
-        debug_assert!(self.free.len() < self.plan.queue_depth as usize, "completed twice");
+        debug_assert!(self.in_flight(), "completed twice");
+        if self.syncing == Some(id) {
+            self.syncing = None;
+        }
+        if let Some(busy) = self.busy.get_mut(id.0 as usize) {
+            *busy = NOWHERE;
+        }
         self.free.push_back((now + self.think, id));
     }
 }
@@ -177,13 +362,9 @@ mod tests {
 
     fn plan(read_share: &str, queue_depth: u32) -> BlockPlan {
         BlockPlan {
-            pattern: Pattern::Random,
             read_share: read_share.parse().unwrap(),
-            block_size: Bytes(4096),
-            span: Bytes::mib(8),
             queue_depth,
-            arrivals: Arrivals::Closed { think: Nanos::ZERO },
-            end: Nanos::from_secs(1),
+            ..BlockPlan::reads(4096, Bytes::mib(8), Nanos::from_secs(1))
         }
     }
 
@@ -206,7 +387,7 @@ mod tests {
         #[test]
         fn operations_stay_inside_the_span(seed: u64, blocks in 1u64..5000, sequential: bool) {
             let plan = BlockPlan {
-                pattern: if sequential { Pattern::Sequential } else { Pattern::Random },
+                pattern: if sequential { Pattern::Sequential } else { Pattern::UNIFORM },
                 span: Bytes(blocks * 4096 + 17),
                 ..plan("50%", 3)
             };
@@ -252,7 +433,7 @@ mod tests {
     /// The backlog of a stalled device must be issued with the times at which it was due.
     #[test]
     fn an_open_loop_keeps_its_schedule_through_a_stall() {
-        let arrivals = Arrivals::Constant(units::Rate(1000));
+        let arrivals = Arrivals::open(crate::Spacing::Constant, units::Rate(1000));
         let mut client = BlockClient::new(BlockPlan { arrivals, ..plan("100%", 2) }, Seed(1), ONLY);
         let Step::Issue(first) = client.next(Nanos::ZERO) else { panic!("no operation") };
         assert_eq!(client.next(Nanos::ZERO), Step::WaitUntil(Nanos::from_millis(1)));
@@ -289,5 +470,112 @@ mod tests {
         assert_eq!(client.next(end), Step::WaitCompletion);
         client.completed(issue.id, Outcome::Done, end);
         assert_eq!(client.next(end), Step::Finished);
+    }
+
+    proptest! {
+        /// With several devices an operation across a border would fail or hit the wrong device.
+        #[test]
+        fn operations_stay_on_one_device(seed: u64, devices in 1u32..5, sequential: bool,
+                                         align in 1u64..9) {
+            let device = 1_000_000u64;
+            let plan = BlockPlan {
+                pattern: if sequential { Pattern::Sequential } else { Pattern::UNIFORM },
+                sizes: Sizes::mix(&[(1536, 1.0), (131_072, 0.2)]),
+                alignment: Bytes(align * 512),
+                devices,
+                span: Bytes(device * u64::from(devices)),
+                ..plan("50%", 1)
+            };
+            let mut client = BlockClient::new(plan, Seed(seed), ONLY);
+            for op in take(&mut client, 300) {
+                let last = op.offset + u64::from(op.length) - 1;
+                prop_assert_eq!(op.offset / device, last / device);
+                prop_assert_eq!(op.offset % device % (align * 512), 0);
+                prop_assert!(last < device * u64::from(devices));
+            }
+        }
+
+        /// Verification knows what a read must give only while nothing else is on the block.
+        #[test]
+        fn exclusive_clients_never_meet(seed: u64, sequential: bool, depth in 1u32..9) {
+            let plan = BlockPlan {
+                pattern: if sequential { Pattern::Sequential } else { Pattern::UNIFORM },
+                span: Bytes(40 * 4096),
+                exclusive: true,
+                ..plan("50%", depth)
+            };
+            let mut seen = Vec::new();
+            for index in 0..3 {
+                let index = ClientIndex { index, of: 3 };
+                let mut client = BlockClient::new(plan.clone(), Seed(seed), index);
+                let mut flying: Vec<(OpId, u64)> = Vec::new();
+                let mut own = Vec::new();
+                for _ in 0..200 {
+                    match client.next(Nanos::ZERO) {
+                        Step::Issue(issue) => {
+                            let offset = issue.op.offset;
+                            prop_assert!(flying.iter().all(|(_, other)| *other != offset));
+                            prop_assert!(offset + 4096 <= 40 * 4096);
+                            flying.push((issue.id, offset));
+                            own.push(offset);
+                        }
+                        _ => {
+                            let (id, _) = flying.remove(0);
+                            client.completed(id, Outcome::Done, Nanos::ZERO);
+                        }
+                    }
+                }
+                prop_assert!(own.iter().all(|offset| !seen.contains(offset)));
+                seen.extend(own);
+            }
+        }
+    }
+
+    /// A flush that overtakes its writes would promise what is not there.
+    #[test]
+    fn a_flush_waits_for_its_writes_and_holds_the_next() {
+        let mut client =
+            BlockClient::new(BlockPlan { sync_every: 2, ..plan("0%", 4) }, Seed(1), ONLY);
+        let issue = |client: &mut BlockClient| match client.next(Nanos::ZERO) {
+            Step::Issue(issue) => Some(issue),
+            _ => None,
+        };
+        let (first, second) = (issue(&mut client).unwrap(), issue(&mut client).unwrap());
+        assert!(issue(&mut client).is_none(), "two writes are due a flush");
+        client.completed(first.id, Outcome::Done, Nanos::ZERO);
+        assert!(issue(&mut client).is_none(), "one write is still in flight");
+        client.completed(second.id, Outcome::Done, Nanos::ZERO);
+        let flush = issue(&mut client).unwrap();
+        assert_eq!((flush.op.class, flush.op.length), (OpClass::Sync, 0));
+        assert!(issue(&mut client).is_none(), "nothing beside a flush");
+        client.completed(flush.id, Outcome::Done, Nanos::ZERO);
+        assert_eq!(issue(&mut client).unwrap().op.class, OpClass::Write);
+    }
+
+    #[test]
+    fn a_number_of_operations_is_done_and_no_more() {
+        let mut done = 0;
+        for index in 0..3 {
+            let plan = BlockPlan { operations: Some(100), ..plan("50%", 2) };
+            let mut client = BlockClient::new(plan, Seed(1), ClientIndex { index, of: 3 });
+            while let Step::Issue(issue) = client.next(Nanos::ZERO) {
+                client.completed(issue.id, Outcome::Done, Nanos::ZERO);
+                done += 1;
+            }
+            assert_eq!(client.next(Nanos::ZERO), Step::Finished);
+        }
+        assert_eq!(done, 100);
+    }
+
+    #[test]
+    fn what_goes_on_beside_is_recorded_apart() {
+        let plan = BlockPlan { background: true, sync_every: 1, ..plan("50%", 1) };
+        let classes = plan.classes();
+        assert_eq!(
+            classes,
+            [OpClass::BackgroundRead, OpClass::BackgroundWrite, OpClass::BackgroundSync]
+        );
+        let ops = take(&mut BlockClient::new(plan, Seed(1), ONLY), 50);
+        assert!(ops.iter().all(|op| classes.contains(&op.class)));
     }
 }

@@ -12,10 +12,15 @@
 mod arrivals;
 mod block;
 mod kv;
+mod offsets;
+mod sizes;
+pub mod stamp;
 
-pub use arrivals::Arrivals;
+pub use arrivals::{Arrivals, OpenLoop, RateStep, Spacing};
 pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
 pub use kv::{KvClient, KvOp, KvPlan, KvRole, Values, write_key};
+pub use offsets::Offsets;
+pub use sizes::Sizes;
 
 use units::Nanos;
 
@@ -26,11 +31,29 @@ pub enum OpClass {
     Read,
     /// Puts data in: a block write, an update with its commit.
     Write,
+    /// Makes earlier writes durable: fdatasync, a device flush.
+    Sync,
+    /// A read that goes on beside the operations of interest.
+    BackgroundRead,
+    /// A write that goes on beside them.
+    BackgroundWrite,
+    /// A flush that goes on beside them.
+    BackgroundSync,
 }
 
 impl OpClass {
+    /// Number of classes.
+    pub const COUNT: usize = 6;
+
     /// Every class, in the order of [`OpClass::index`].
-    pub const ALL: [Self; 2] = [Self::Read, Self::Write];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Read,
+        Self::Write,
+        Self::Sync,
+        Self::BackgroundRead,
+        Self::BackgroundWrite,
+        Self::BackgroundSync,
+    ];
 
     /// Position in arrays by class.
     #[must_use]
@@ -44,7 +67,28 @@ impl OpClass {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Sync => "sync",
+            Self::BackgroundRead => "background_read",
+            Self::BackgroundWrite => "background_write",
+            Self::BackgroundSync => "background_sync",
         }
+    }
+
+    /// The class itself, or the one that is recorded beside it.
+    #[must_use]
+    pub const fn beside(self, background: bool) -> Self {
+        match (self, background) {
+            (Self::Read, true) => Self::BackgroundRead,
+            (Self::Write, true) => Self::BackgroundWrite,
+            (Self::Sync, true) => Self::BackgroundSync,
+            (class, _) => class,
+        }
+    }
+
+    /// Whether data moves, so that operations of different classes may be summed.
+    #[must_use]
+    pub const fn moves_data(self) -> bool {
+        matches!(self, Self::Read | Self::Write)
     }
 }
 

@@ -1,0 +1,108 @@
+//! Bringing a device to the state in which it is measured: written all over, then worked on in rounds
+//! until it is steady (SNIA Solid State Storage Performance Test Specification 2.0.2).
+//!
+//! Invariant: whether steady state was reached is said, never assumed. What it is not: a purge; secure
+//! erase and TRIM are left to the user.
+
+use block::{Group, Spec, Target};
+use observe::Control;
+use stats::Timeline;
+use stats::steady::{Steadiness, WINDOW};
+use study::Precondition;
+use units::{Bytes, Nanos, Share, human_count};
+use workload::{BlockPlan, Pattern};
+
+/// Size of the writes that fill a device, and how many are in flight.
+const FILL_BLOCK: u32 = 128 << 10;
+const FILL_DEPTH: u32 = 32;
+/// A fill ends after this time at the latest, finished or not.
+const FILL_TIME_MAX: Nanos = Nanos::from_secs(7 * 24 * 3600);
+/// Interval of progress while filling.
+const FILL_INTERVAL: Nanos = Nanos::from_secs(10);
+
+/// What was done, in words; `None` when the user stopped it.
+pub(crate) fn precondition(
+    target: &Target,
+    spec: &Spec<'_>,
+    wanted: &Precondition,
+    (fills, control): (u32, &Control<'_>),
+) -> Result<Option<String>, block::RunError> {
+    let mut words = Vec::new();
+    if fills > 0 {
+        let filled = fill(target, spec, fills, control)?;
+        words.push(format!("{fills} x {filled} written in 128 KiB"));
+    }
+    if control.stopping() {
+        return Ok(None);
+    }
+    let mut rounds: Vec<f64> = Vec::new();
+    let mut steady = None;
+    let interval = wanted.round;
+    let timeline = Timeline { warm_up: Nanos::ZERO, measure: interval, interval };
+    while rounds.len() < wanted.rounds_max as usize {
+        let mut groups = spec.groups.clone();
+        groups.iter_mut().for_each(|group| group.plan.end = timeline.end());
+        let seed = spec.seed.derive("round", rounds.len() as u64);
+        let round = Spec { groups, timeline, seed, verify: None, ..spec.clone() };
+        let recording = block::run(target, &round, control)?.recording;
+        if control.stopping() {
+            return Ok(None);
+        }
+        let ops = recording.total(None).counts.ops;
+        rounds.push(ops as f64 / recording.seconds().max(1e-9));
+        steady = Steadiness::of(&rounds);
+        if steady.is_some_and(|steady| steady.is_steady()) {
+            break;
+        }
+    }
+    if wanted.rounds_max > 0 {
+        words.push(verdict(&rounds, steady, wanted.round));
+    }
+    Ok(Some(format!("preconditioned: {}", words.join("; "))))
+}
+
+fn fill(
+    target: &Target,
+    spec: &Spec<'_>,
+    fills: u32,
+    control: &Control<'_>,
+) -> Result<Bytes, block::RunError> {
+    let first = &spec.groups[0].plan;
+    let blocks = first.span.get() / u64::from(FILL_BLOCK);
+    let (warm_up, measure, interval) = (Nanos::ZERO, FILL_TIME_MAX, FILL_INTERVAL);
+    let timeline = Timeline { warm_up, measure, interval };
+    let plan = BlockPlan {
+        pattern: Pattern::Sequential,
+        read_share: Share::NONE,
+        queue_depth: FILL_DEPTH,
+        devices: first.devices,
+        operations: Some(blocks * u64::from(fills)),
+        ..BlockPlan::reads(FILL_BLOCK, first.span, timeline.end())
+    };
+    let groups = vec![Group::new(plan)];
+    let fill = Spec { groups, timeline, verify: None, max_lag: None, ..spec.clone() };
+    block::run(target, &fill, control)?;
+    Ok(first.span)
+}
+
+fn verdict(rounds: &[f64], steady: Option<Steadiness>, round: Nanos) -> String {
+    let (count, rates) = (rounds.len(), rates_text(rounds));
+    match steady {
+        Some(steady) => {
+            let (range, drift) = (steady.range * 100.0, steady.drift * 100.0);
+            let reached = if steady.is_steady() { "reached after" } else { "NOT reached within" };
+            format!(
+                "steady state {reached} {count} rounds of {round} (last {WINDOW}: range {range:.1} %, \
+                 drift {drift:.1} % of the mean; limits 20 % and 10 %): {rates} IOPS"
+            )
+        }
+        None => {
+            format!("steady state NOT judged: {count} rounds, {WINDOW} are needed: {rates} IOPS")
+        }
+    }
+}
+
+fn rates_text(rounds: &[f64]) -> String {
+    let rates: Vec<String> = rounds.iter().map(|rate| human_count(*rate)).collect();
+    rates.join(", ")
+}

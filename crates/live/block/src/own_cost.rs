@@ -1,0 +1,124 @@
+//! What the tool itself costs an operation: on a null target, and on a ring that carries out nothing.
+//!
+//! Both run the same client and recorder as a trial, with every percentile on. Invariant: nothing touches
+//! a device. What it is not: part of a trial; it runs before one, in some milliseconds.
+
+use std::time::Instant;
+
+use io_uring::{IoUring, opcode};
+use stats::{Recorder, Sample, Timeline};
+use units::{Bytes, Nanos, Seed};
+use workload::{
+    BlockClient, BlockOp, BlockPlan, ClientIndex, Issue, OpClass, Outcome, Step, Workload,
+};
+
+/// Operations in flight, and so taken with one clock reading.
+const BATCH: u32 = 32;
+/// Operations of one round.
+const OPERATIONS: u64 = 200_000;
+/// Rounds; the median counts.
+const ROUNDS: usize = 5;
+
+/// Our own cost, nanoseconds of one CPU an operation.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OwnCost {
+    /// Client, recorder and clock, one operation at a time: what every latency contains at most.
+    pub single_ns: f64,
+    /// The same in batches of 32.
+    pub batch_ns: f64,
+    /// The same with submission to and completion from io_uring, of requests that do nothing; none where
+    /// io_uring is not available.
+    pub ring_ns: Option<f64>,
+}
+
+/// Measures it; takes about 0.1 s.
+#[must_use]
+pub fn own_cost() -> OwnCost {
+    let median = |round: &dyn Fn() -> Option<f64>| {
+        let mut rounds: Vec<f64> = (0..ROUNDS).filter_map(|_| round()).collect();
+        rounds.sort_by(f64::total_cmp);
+        rounds.get(rounds.len() / 2).copied()
+    };
+    OwnCost {
+        single_ns: median(&|| Some(null_round(1))).unwrap_or(0.0),
+        batch_ns: median(&|| Some(null_round(BATCH))).unwrap_or(0.0),
+        ring_ns: median(&|| ring_round().ok()),
+    }
+}
+
+fn client_and_recorder(depth: u32) -> (BlockClient, Recorder) {
+    let plan =
+        BlockPlan { queue_depth: depth, ..BlockPlan::reads(4096, Bytes::mib(1024), Nanos::MAX) };
+    let second = Nanos::from_secs(1);
+    let timeline = Timeline { warm_up: Nanos::ZERO, measure: second * 3600, interval: second };
+    let client = BlockClient::new(plan, Seed(1), ClientIndex { index: 0, of: 1 });
+    (client, Recorder::new(timeline, &[OpClass::Read]))
+}
+
+fn record(recorder: &mut Recorder, issue: &Issue<BlockOp>, issued: Nanos, completed: Nanos) {
+    recorder.record(Sample {
+        class: issue.op.class,
+        intended: issue.intended,
+        issued,
+        completed,
+        bytes: issue.op.length,
+        outcome: Outcome::Done,
+        position: issue.op.offset,
+    });
+}
+
+/// Nanoseconds an operation: issue a batch, read the clock, record and complete the batch.
+fn null_round(depth: u32) -> f64 {
+    let (mut client, mut recorder) = client_and_recorder(depth);
+    let mut batch = Vec::with_capacity(depth as usize);
+    let (began, mut done, mut now) = (Instant::now(), 0, Nanos::ZERO);
+    while done < OPERATIONS {
+        while let Step::Issue(issue) = client.next(now) {
+            batch.push(std::hint::black_box(issue));
+        }
+        let issued = now;
+        now = Nanos::from(began.elapsed());
+        recorder.poll(now);
+        for issue in batch.drain(..) {
+            record(&mut recorder, &issue, issued, now);
+            client.completed(issue.id, Outcome::Done, now);
+            done += 1;
+        }
+    }
+    let total = began.elapsed().as_secs_f64() * 1e9 / done as f64;
+    std::hint::black_box(recorder.finish(now));
+    total
+}
+
+/// The same through a ring whose requests do nothing.
+fn ring_round() -> std::io::Result<f64> {
+    let mut ring = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(BATCH)
+        .or_else(|_| IoUring::new(BATCH))?;
+    let (mut client, mut recorder) = client_and_recorder(BATCH);
+    let mut slots: Vec<Option<(Issue<BlockOp>, Nanos)>> = vec![None; BATCH as usize];
+    let (began, mut done, mut now) = (Instant::now(), 0, Nanos::ZERO);
+    while done < OPERATIONS {
+        while let Step::Issue(issue) = client.next(now) {
+            let entry = opcode::Nop::new().build().user_data(u64::from(issue.id.0));
+            // SAFETY: a NOP refers to no memory.
+            unsafe { ring.submission().push(&entry) }.map_err(std::io::Error::other)?;
+            slots[issue.id.0 as usize] = Some((issue, now));
+        }
+        ring.submit_and_wait(BATCH as usize)?;
+        now = Nanos::from(began.elapsed());
+        recorder.poll(now);
+        for entry in ring.completion() {
+            if let Some((issue, issued)) = slots[entry.user_data() as usize].take() {
+                record(&mut recorder, &issue, issued, now);
+                client.completed(issue.id, Outcome::Done, now);
+                done += 1;
+            }
+        }
+    }
+    let total = began.elapsed().as_secs_f64() * 1e9 / done as f64;
+    std::hint::black_box(recorder.finish(now));
+    Ok(total)
+}

@@ -1,0 +1,60 @@
+//! How busy all CPUs of this host are: ours and everybody else's.
+//!
+//! Invariant: time of a hypervisor's other guests (steal) counts as busy, for it is not ours. What it is
+//! not: a view into a container; it is the whole host that competes for the device's interrupts.
+
+use std::fs;
+
+use units::Nanos;
+
+/// CPU time of the host since boot, in clock ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HostCpu {
+    busy: u64,
+    idle: u64,
+}
+
+impl HostCpu {
+    /// Reads `/proc/stat`; zeros where there is none.
+    #[must_use]
+    pub fn now() -> Self {
+        let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+        // proc(5): user nice system idle iowait irq softirq steal; guest time is in user already.
+        let idle: u64 = ticks.iter().skip(3).take(2).sum();
+        let all: u64 = ticks.iter().take(8).sum();
+        Self { busy: all - idle, idle }
+    }
+
+    /// Share of all CPUs that was busy since `earlier`, 0 to 1, and the same without `own` CPU time over
+    /// `wall` time; `None` when no time has passed.
+    #[must_use]
+    pub fn busy_since(&self, earlier: &Self, own: Nanos, wall: Nanos) -> Option<(f64, f64)> {
+        let busy = self.busy.saturating_sub(earlier.busy) as f64;
+        let all = busy + self.idle.saturating_sub(earlier.idle) as f64;
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        if all <= 0.0 || wall == Nanos::ZERO {
+            return None;
+        }
+        let share = busy / all;
+        let ours = own.as_secs_f64() / wall.as_secs_f64() / cpus;
+        Some((share, (share - ours).max(0.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_all_cpus() {
+        let before = HostCpu { busy: 100, idle: 100 };
+        let after = HostCpu { busy: 175, idle: 125 };
+        let (busy, others) = after.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)).unwrap();
+        assert_eq!((busy, others), (0.75, 0.75));
+        assert_eq!(before.busy_since(&before, Nanos::ZERO, Nanos::from_secs(1)), None);
+        assert!(HostCpu::now().idle > 0);
+    }
+}

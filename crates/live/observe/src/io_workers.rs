@@ -1,0 +1,70 @@
+//! Threads that the kernel made to carry out io_uring requests which a target can not take without
+//! waiting ("punted" requests): zram, brd and md are such targets.
+//!
+//! They belong to this process, and so does their CPU; tools that count the submitting thread alone miss
+//! it. Invariant: only threads of this process. What it is not: exact; the kernel ends idle ones after
+//! some seconds, and CPU comes in clock ticks.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use units::Nanos;
+
+/// What the kernel calls such a thread.
+const NAME: &str = "iou-wrk-";
+
+/// CPU of each worker thread by its id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IoWorkers(BTreeMap<u32, Nanos>);
+
+impl IoWorkers {
+    /// Those that are there now. Costs a few system calls a thread of this process.
+    #[must_use]
+    pub fn now() -> Self {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let worker = |task: fs::DirEntry| {
+            let id = task.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+            // proc(5): fields 14 and 15 are user and system time in clock ticks; `rest` starts at 3.
+            let ticks = |at: usize| rest.split(' ').nth(at - 3)?.parse::<u64>().ok();
+            name.starts_with(NAME).then_some(())?;
+            Some((id, Nanos((ticks(14)? + ticks(15)?) * nanoseconds_a_tick())))
+        };
+        Self(tasks.filter_map(worker).collect())
+    }
+
+    /// How many there are that were not there before or worked since, and their CPU since.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> (usize, Nanos) {
+        let mut active = 0;
+        let mut cpu = Nanos::ZERO;
+        for (id, now) in &self.0 {
+            let before = earlier.0.get(id);
+            if before != Some(now) {
+                active += 1;
+                cpu += now.since(before.copied().unwrap_or_default());
+            }
+        }
+        (active, cpu)
+    }
+}
+
+fn nanoseconds_a_tick() -> u64 {
+    // SAFETY: sysconf reads a constant of the system.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    1_000_000_000 / u64::try_from(ticks).unwrap_or(100).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_that_did_nothing_are_not_counted() {
+        let before = IoWorkers([(1, Nanos(10)), (2, Nanos(10))].into());
+        let after = IoWorkers([(1, Nanos(10)), (2, Nanos(30)), (3, Nanos(5))].into());
+        assert_eq!(after.since(&before), (2, Nanos(25)));
+        assert_eq!(IoWorkers::now(), IoWorkers::default(), "this process has no ring");
+    }
+}

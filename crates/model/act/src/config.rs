@@ -1,0 +1,349 @@
+//! The configuration file of `act_storage`: `name: value` lines, `#` comments.
+//!
+//! Invariants: an unknown key, a value out of range and a missing mandatory key are errors with the line;
+//! defaults are those of the program. What it is not: a device opener.
+
+use thiserror::Error;
+
+/// Largest record and large-block operation, bytes.
+const LARGEST: u64 = 8 << 20;
+/// Devices at most.
+const DEVICES_MAX: usize = 128;
+
+/// Why a configuration is refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("line {line}: {message}")]
+pub struct ConfigError {
+    /// From 1; the last line when something is missing.
+    pub line: usize,
+    /// What is wrong and what is allowed.
+    pub message: String,
+}
+
+/// A checked configuration; fields in the order of ACT's own output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Devices under test.
+    pub device_names: Vec<String>,
+    /// Size of files in ACT's undocumented file mode, MiB; 0: block devices.
+    pub file_size_mbytes: u32,
+    /// Threads that issue requests; 0: five a CPU.
+    pub service_threads: u32,
+    /// Length of the test.
+    pub test_duration_sec: u32,
+    /// Interval of the log.
+    pub report_interval_sec: u32,
+    /// Histograms in microseconds instead of milliseconds.
+    pub microsecond_histograms: bool,
+    /// Client reads a second, all devices together.
+    pub read_reqs_per_sec: u32,
+    /// Client writes a second, all devices together.
+    pub write_reqs_per_sec: u32,
+    /// Bytes of a record, the smallest if they vary.
+    pub record_bytes: u32,
+    /// Bytes of the largest record; 0: all alike.
+    pub record_bytes_range_max: u32,
+    /// Size of large-block operations, KiB.
+    pub large_block_op_kbytes: u32,
+    /// Copies of every record.
+    pub replication_factor: u32,
+    /// Share of writes that read first, percent.
+    pub update_pct: u32,
+    /// Blocks with less live data than this are defragmented, percent.
+    pub defrag_lwm_pct: u32,
+    /// Defragmentation reads nothing from the device.
+    pub no_defrag_reads: bool,
+    /// Share of written data that is random, percent.
+    pub compress_pct: u32,
+    /// Writes without `O_DSYNC`.
+    pub disable_odsync: bool,
+    /// Each client write goes to the device by itself.
+    pub commit_to_device: bool,
+    /// A thread a device scans it in large blocks.
+    pub tomb_raider: bool,
+    /// Pause between those reads, microseconds.
+    pub tomb_raider_sleep_usec: u32,
+    /// The test stops when it is so far behind; 0: never.
+    pub max_lag_sec: u32,
+}
+
+/// Every key of the release.
+const KEYS: [&str; 21] = [
+    "device-names",
+    "file-size-mbytes",
+    "service-threads",
+    "test-duration-sec",
+    "report-interval-sec",
+    "microsecond-histograms",
+    "read-reqs-per-sec",
+    "write-reqs-per-sec",
+    "record-bytes",
+    "record-bytes-range-max",
+    "large-block-op-kbytes",
+    "replication-factor",
+    "update-pct",
+    "defrag-lwm-pct",
+    "no-defrag-reads",
+    "compress-pct",
+    "disable-odsync",
+    "commit-to-device",
+    "tomb-raider",
+    "tomb-raider-sleep-usec",
+    "max-lag-sec",
+];
+
+impl Default for Config {
+    /// The program's defaults; devices and duration are mandatory and empty here.
+    fn default() -> Self {
+        Self {
+            device_names: Vec::new(),
+            file_size_mbytes: 0,
+            service_threads: 0,
+            test_duration_sec: 0,
+            report_interval_sec: 1,
+            microsecond_histograms: false,
+            read_reqs_per_sec: 0,
+            write_reqs_per_sec: 0,
+            record_bytes: 1536,
+            record_bytes_range_max: 0,
+            large_block_op_kbytes: 128,
+            replication_factor: 1,
+            update_pct: 0,
+            defrag_lwm_pct: 50,
+            no_defrag_reads: false,
+            compress_pct: 100,
+            disable_odsync: false,
+            commit_to_device: false,
+            tomb_raider: false,
+            tomb_raider_sleep_usec: 0,
+            max_lag_sec: 10,
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the line.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let mut lines: Vec<(&str, usize)> = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let line_number = number + 1;
+            let content = line.split('#').next().unwrap_or_default().trim();
+            if content.is_empty() {
+                continue;
+            }
+            let refuse = |message: String| ConfigError { line: line_number, message };
+            let split = content.find([':', ' ', '\t']).unwrap_or(content.len());
+            let (key, rest) = content.split_at(split);
+            let value = rest.trim_start_matches([':', ' ', '\t']).trim();
+            let Some(known) = KEYS.iter().find(|known| **known == key) else {
+                return Err(refuse(format!(
+                    "`{key}` is not a key of release {}; allowed: {}",
+                    crate::RELEASE,
+                    KEYS.join(", ")
+                )));
+            };
+            lines.push((known, line_number));
+            config.set(key, value).map_err(refuse)?;
+        }
+        config.check().map_err(|(key, message)| ConfigError {
+            line: lines
+                .iter()
+                .rfind(|(known, _)| *known == key)
+                .map_or(text.lines().count().max(1), |(_, line)| *line),
+            message: format!("{key}: {message}"),
+        })?;
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "device-names" => {
+                let names = value.split([',', ' ', '\t']).filter(|name| !name.is_empty());
+                self.device_names = names.map(str::to_owned).collect();
+                return Ok(());
+            }
+            "microsecond-histograms" => self.microsecond_histograms = yes_no(key, value)?,
+            "no-defrag-reads" => self.no_defrag_reads = yes_no(key, value)?,
+            "disable-odsync" => self.disable_odsync = yes_no(key, value)?,
+            "commit-to-device" => self.commit_to_device = yes_no(key, value)?,
+            "tomb-raider" => self.tomb_raider = yes_no(key, value)?,
+            _ => {
+                let number = value.parse().map_err(|_| {
+                    format!("{key}: `{value}` is not a whole number up to {}", u32::MAX)
+                })?;
+                *self.number(key) = number;
+            }
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, key: &str) -> &mut u32 {
+        match key {
+            "file-size-mbytes" => &mut self.file_size_mbytes,
+            "service-threads" => &mut self.service_threads,
+            "test-duration-sec" => &mut self.test_duration_sec,
+            "report-interval-sec" => &mut self.report_interval_sec,
+            "read-reqs-per-sec" => &mut self.read_reqs_per_sec,
+            "write-reqs-per-sec" => &mut self.write_reqs_per_sec,
+            "record-bytes" => &mut self.record_bytes,
+            "record-bytes-range-max" => &mut self.record_bytes_range_max,
+            "large-block-op-kbytes" => &mut self.large_block_op_kbytes,
+            "replication-factor" => &mut self.replication_factor,
+            "update-pct" => &mut self.update_pct,
+            "defrag-lwm-pct" => &mut self.defrag_lwm_pct,
+            "compress-pct" => &mut self.compress_pct,
+            "tomb-raider-sleep-usec" => &mut self.tomb_raider_sleep_usec,
+            _ => &mut self.max_lag_sec,
+        }
+    }
+
+    /// The rules of the program, each with the key that it speaks of.
+    fn check(&self) -> Result<(), (&'static str, String)> {
+        let large = u64::from(self.large_block_op_kbytes) * 1024;
+        let (smallest, biggest) = (self.record_bytes, self.record_bytes_range_max);
+        let rules = [
+            (
+                !self.device_names.is_empty() && self.device_names.len() <= DEVICES_MAX,
+                "device-names",
+                "mandatory: 1 to 128 names separated by commas",
+            ),
+            (self.test_duration_sec > 0, "test-duration-sec", "mandatory and not 0"),
+            (self.report_interval_sec > 0, "report-interval-sec", "must not be 0"),
+            (
+                smallest > 0 && u64::from(smallest) <= LARGEST,
+                "record-bytes",
+                "allowed: 1 to 8388608",
+            ),
+            (
+                biggest == 0 || (biggest > smallest && u64::from(biggest) <= LARGEST),
+                "record-bytes-range-max",
+                "allowed: 0, or above record-bytes up to 8388608",
+            ),
+            (
+                large.is_power_of_two() && large <= LARGEST,
+                "large-block-op-kbytes",
+                "allowed: a power of two up to 8192",
+            ),
+            (
+                large >= u64::from(smallest.max(biggest).next_multiple_of(16)),
+                "large-block-op-kbytes",
+                "a block must hold a record",
+            ),
+            (self.replication_factor > 0, "replication-factor", "must not be 0"),
+            (self.update_pct <= 100, "update-pct", "allowed: 0 to 100"),
+            (self.defrag_lwm_pct < 100, "defrag-lwm-pct", "allowed: 0 to 99"),
+            (self.compress_pct <= 100, "compress-pct", "allowed: 0 to 100"),
+            (
+                !(self.disable_odsync && self.commit_to_device),
+                "disable-odsync",
+                "not together with commit-to-device",
+            ),
+            (
+                u64::from(self.read_reqs_per_sec) + u64::from(self.write_reqs_per_sec) > 0,
+                "read-reqs-per-sec",
+                "must not be 0 together with write-reqs-per-sec",
+            ),
+        ];
+        match rules.into_iter().find(|(holds, ..)| !holds) {
+            Some((_, key, message)) => Err((key, message.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    /// The same test with the standard load of rating `n` (2000 reads and 1000 writes a second) on every
+    /// device.
+    #[must_use]
+    pub fn at_rating(&self, rating: u32) -> Self {
+        let devices = u32::try_from(self.device_names.len()).unwrap_or(1);
+        let times = |rate: u32| rate.saturating_mul(rating).saturating_mul(devices);
+        Self { read_reqs_per_sec: times(2000), write_reqs_per_sec: times(1000), ..self.clone() }
+    }
+
+    /// The rating that its rates stand for, if they are a standard load.
+    #[must_use]
+    pub fn rating(&self) -> Option<u32> {
+        let devices = u32::try_from(self.device_names.len()).ok()?.max(1);
+        let rating = self.read_reqs_per_sec / 2000 / devices;
+        let same = self.at_rating(rating);
+        let standard = same.read_reqs_per_sec == self.read_reqs_per_sec
+            && same.write_reqs_per_sec == self.write_reqs_per_sec;
+        standard.then_some(rating)
+    }
+}
+
+fn yes_no(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("{key}: `{value}`; allowed: yes, no")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) const SAMPLE: &str = "\
+# A comment
+device-names: /dev/sda,/dev/sdb   # two
+test-duration-sec: 86400
+read-reqs-per-sec: 40000
+write-reqs-per-sec: 20000
+service-threads: 40
+commit-to-device: yes
+";
+
+    #[test]
+    fn a_real_file_is_read_and_defaults_are_the_programs() {
+        let config = Config::parse(SAMPLE).unwrap();
+        assert_eq!(config.device_names, ["/dev/sda", "/dev/sdb"]);
+        assert_eq!((config.record_bytes, config.large_block_op_kbytes), (1536, 128));
+        assert!(config.commit_to_device && !config.tomb_raider);
+        assert_eq!(config.rating(), Some(10));
+        assert_eq!(config.at_rating(30).read_reqs_per_sec, 120_000);
+    }
+
+    /// ACT names neither the line nor what is allowed.
+    #[test]
+    fn errors_name_the_line_and_what_is_allowed() {
+        let error = |from: &str, to: &str| Config::parse(&SAMPLE.replace(from, to)).unwrap_err();
+        let unknown = error("service-threads", "scheduler-mode");
+        assert_eq!(unknown.line, 6);
+        assert!(unknown.message.contains("device-names, "), "{unknown}");
+        assert_eq!(error("40\n", "many\n").line, 6);
+        assert_eq!(error("yes", "true").line, 7);
+        assert_eq!(error("86400", "0").line, 3);
+        assert!(error("device-names", "#").message.contains("mandatory"));
+        assert_eq!(error("yes", "yes\ndisable-odsync: yes").line, 8);
+        assert_eq!(error("yes", "yes\nrecord-bytes-range-max: 8").line, 8);
+        assert_eq!(error("yes", "yes\nlarge-block-op-kbytes: 100").line, 8);
+    }
+
+    #[test]
+    fn every_key_can_be_set() {
+        for key in KEYS {
+            let value = match key {
+                "device-names" => "/dev/sdz",
+                "large-block-op-kbytes" => "256",
+                "record-bytes-range-max" => "4096",
+                "commit-to-device" | "disable-odsync" => "no",
+                _ if Config::default().number_or_word(key) => "yes",
+                _ => "3",
+            };
+            let text = format!("{SAMPLE}{key}: {value}\n");
+            let config = Config::parse(&text).unwrap_or_else(|error| panic!("{key}: {error}"));
+            let same = config == Config::parse(SAMPLE).unwrap();
+            assert!(!same || value == "no" || key == "commit-to-device", "{key} had no effect");
+        }
+    }
+
+    impl Config {
+        fn number_or_word(mut self, key: &str) -> bool {
+            self.set(key, "yes").is_ok()
+        }
+    }
+}

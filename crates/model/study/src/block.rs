@@ -1,0 +1,232 @@
+//! Block experiments in a study: the matrix of the clients of interest, and what goes on beside them.
+//!
+//! Invariants: every table refuses unknown keys; every default is written out in the resolved study. What
+//! it is not: meaning across fields; that is checked in `check`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Nanos, Rate, Share};
+
+use crate::format::words;
+use crate::{Many, Offsets};
+
+/// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an
+/// open loop in which they are due by a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BlockMatrix {
+    /// Where the next block lies.
+    #[serde(default = "default_pattern")]
+    pub pattern: Many<Pattern>,
+    /// How the offsets of random operations are distributed: `uniform`, `zipf:0.99`,
+    /// `hot-spot:80%/20%`, `gaussian:15%`.
+    #[serde(default = "default_offsets")]
+    pub offsets: Many<Offsets>,
+    /// Bytes an operation; a multiple of 512.
+    #[serde(default = "default_block_size")]
+    pub block_size: Many<Bytes>,
+    /// Instead of `block_size`: several sizes at once, drawn by their weights.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub size_mix: Vec<SizeWeight>,
+    /// Offsets are multiples of this, itself a multiple of 512; without it, of the (smallest) size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alignment: Option<Bytes>,
+    /// Share of operations that read; the rest write.
+    #[serde(default = "default_read_share")]
+    pub read_share: Many<Share>,
+    /// Operations in flight, a thread, 1 to 4096; in an open loop at most.
+    #[serde(default = "default_one")]
+    pub queue_depth: Many<u32>,
+    /// Submitting threads, 1 to 256.
+    #[serde(default = "default_one")]
+    pub threads: Many<u32>,
+    /// When operations are due.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Open loop: operations a second, all threads together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Many<Rate>>,
+    /// Open loop: later changes of the rate, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rate_step: Vec<RateStep>,
+    /// Open loop: operations that are due at once; the rate still counts operations.
+    #[serde(default = "one")]
+    pub burst: u32,
+    /// Closed loop: pause of a slot after each completion.
+    #[serde(default)]
+    pub think_time: Nanos,
+    /// Flush (fdatasync) after so many writes of a thread, once they have completed; 0: never.
+    #[serde(default = "default_zero")]
+    pub sync_every: Many<u32>,
+    /// Every write reaches the medium before it is acknowledged (O_DSYNC; on a device, forced unit
+    /// access).
+    #[serde(default = "default_false")]
+    pub dsync: Many<bool>,
+    /// Share of the data written that cannot be compressed.
+    #[serde(default = "default_all")]
+    pub random_payload: Share,
+    /// End after so many operations, all threads together, if the time is not over before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+    /// End after so many bytes, likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Bytes>,
+    /// Stamp every write and check every read; wrong data ends the run.
+    #[serde(default)]
+    pub verify: bool,
+    /// Completions that the io_uring driver waits for at once, 1 to 4096. More cost less CPU and, on a
+    /// device that is slower than the CPU, overstate latency.
+    #[serde(default = "one")]
+    pub batch: u32,
+    /// What is done to the device before each trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<Precondition>,
+    /// Other clients at the same time, recorded apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Beside>,
+}
+
+/// A size and how often it is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SizeWeight {
+    /// Bytes an operation; a multiple of 512.
+    pub size: Bytes,
+    /// Its weight among the others, above 0.
+    pub weight: u32,
+}
+
+/// A later change of the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RateStep {
+    /// Time since the start of the trial, warm-up included.
+    pub at: Nanos,
+    /// Operations a second from then on; `"0/s"` pauses.
+    pub rate: Rate,
+}
+
+/// What is done to a device before a trial, after SNIA's Solid State Storage Performance Test
+/// Specification: writes all over it, then the trial's own operations in rounds until they are steady.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Precondition {
+    /// How often the addressed span is written from end to end first, in 128 KiB; once a stack.
+    #[serde(default = "two")]
+    pub fills: u32,
+    /// Length of a round.
+    #[serde(default = "default_round")]
+    pub round: Nanos,
+    /// Rounds after which the trial begins, steady or not; 0: none.
+    #[serde(default = "default_rounds")]
+    pub rounds_max: u32,
+}
+
+/// Clients that run beside those of interest, from the start to the end of the trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Beside {
+    /// Where the next block lies.
+    #[serde(default)]
+    pub pattern: Pattern,
+    /// How the offsets of random operations are distributed.
+    #[serde(default)]
+    pub offsets: Offsets,
+    /// Bytes an operation; a multiple of 512.
+    #[serde(default = "four_kib")]
+    pub block_size: Bytes,
+    /// Share of operations that read; the rest write.
+    #[serde(default = "default_all")]
+    pub read_share: Share,
+    /// Operations in flight, a thread, 1 to 4096.
+    #[serde(default = "one")]
+    pub queue_depth: u32,
+    /// Threads, 1 to 256.
+    #[serde(default = "one")]
+    pub threads: u32,
+    /// When operations are due.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Open loop: operations a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+    /// Open loop: operations that are due at once.
+    #[serde(default = "one")]
+    pub burst: u32,
+    /// Closed loop: pause of a slot after each completion.
+    #[serde(default)]
+    pub think_time: Nanos,
+    /// Flush after so many writes of a thread; 0: never.
+    #[serde(default)]
+    pub sync_every: u32,
+    /// Every write reaches the medium before it is acknowledged.
+    #[serde(default)]
+    pub dsync: bool,
+}
+
+/// When operations are due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Arrivals {
+    /// When one has completed (closed loop).
+    #[default]
+    Closed,
+    /// Evenly spaced, whatever completes (open loop).
+    Constant,
+    /// At random, independently, whatever completes (open loop).
+    Poisson,
+}
+
+/// Where the next block lies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Pattern {
+    /// Anywhere, as `offsets` says.
+    #[default]
+    Random,
+    /// One after the other.
+    Sequential,
+}
+
+words!(Arrivals { Closed => "closed", Constant => "constant", Poisson => "poisson" });
+words!(Pattern { Random => "random", Sequential => "sequential" });
+
+fn one() -> u32 {
+    1
+}
+fn two() -> u32 {
+    2
+}
+fn four_kib() -> Bytes {
+    Bytes(4096)
+}
+fn default_all() -> Share {
+    Share::ALL
+}
+fn default_round() -> Nanos {
+    Nanos::from_secs(60)
+}
+fn default_rounds() -> u32 {
+    25
+}
+fn default_pattern() -> Many<Pattern> {
+    Many::one(Pattern::Random)
+}
+fn default_offsets() -> Many<Offsets> {
+    Many::one(Offsets::Uniform)
+}
+fn default_block_size() -> Many<Bytes> {
+    Many::one(four_kib())
+}
+fn default_read_share() -> Many<Share> {
+    Many::one(Share::ALL)
+}
+fn default_one() -> Many<u32> {
+    Many::one(1)
+}
+fn default_zero() -> Many<u32> {
+    Many::one(0)
+}
+fn default_false() -> Many<bool> {
+    Many::one(false)
+}

@@ -1,0 +1,332 @@
+//! What a study must hold to across its fields: names, ranges, and what goes together.
+//!
+//! Invariant: a study that passes can be planned and run. What it is not: the grammar; that is the types'.
+
+use std::collections::BTreeSet;
+
+use units::{Bytes, Nanos, Share};
+
+use crate::{Arrivals, BlockMatrix, DeviceName, Experiment, Many, Stack, Study, StudyError};
+
+pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
+    if study.schema != 1 {
+        let message = format!("schema {} is unknown; allowed: 1", study.schema);
+        return Err(StudyError::general(message));
+    }
+    check_name(&study.name, "study", text)?;
+    unique(study.stack.iter().map(|stack| stack.name.as_str()), "stack", text)?;
+    unique(study.experiment.iter().map(|e| e.name.as_str()), "experiment", text)?;
+    for stack in &study.stack {
+        check_stack(stack, text)?;
+    }
+    for experiment in &study.experiment {
+        check_experiment(study, experiment, text)?;
+    }
+    Ok(())
+}
+
+fn check_name(name: &str, kind: &str, text: &str) -> Result<(), StudyError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
+        let message =
+            format!("`{name}` is no name of a {kind}; allowed: 1 to 64 letters, digits, `-`, `_`");
+        return Err(StudyError::general(message).at(text, name));
+    }
+    Ok(())
+}
+
+fn unique<'a>(
+    names: impl Iterator<Item = &'a str>,
+    kind: &str,
+    text: &str,
+) -> Result<(), StudyError> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        check_name(name, kind, text)?;
+        if !seen.insert(name) {
+            let message = format!("two {kind}s are named `{name}`; names must differ");
+            return Err(StudyError::general(message).at(text, name));
+        }
+    }
+    if seen.is_empty() {
+        return Err(StudyError::general(format!("the study has no {kind}"))
+            .with_help(format!("add a [[{kind}]] table")));
+    }
+    Ok(())
+}
+
+fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
+    if stack.size < Bytes::mib(1) {
+        let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size);
+        let same = |quoted: &str| quoted.parse() == Ok(stack.size);
+        return Err(StudyError::general(message).at_quoted(text, same));
+    }
+    if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
+        let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
+        return Err(StudyError::general(message).at(text, &stack.device.text()));
+    }
+    Ok(())
+}
+
+fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
+    let refuse =
+        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    let kinds = [one.block.is_some(), one.act.is_some(), one.kv.is_some()];
+    if kinds.into_iter().filter(|is| *is).count() != 1 {
+        let message =
+            "needs exactly one of [experiment.block], [experiment.act] and [experiment.kv]"
+                .to_owned();
+        return Err(refuse(message).at(text, &one.name));
+    }
+    for name in &one.stacks {
+        let Some(stack) = study.stack.iter().find(|stack| stack.name == *name) else {
+            let known: Vec<_> = study.stack.iter().map(|s| s.name.as_str()).collect();
+            return Err(refuse(format!("no stack is named `{name}`"))
+                .at(text, name)
+                .with_help(format!("stacks of this study: {}", known.join(", "))));
+        };
+        if let Some(reason) = unsupported(one, stack) {
+            return Err(refuse(format!("stack `{name}`: {reason}")).at(text, name));
+        }
+    }
+    if one.interval.get() == 0 || one.measure < one.interval {
+        let message =
+            format!("measure ({}) must be at least interval ({})", one.measure, one.interval);
+        let same = |quoted: &str| quoted.parse() == Ok(one.interval);
+        return Err(refuse(message).at_quoted(text, same));
+    }
+    if one.measure.get() / one.interval.get() > 1_000_000 {
+        return Err(refuse("more than a million intervals; lengthen `interval`".into()));
+    }
+    if !(1..=100).contains(&one.repeat) {
+        return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));
+    }
+    check_block(one, study, text)?;
+    check_act(one, text)?;
+    check_kv(one)
+}
+
+fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyError> {
+    let Some(block) = &one.block else {
+        return Ok(());
+    };
+    let refuse =
+        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    let mixed = block.size_mix.iter().map(|one| one.size);
+    let beside = block.beside.iter().map(|beside| beside.block_size);
+    for size in block.block_size.values().iter().copied().chain(mixed).chain(beside) {
+        let bytes = size.get();
+        if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 24 {
+            let message = format!("block_size {}: a multiple of 512 B up to 16 MiB", size.exact());
+            return Err(refuse(message).at_quoted(text, |quoted| quoted.parse() == Ok(size)));
+        }
+    }
+    if let Some(alignment) = block.alignment.filter(|a| a.get() == 0 || a.get() % 512 != 0) {
+        let message = format!("alignment {}: a multiple of 512 B", alignment.exact());
+        return Err(refuse(message).at_key(text, "alignment", |_| true));
+    }
+    if block.size_mix.iter().any(|one| one.weight == 0) {
+        return Err(refuse("weight = 0; allowed: at least 1".into()));
+    }
+    let beside_all = || block.beside.iter();
+    let depths = block.queue_depth.values().iter().copied();
+    let ranges: [(&str, Vec<u32>, u32, u32); 6] = [
+        ("queue_depth", depths.chain(beside_all().map(|b| b.queue_depth)).collect(), 1, 4096),
+        (
+            "threads",
+            block.threads.values().iter().copied().chain(beside_all().map(|b| b.threads)).collect(),
+            1,
+            256,
+        ),
+        ("batch", vec![block.batch], 1, 4096),
+        (
+            "burst",
+            std::iter::once(block.burst).chain(beside_all().map(|b| b.burst)).collect(),
+            1,
+            1_000_000,
+        ),
+        ("sync_every", block.sync_every.values().to_vec(), 0, 1_000_000),
+        (
+            "rounds_max",
+            block.precondition.iter().map(|p| p.rounds_max.max(p.fills)).collect(),
+            0,
+            1000,
+        ),
+    ];
+    for (key, values, low, high) in ranges {
+        if let Some(wrong) = values.into_iter().find(|value| !(low..=high).contains(value)) {
+            let has = |value: &str| {
+                let numbers = value.split(|c: char| !c.is_ascii_digit() && c != '_');
+                numbers.into_iter().any(|n| n.replace('_', "").parse() == Ok(wrong))
+            };
+            let message = format!("{key} = {wrong}; allowed: {low} to {high}");
+            return Err(refuse(message).at_key(text, key, has));
+        }
+    }
+    check_arrivals(one, block, text)?;
+    check_verify(one, block, study, text)
+}
+
+fn check_arrivals(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(), StudyError> {
+    let refuse =
+        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    let own = block.rate.as_ref().map_or(&[][..], Many::values);
+    let clients = std::iter::once((block.arrivals, own.to_vec(), block.think_time, block.burst))
+        .chain(block.beside.iter().map(|beside| {
+            (beside.arrivals, beside.rate.into_iter().collect(), beside.think_time, beside.burst)
+        }));
+    for (arrivals, rates, think_time, burst) in clients {
+        let open = arrivals != Arrivals::Closed;
+        if open && rates.is_empty() {
+            let word = arrivals.word();
+            return Err(refuse(format!("arrivals = \"{word}\" need a `rate`, such as \"1k/s\""))
+                .at(text, word));
+        }
+        if !open && !rates.is_empty() {
+            let message = "`rate` is for open loops; add arrivals = \"poisson\" or \"constant\"";
+            return Err(refuse(message.into()).at_key(text, "rate", |_| true));
+        }
+        if let Some(rate) = rates.iter().find(|r| !(1..=100_000_000).contains(&r.get())) {
+            let message = format!("rate {}; allowed: 1/s to 100M/s", rate.exact());
+            return Err(refuse(message).at_key(text, "rate", |_| true));
+        }
+        if open && think_time.get() > 0 {
+            let message = "`think_time` is for closed loops; an open loop has a `rate`";
+            return Err(refuse(message.into()).at_key(text, "think_time", |_| true));
+        }
+        if !open && burst > 1 {
+            let message = "`burst` is for open loops; add arrivals and a `rate`";
+            return Err(refuse(message.into()).at_key(text, "burst", |_| true));
+        }
+    }
+    let steps = &block.rate_step;
+    if !steps.is_empty() && block.arrivals == Arrivals::Closed {
+        return Err(refuse("`rate_step` is for open loops; add arrivals and a `rate`".into()));
+    }
+    if steps.windows(2).any(|pair| pair[0].at >= pair[1].at)
+        || steps.first().is_some_and(|step| step.at == Nanos::ZERO)
+    {
+        return Err(refuse("rate_step: `at` must be above zero and ascend".into()).at_key(
+            text,
+            "at",
+            |_| true,
+        ));
+    }
+    Ok(())
+}
+
+/// Verification and flushes need to know which operation is on which block of which device.
+fn check_verify(
+    one: &Experiment,
+    block: &BlockMatrix,
+    study: &Study,
+    text: &str,
+) -> Result<(), StudyError> {
+    let refuse =
+        |message: &str| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    let stacks =
+        study.stack.iter().filter(|s| one.stacks.is_empty() || one.stacks.contains(&s.name));
+    let mut names = stacks.map(|stack| &stack.device);
+    let many = |name: &DeviceName| matches!(name, DeviceName::Paths(paths) if paths.len() > 1);
+    let flushes = block.sync_every.values().iter().any(|every| *every > 0)
+        || block.beside.iter().any(|beside| beside.sync_every > 0);
+    if flushes && names.any(many) {
+        return Err(refuse("`sync_every` needs a stack of one device").at_key(
+            text,
+            "sync_every",
+            |_| true,
+        ));
+    }
+    if !block.verify {
+        return Ok(());
+    }
+    let aligned = block.alignment.is_none_or(|a| block.block_size.values() == [a]);
+    let reason = if !block.size_mix.is_empty() || !aligned {
+        "`verify` needs one block size, and no alignment but that"
+    } else if block.beside.iter().any(|beside| beside.read_share != Share::ALL) {
+        "`verify` cannot know what clients beside it write"
+    } else {
+        return Ok(());
+    };
+    Err(refuse(reason).at_key(text, "verify", |_| true))
+}
+
+fn check_act(one: &Experiment, text: &str) -> Result<(), StudyError> {
+    let Some(act) = &one.act else { return Ok(()) };
+    let refuse =
+        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    let config = act::Config::parse(&act.config)
+        .map_err(|error| refuse(format!("config, {error}")).at_key(text, "config", |_| true))?;
+    let interval = Nanos::from_secs(u64::from(config.report_interval_sec));
+    let duration = act.duration.unwrap_or(Nanos::from_secs(u64::from(config.test_duration_sec)));
+    if duration < interval {
+        return Err(refuse(format!(
+            "the test ({duration}) is shorter than its report interval ({interval})"
+        ))
+        .at_key(text, "duration", |_| true));
+    }
+    let ratings = act.rating.as_ref().map_or(&[][..], Many::values);
+    if let Some(rating) = ratings.iter().find(|rating| !(1..=10_000).contains(*rating)) {
+        return Err(refuse(format!("rating = {rating}; allowed: 1 to 10000")).at_key(
+            text,
+            "rating",
+            |_| true,
+        ));
+    }
+    let threads = act.service_threads.as_ref().map_or(&[][..], Many::values);
+    if threads.iter().any(|threads| !(1..=4096).contains(threads)) {
+        return Err(refuse("service_threads; allowed: 1 to 4096".into()).at_key(
+            text,
+            "service_threads",
+            |_| true,
+        ));
+    }
+    Ok(())
+}
+
+fn check_kv(one: &Experiment) -> Result<(), StudyError> {
+    let Some(kv) = &one.kv else { return Ok(()) };
+    let refuse =
+        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    if !(1..=10_000_000_000).contains(&kv.records) {
+        return Err(refuse(format!("records = {}; allowed: 1 to 10 billion", kv.records)));
+    }
+    if kv.load_batch == 0 {
+        return Err(refuse("load_batch = 0; allowed: at least 1".into()));
+    }
+    if kv.value_size < Bytes(16) || kv.value_size > Bytes::mib(1) {
+        return Err(refuse(format!("value_size {}; allowed: 16 B to 1 MiB", kv.value_size)));
+    }
+    for readers in kv.readers.values() {
+        if !(1..=256).contains(readers) {
+            return Err(refuse(format!("readers = {readers}; allowed: 1 to 256")));
+        }
+    }
+    Ok(())
+}
+
+/// Why this experiment can not run on that stack, if so.
+pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
+    let model = matches!(stack.device, DeviceName::Model(_));
+    if let (Some(block), true) = (&experiment.block, model) {
+        let flushes = block.sync_every.values().iter().any(|every| *every > 0)
+            || block.dsync.values().contains(&true)
+            || block.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync);
+        if flushes {
+            return Some("flushes can not be predicted on a device model yet".into());
+        }
+        if block.verify || block.precondition.is_some() {
+            return Some("a device model holds no data to verify or to precondition".into());
+        }
+    }
+    match (&experiment.kv, &stack.device) {
+        (Some(_), DeviceName::Model(_)) => Some(
+            "databases can not be predicted on a device model yet; only block experiments can"
+                .into(),
+        ),
+        (Some(_), DeviceName::Paths(_)) => Some(
+            "databases need a file system; use device = \"file\" with a directory on it".into(),
+        ),
+        _ => None,
+    }
+}

@@ -1,0 +1,571 @@
+//! fio job files turned into studies: the common subset, and by name everything that is not carried over.
+//!
+//! Sections that fio runs at the same time become one experiment with clients beside; `stonewall` begins
+//! the next. Invariants: the result is a valid study; no option is dropped in silence. Units follow fio's
+//! documentation (`k` is 1024 unless `kb_base` says otherwise, a bare time is seconds, `thinktime`
+//! microseconds). What it is not: an interpreter; includes and environment variables are refused.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use crate::{StudyError, parse};
+
+/// A study made of a job file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Imported {
+    /// The study, as TOML with what was not carried over in comments.
+    pub text: String,
+    /// What was not carried over, a line each.
+    pub dropped: Vec<String>,
+}
+
+/// Options that only say how fio reports or starts, or that are how this program works anyway.
+const WITHOUT_EFFECT: [&str; 22] = [
+    "group_reporting",
+    "thread",
+    "description",
+    "name",
+    "invalidate",
+    "norandommap",
+    "randrepeat",
+    "time_based",
+    "stonewall",
+    "wait_for_previous",
+    "lat_percentiles",
+    "clat_percentiles",
+    "percentile_list",
+    "disable_lat",
+    "disable_clat",
+    "disable_slat",
+    "gtod_reduce",
+    "registerfiles",
+    "fixedbufs",
+    "refill_buffers",
+    "allow_mounted_write",
+    "random_generator",
+];
+
+/// One section with the global options under it.
+struct Section {
+    name: String,
+    options: BTreeMap<String, (String, usize)>,
+    begins_anew: bool,
+}
+
+/// Makes a study named `name` of the text of a job file.
+///
+/// # Errors
+/// Lines that are no option, values that cannot be read, jobs that neither read nor write.
+pub fn import_fio(text: &str, name: &str) -> Result<Imported, StudyError> {
+    let sections = sections(text)?;
+    let mut dropped = Vec::new();
+    let (mut stacks, mut experiments): (Vec<Table>, Vec<Table>) = (Vec::new(), Vec::new());
+    for section in &sections {
+        let mut job = Job { section, dropped: &mut dropped, taken: Vec::new() };
+        let block = job.block()?;
+        let beside = !section.begins_anew && !experiments.is_empty();
+        if beside {
+            job.drop_times();
+            let last = experiments.last_mut().and_then(|e| e.get_mut("block")?.as_table_mut());
+            if let Some(last) = last {
+                let list = last.entry("beside").or_insert_with(|| Value::Array(Vec::new()));
+                let (carried, lost): (Table, Table) =
+                    block.into_iter().partition(|(key, _)| BESIDE.contains(&key.as_str()));
+                job.dropped.extend(
+                    lost.keys()
+                        .map(|key| format!("[{}] {key}: not for clients beside", section.name)),
+                );
+                if let Value::Array(list) = list {
+                    list.push(Value::Table(carried));
+                }
+            }
+            job.same_stack(&stacks);
+        } else {
+            let stack = job.stack(&mut stacks)?;
+            experiments.push(job.experiment(&stack, block)?);
+        }
+        job.rest();
+    }
+    for stack in &mut stacks {
+        let path = stack.get("device").and_then(Value::as_str).is_some_and(|d| d.starts_with('/'));
+        let name = stack.get("name").cloned();
+        let writes = experiments.iter().any(|one| {
+            one.get("stacks").and_then(Value::as_array).is_some_and(|s| s.first() == name.as_ref())
+                && writes(one)
+        });
+        if path && writes {
+            stack.insert("allow_write".into(), Value::Boolean(true));
+        }
+    }
+    let mut study = Table::new();
+    study.insert("schema".into(), Value::Integer(1));
+    study.insert("name".into(), Value::String(identifier(name)));
+    study.insert("stack".into(), stacks.into());
+    study.insert("experiment".into(), experiments.into());
+    let body = toml::to_string(&study).map_err(|e| StudyError::general(e.to_string()))?;
+    parse(&body)?;
+    let mut text = String::from("# Made from a fio job file.\n");
+    for line in &dropped {
+        text.push_str(&format!("# not carried over: {line}\n"));
+    }
+    Ok(Imported { text: text + &body, dropped })
+}
+
+/// Keys that clients beside have.
+const BESIDE: [&str; 12] = [
+    "pattern",
+    "offsets",
+    "block_size",
+    "read_share",
+    "queue_depth",
+    "threads",
+    "arrivals",
+    "rate",
+    "burst",
+    "think_time",
+    "sync_every",
+    "dsync",
+];
+
+fn writes(experiment: &Table) -> bool {
+    let Some(block) = experiment.get("block").and_then(Value::as_table) else { return false };
+    let reads_only =
+        |table: &Table| table.get("read_share").and_then(Value::as_str) == Some("100%");
+    let beside = block.get("beside").and_then(Value::as_array).into_iter().flatten();
+    !reads_only(block) || beside.filter_map(Value::as_table).any(|table| !reads_only(table))
+}
+
+fn sections(text: &str) -> Result<Vec<Section>, StudyError> {
+    let mut global: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    let mut sections: Vec<Section> = Vec::new();
+    let mut in_global = true;
+    for (number, line) in text.lines().enumerate() {
+        let number = number + 1;
+        let line = line.trim();
+        let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if line.starts_with("include ") || line.contains("${") {
+            return Err(refuse("includes and variables are not followed; write them out".into()));
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`".into()))?;
+            in_global = name == "global";
+            if !in_global {
+                let (name, options) = (name.to_owned(), global.clone());
+                sections.push(Section { name, options, begins_anew: false });
+            }
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, "1"));
+        let (key, entry) = (key.trim().to_owned(), (value.trim().to_owned(), number));
+        let known = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        if key.is_empty() || !known {
+            return Err(refuse(format!("`{line}` is neither a [section] nor option=value")));
+        }
+        match sections.last_mut().filter(|_| !in_global) {
+            Some(section) => section.options.insert(key, entry),
+            None => global.insert(key, entry),
+        };
+    }
+    for section in &mut sections {
+        let has = |key: &str| section.options.contains_key(key);
+        section.begins_anew = has("stonewall") || has("wait_for_previous");
+    }
+    if sections.is_empty() {
+        return Err(StudyError::general("the file has no job section, such as [randread]"));
+    }
+    Ok(sections)
+}
+
+/// One section being turned into tables.
+struct Job<'a> {
+    section: &'a Section,
+    dropped: &'a mut Vec<String>,
+    /// Options that were carried over.
+    taken: Vec<&'a str>,
+}
+
+impl<'a> Job<'a> {
+    fn take(&mut self, names: &[&'a str]) -> Option<&'a str> {
+        self.taken.extend_from_slice(names);
+        let found = names.iter().find_map(|name| self.section.options.get(*name));
+        found.map(|(value, _)| value.as_str())
+    }
+
+    fn refuse(&self, key: &str, reason: &str) -> StudyError {
+        let line = self.section.options.get(key).map_or(0, |(_, line)| *line);
+        StudyError::general(format!("line {line}: {key}: {reason}"))
+    }
+
+    fn number(&mut self, names: &[&'a str]) -> Result<Option<u64>, StudyError> {
+        let Some(text) = self.take(names) else { return Ok(None) };
+        let base = match self.section.options.get("kb_base") {
+            Some((base, _)) if base == "1000" => 1000,
+            _ => 1024,
+        };
+        let number = scaled(text, base);
+        number.map(Some).ok_or_else(|| self.refuse(names[0], &format!("`{text}` is no number")))
+    }
+
+    /// A time in nanoseconds; a bare number counts `unit` nanoseconds.
+    fn time(&mut self, names: &[&'a str], unit: u64) -> Result<Option<String>, StudyError> {
+        let Some(text) = self.take(names) else { return Ok(None) };
+        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, word) = text.split_at(split);
+        let factor = match word.trim() {
+            "" => unit,
+            "us" | "usec" => 1_000,
+            "ms" | "msec" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            "d" => 86_400_000_000_000,
+            _ => return Err(self.refuse(names[0], &format!("`{text}` is no time"))),
+        };
+        let number: Option<u64> = number.parse().ok();
+        let nanoseconds = number.and_then(|number| number.checked_mul(factor));
+        let time = nanoseconds.ok_or_else(|| self.refuse(names[0], &format!("`{text}`")))?;
+        Ok(Some(units::Nanos(time).exact()))
+    }
+
+    /// The block table.
+    fn block(&mut self) -> Result<Table, StudyError> {
+        let mut block = Table::new();
+        let mut put = |key: &str, value: Value| {
+            block.insert(key.to_owned(), value);
+        };
+        let text = |value: &str| Value::String(value.to_owned());
+        let whole = |value: u64| Value::Integer(i64::try_from(value).unwrap_or(i64::MAX));
+        let (random, reads) = self.kind()?;
+        put("pattern", text(if random { "random" } else { "sequential" }));
+        put("read_share", Value::String(format!("{reads}%")));
+        match self.take(&["bssplit"]) {
+            Some(split) => put("size_mix", self.size_mix(split)?),
+            None => {
+                let size = self.number(&["bs", "blocksize"])?.unwrap_or(4096);
+                put("block_size", Value::String(units::Bytes(size).exact()));
+            }
+        }
+        if let Some(alignment) = self.number(&["blockalign", "ba"])? {
+            put("alignment", Value::String(units::Bytes(alignment).exact()));
+        }
+        put("queue_depth", whole(self.number(&["iodepth"])?.unwrap_or(1)));
+        put("threads", whole(self.number(&["numjobs"])?.unwrap_or(1)));
+        if let Some(distribution) = self.take(&["random_distribution"]) {
+            match offsets(distribution) {
+                Some(offsets) => put("offsets", Value::String(offsets)),
+                None => self.lose("random_distribution", "uniform is used"),
+            }
+        }
+        if let Some(batch) = self.number(&["iodepth_batch_complete_min"])? {
+            put("batch", whole(batch.max(1)));
+        }
+        if let Some(rate) = self.number(&["rate_iops"])? {
+            let jobs = self.number(&["numjobs"])?.unwrap_or(1);
+            put("rate", Value::String(format!("{}/s", rate * jobs)));
+            let poisson = self.take(&["rate_process"]) == Some("poisson");
+            put("arrivals", text(if poisson { "poisson" } else { "constant" }));
+        }
+        if let Some(think) = self.time(&["thinktime"], 1_000)? {
+            put("think_time", Value::String(think));
+        }
+        if let Some(every) = self.number(&["fdatasync", "fsync"])?.filter(|every| *every > 0) {
+            put("sync_every", whole(every));
+        }
+        match self.take(&["sync"]) {
+            Some("1" | "sync" | "dsync") => put("dsync", Value::Boolean(true)),
+            Some("0" | "none") | None => {}
+            Some(_) => self.lose("sync", "unknown value"),
+        }
+        if let Some(share) = self.number(&["buffer_compress_percentage"])? {
+            put("random_payload", Value::String(format!("{}%", 100 - share.min(100))));
+        }
+        if let Some(bytes) = self.number(&["io_size", "io_limit"])? {
+            put("bytes", Value::String(units::Bytes(bytes).exact()));
+        }
+        if let Some(count) = self.number(&["number_ios"])? {
+            put("operations", whole(count));
+        }
+        if self.take(&["verify"]).is_some_and(|how| how != "0") {
+            put("verify", Value::Boolean(true));
+        }
+        Ok(block)
+    }
+
+    /// Whether offsets are random, and the percentage of reads.
+    fn kind(&mut self) -> Result<(bool, u64), StudyError> {
+        let kind = self.take(&["rw", "readwrite"]).unwrap_or("read");
+        let reads = match kind {
+            "read" | "randread" => 100,
+            "write" | "randwrite" => 0,
+            "rw" | "readwrite" | "randrw" => {
+                let read = self.number(&["rwmixread"])?;
+                let write = self.number(&["rwmixwrite"])?;
+                read.or(write.map(|write| 100 - write.min(100))).unwrap_or(50)
+            }
+            _ => {
+                let allowed = "carried over: read, write, randread, randwrite, rw, randrw";
+                return Err(self.refuse("rw", &format!("`{kind}`; {allowed}")));
+            }
+        };
+        Ok((kind.starts_with("rand"), reads))
+    }
+
+    fn size_mix(&self, split: &str) -> Result<Value, StudyError> {
+        let refuse = || self.refuse("bssplit", &format!("`{split}`; for example 4k/60:64k/40"));
+        if split.contains(',') {
+            return Err(self.refuse("bssplit", "one mix for reads and writes is carried over"));
+        }
+        let one = |part: &str| {
+            let (size, share) = part.split_once('/')?;
+            let mut table = Table::new();
+            let size = units::Bytes(scaled(size, 1024)?).exact();
+            table.insert("size".into(), Value::String(size));
+            table.insert("weight".into(), Value::Integer(share.parse().ok()?));
+            Some(Value::Table(table))
+        };
+        let parts: Option<Vec<Value>> = split.split(':').map(one).collect();
+        parts.map(Value::Array).ok_or_else(refuse)
+    }
+
+    /// Name of the stack of this job, made if it is not there.
+    fn stack(&mut self, stacks: &mut Vec<Table>) -> Result<String, StudyError> {
+        let mut stack = Table::new();
+        let mut put = |key: &str, value: &str| {
+            stack.insert(key.to_owned(), Value::String(value.to_owned()));
+        };
+        let (file, directory) = (self.take(&["filename"]), self.take(&["directory"]));
+        match file {
+            Some(device) if device.starts_with("/dev/") => put("device", &device.replace(':', ",")),
+            file => {
+                put("device", "file");
+                let parent = file.and_then(|file| Some(file.rsplit_once('/')?.0));
+                if let Some(directory) = directory.or(parent).filter(|text| !text.is_empty()) {
+                    put("directory", directory);
+                }
+                if file.is_some() {
+                    self.lose("filename", "a temporary file in its directory is used");
+                }
+            }
+        }
+        if let Some(size) = self.number(&["size", "filesize"])? {
+            put("size", &units::Bytes(size).exact());
+        }
+        let direct = match self.take(&["direct", "buffered"]) {
+            Some("1") if self.section.options.contains_key("direct") => true,
+            Some("0") if self.section.options.contains_key("buffered") => true,
+            _ => false,
+        };
+        match self.take(&["ioengine"]).unwrap_or("psync") {
+            "io_uring" | "libaio" | "posixaio" => put("submission", "auto"),
+            "psync" | "sync" | "vsync" | "pvsync" | "pvsync2" => put("submission", "psync"),
+            _ => self.lose("ioengine", "io_uring is used"),
+        }
+        stack.insert("direct".into(), Value::Boolean(direct));
+        let without_name = |table: &Table| {
+            let mut table = table.clone();
+            table.remove("name");
+            table
+        };
+        if let Some(same) = stacks.iter().find(|other| without_name(other) == stack) {
+            return Ok(same["name"].as_str().unwrap_or_default().to_owned());
+        }
+        let name = format!("stack-{}", stacks.len() + 1);
+        stack.insert("name".into(), Value::String(name.clone()));
+        stacks.push(stack);
+        Ok(name)
+    }
+
+    /// A job beside another works on that one's target.
+    fn same_stack(&mut self, stacks: &[Table]) {
+        let mut others = stacks.to_vec();
+        let before = others.len();
+        let _ = self.stack(&mut others);
+        if others.len() > before {
+            let note = "clients beside others use their target and submission";
+            self.dropped.push(format!("[{}] {note}", self.section.name));
+        }
+    }
+
+    fn drop_times(&mut self) {
+        for key in ["runtime", "ramp_time", "loops"] {
+            if self.take(&[key]).is_some() {
+                self.lose(key, "clients beside others run as long as those");
+            }
+        }
+    }
+
+    fn experiment(&mut self, stack: &str, block: Table) -> Result<Table, StudyError> {
+        let mut experiment = Table::new();
+        experiment.insert("name".into(), Value::String(identifier(&self.section.name)));
+        experiment.insert("title".into(), Value::String(self.section.name.clone()));
+        experiment.insert("stacks".into(), Value::Array(vec![Value::String(stack.to_owned())]));
+        let second = 1_000_000_000;
+        let times = [("measure", "runtime", "30s"), ("warm_up", "ramp_time", "0ns")];
+        for (key, option, default) in times {
+            let time = self.time(&[option], second)?.unwrap_or_else(|| default.to_owned());
+            experiment.insert(key.into(), Value::String(time));
+        }
+        if let Some(loops) = self.number(&["loops"])? {
+            let loops = i64::try_from(loops).unwrap_or(i64::MAX);
+            experiment.insert("repeat".into(), Value::Integer(loops));
+        }
+        if self.take(&["continue_on_error"]).is_some_and(|how| how != "none" && how != "0") {
+            experiment.insert("on_error".into(), Value::String("continue".into()));
+        }
+        experiment.insert("block".into(), Value::Table(block));
+        Ok(experiment)
+    }
+
+    fn lose(&mut self, key: &str, instead: &str) {
+        let value = self.section.options.get(key).map_or("", |(value, _)| value.as_str());
+        self.dropped.push(format!("[{}] {key}={value}: {instead}", self.section.name));
+    }
+
+    /// Names every option that nothing has taken.
+    fn rest(&mut self) {
+        for (key, (value, line)) in &self.section.options {
+            let known = self.taken.contains(&key.as_str());
+            if !known && !WITHOUT_EFFECT.contains(&key.as_str()) && key != "kb_base" {
+                self.dropped.push(format!("[{}] {key}={value} (line {line})", self.section.name));
+            }
+        }
+    }
+}
+
+/// fio's distributions in our words, where there is one.
+fn offsets(text: &str) -> Option<String> {
+    let (kind, parameter) = text.split_once(':').unwrap_or((text, ""));
+    match kind {
+        "random" => Some("uniform".into()),
+        "zipf" if !parameter.is_empty() => Some(format!("zipf:{parameter}")),
+        "normal" | "gauss" if !parameter.is_empty() => {
+            Some(format!("gaussian:{}%", parameter.trim_end_matches('%')))
+        }
+        "zoned" => {
+            let (access, space) = parameter.split(':').next()?.split_once('/')?;
+            // Two zones are a hot spot; more are not.
+            (parameter.split(':').count() == 2).then(|| format!("hot-spot:{access}%/{space}%"))
+        }
+        _ => None,
+    }
+}
+
+/// A whole number with fio's suffixes.
+fn scaled(text: &str, base: u64) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+    let (number, suffix) = lower.split_at(split);
+    let number: u64 = number.parse().ok()?;
+    let power = match suffix.trim_end_matches("ib").trim_end_matches(['b', 'i']) {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return None,
+    };
+    number.checked_mul(base.checked_pow(power)?)
+}
+
+/// A name that a study accepts.
+fn identifier(name: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name: String = name.chars().map(allowed).take(64).collect();
+    if name.is_empty() { "job".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Job as PlannedJob, plan};
+
+    const JOBS: &str = "\
+; latency under load
+[global]
+ioengine=io_uring
+direct=1
+filename=/dev/sdx
+runtime=2m
+time_based
+group_reporting
+size=10g
+
+[warm]
+rw=randread
+bs=8k
+iodepth=32
+numjobs=2
+random_distribution=zipf:1.1
+nice=5
+
+[log]
+rw=write
+bs=16k
+fdatasync=1
+
+[later]
+stonewall
+rw=randrw
+rwmixread=70
+bssplit=4k/60:64k/40
+rate_iops=1000
+rate_process=poisson
+thinktime_spin=3
+";
+
+    fn imported() -> Imported {
+        import_fio(JOBS, "my jobs.fio").unwrap()
+    }
+
+    #[test]
+    fn the_common_subset_is_carried_over() {
+        let study = parse(&imported().text).unwrap();
+        assert_eq!(study.stack.len(), 1);
+        let stack = &study.stack[0];
+        assert_eq!((stack.device.text().as_str(), stack.allow_write), ("/dev/sdx", true));
+        assert_eq!(stack.size, units::Bytes(10 << 30));
+        let plan = plan(&study);
+        assert_eq!(plan.trials.len(), 2, "[log] runs beside [warm]");
+        assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(120));
+        let PlannedJob::Block(warm) = &plan.trials[0].job else { panic!("no block job") };
+        assert_eq!((warm.queue_depth, warm.threads, warm.block_size.get()), (32, 2, 8192));
+        assert_eq!(warm.offsets.to_string(), "zipf:1.1");
+        assert_eq!((warm.beside[0].sync_every, warm.beside[0].block_size.get()), (1, 16384));
+        let PlannedJob::Block(later) = &plan.trials[1].job else { panic!("no block job") };
+        assert_eq!((later.size_mix.len(), later.rate.get()), (2, 1000));
+        assert_eq!(later.read_share.exact(), "70%");
+    }
+
+    /// An option that vanishes would measure another thing than the file says.
+    #[test]
+    fn what_is_not_carried_over_is_named() {
+        let imported = imported();
+        let lost = |what: &str| imported.dropped.iter().any(|line| line.contains(what));
+        assert!(lost("[warm] nice=5 (line 17)"), "{:?}", imported.dropped);
+        assert!(lost("thinktime_spin") && lost("[log] runtime"));
+        assert!(imported.text.contains("# not carried over: [warm] nice=5"));
+        assert!(!lost("group_reporting"));
+    }
+
+    #[test]
+    fn what_can_not_be_read_names_its_line() {
+        let error = |text: &str| import_fio(text, "x").unwrap_err().message;
+        assert!(error("[a]\nrw=trim\n").contains("line 2: rw: `trim`"));
+        assert!(error("[a]\nbs=big\n").contains("line 2"));
+        assert!(error("include other.fio\n").contains("line 1"));
+        assert!(error("").contains("no job"));
+        assert!(error("[a]\n???\n").contains("line 2"));
+    }
+
+    #[test]
+    fn numbers_have_fios_suffixes() {
+        assert_eq!(scaled("4k", 1024), Some(4096));
+        assert_eq!(scaled("1MiB", 1024), Some(1 << 20));
+        assert_eq!(scaled("2g", 1000), Some(2_000_000_000));
+        assert_eq!(scaled("x", 1024), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! Which block of a span is addressed: uniform, Zipf, hot spot or Gaussian.
+//!
+//! Invariants: every draw lies inside the span; a draw allocates nothing and takes constant time, so a
+//! device of any size costs no table. Hot blocks of a Zipf distribution are scattered over the span by a
+//! permutation, as records of a database are; those of a hot spot and of a Gaussian lie together.
+//! What it is not: a choice of sizes.
+
+use rand::Rng;
+use rand_distr::{Distribution, StandardNormal, Zipf};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::Share;
+
+/// How offsets are distributed over the span.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Offsets {
+    /// Every block is as likely.
+    Uniform,
+    /// The k-th most popular block is drawn in proportion to `1 / k^exponent`.
+    Zipf {
+        /// Above 0; 0.99 is YCSB's.
+        exponent: f64,
+    },
+    /// `access` of the operations go to the first `space` of the span, evenly; the rest elsewhere.
+    HotSpot {
+        /// Share of operations.
+        access: Share,
+        /// Share of the span.
+        space: Share,
+    },
+    /// Normal around the middle of the span; what falls outside is drawn again.
+    Gaussian {
+        /// Standard deviation as a share of the span.
+        deviation: Share,
+    },
+}
+
+/// Draws sites `0..sites`.
+#[derive(Debug, Clone)]
+pub(crate) struct Sampler {
+    sites: u64,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Uniform,
+    /// `multiplier` has no factor in common with the number of sites.
+    Zipf {
+        ranks: Zipf<f64>,
+        multiplier: u64,
+    },
+    HotSpot {
+        hot: u64,
+        below: u64,
+    },
+    Gaussian {
+        middle: f64,
+        deviation: f64,
+    },
+}
+
+impl Sampler {
+    /// A sampler over `sites` sites, at least one. A Zipf exponent that is no positive number, or an
+    /// empty hot spot, makes it uniform; study validation refuses both.
+    pub fn new(offsets: Offsets, sites: u64) -> Self {
+        let kind = match offsets {
+            Offsets::Uniform => Kind::Uniform,
+            Offsets::Zipf { exponent } => match Zipf::new(sites as f64, exponent) {
+                Ok(ranks) => Kind::Zipf { ranks, multiplier: coprime(sites) },
+                Err(_) => Kind::Uniform,
+            },
+            Offsets::HotSpot { access, space } => {
+                let hot = ((sites as f64 * space.fraction()) as u64).clamp(1, sites);
+                Kind::HotSpot { hot, below: (access.fraction() * 2f64.powi(64)) as u64 }
+            }
+            Offsets::Gaussian { deviation } => Kind::Gaussian {
+                middle: sites as f64 / 2.0,
+                deviation: (sites as f64 * deviation.fraction()).max(0.5),
+            },
+        };
+        Self { sites, kind }
+    }
+
+    /// The next site.
+    #[inline]
+    pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
+        match &self.kind {
+            Kind::Uniform => uniform(random, self.sites),
+            Kind::Zipf { ranks, multiplier } => {
+                let rank = (ranks.sample(random) as u64).clamp(1, self.sites) - 1;
+                (u128::from(rank) * u128::from(*multiplier) % u128::from(self.sites)) as u64
+            }
+            Kind::HotSpot { hot, below } => {
+                let rest = self.sites - hot;
+                if rest == 0 || random.next_u64() < *below {
+                    uniform(random, *hot)
+                } else {
+                    hot + uniform(random, rest)
+                }
+            }
+            Kind::Gaussian { middle, deviation } => loop {
+                let normal: f64 = StandardNormal.sample(random);
+                let site = middle + normal * deviation;
+                if (0.0..self.sites as f64).contains(&site) {
+                    return site as u64;
+                }
+            },
+        }
+    }
+}
+
+/// Lemire's multiply-shift: unbiased to 2^-64 * `below`, without a division.
+#[inline]
+fn uniform(random: &mut Xoshiro256PlusPlus, below: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(below)) >> 64) as u64
+}
+
+/// A number near the golden section of `sites` that has no factor in common with it.
+fn coprime(sites: u64) -> u64 {
+    let mut candidate = ((sites as f64 * 0.618_033_988_75) as u64).max(1);
+    let common = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    while common(candidate, sites) != 1 {
+        candidate += 1;
+    }
+    candidate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+
+    fn share(text: &str) -> Share {
+        text.parse().unwrap()
+    }
+
+    fn counts(offsets: Offsets, sites: u64, draws: u32) -> Vec<u32> {
+        let sampler = Sampler::new(offsets, sites);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let mut counts = vec![0; sites as usize];
+        (0..draws).for_each(|_| counts[sampler.draw(&mut random) as usize] += 1);
+        counts
+    }
+
+    proptest! {
+        /// A draw outside would overwrite what the user did not name.
+        #[test]
+        fn draws_stay_inside(seed: u64, sites in 1u64..100_000, exponent in 0.1f64..3.0) {
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+            for offsets in [
+                Offsets::Uniform,
+                Offsets::Zipf { exponent },
+                Offsets::HotSpot { access: share("90%"), space: share("10%") },
+                Offsets::Gaussian { deviation: share("60%") },
+            ] {
+                let sampler = Sampler::new(offsets, sites);
+                for _ in 0..50 {
+                    prop_assert!(sampler.draw(&mut random) < sites);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zipf_has_its_exponent_and_is_scattered() {
+        let mut counts = counts(Offsets::Zipf { exponent: 1.0 }, 1000, 1_000_000);
+        let hottest = counts.iter().position(|count| *count == *counts.iter().max().unwrap());
+        assert_eq!(hottest, Some(0), "rank 1 lies at the start");
+        let second = counts.iter().enumerate().skip(1).max_by_key(|(_, count)| **count).unwrap().0;
+        assert!(second > 10, "rank 2 lies elsewhere, not at {second}");
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        // 1 / H(1000) = 0.1336 for the first, a tenth of it for the tenth.
+        assert!((f64::from(counts[0]) / 1e6 - 0.1336).abs() < 0.002, "{}", counts[0]);
+        assert!((f64::from(counts[9]) / 1e6 - 0.01336).abs() < 0.0008, "{}", counts[9]);
+        assert!(counts[999] > 50, "every block is drawn");
+    }
+
+    #[test]
+    fn a_hot_spot_takes_its_share() {
+        let hot = Offsets::HotSpot { access: share("80%"), space: share("20%") };
+        let counts = counts(hot, 1000, 1_000_000);
+        let inside: u32 = counts[..200].iter().sum();
+        assert!((f64::from(inside) / 1e6 - 0.8).abs() < 0.002, "{inside}");
+    }
+
+    #[test]
+    fn a_gaussian_has_its_deviation() {
+        let counts = counts(Offsets::Gaussian { deviation: share("10%") }, 1000, 1_000_000);
+        let inside: u32 = counts[400..600].iter().sum();
+        assert!((f64::from(inside) / 1e6 - 0.6827).abs() < 0.003, "{inside}");
+    }
+}
