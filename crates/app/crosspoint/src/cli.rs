@@ -64,6 +64,21 @@ pub enum Verb {
         #[arg(long, conflicts_with = "format")]
         json: bool,
     },
+    /// Run an Aerospike ACT storage configuration file: ACT's load, its log and table, and a verdict
+    #[command(
+        after_help = "Example: crosspoint act act_storage.conf --duration 60s --phase both\n\n\
+            Everything on the devices that the file names is overwritten if it writes."
+    )]
+    Act(ActArguments),
+    /// Turn a fio job file into a study, and name every option that is not carried over
+    #[command(after_help = "Example: crosspoint import job.fio -o job.toml")]
+    Import {
+        /// The job file
+        file: PathBuf,
+        /// Study file to write instead of stdout
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+    },
     /// Check what this machine can run, and say what installs the rest
     Doctor {
         /// Directory that would hold the test files
@@ -119,6 +134,67 @@ pub struct RunArguments {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,
+}
+
+/// Arguments of `act`.
+#[derive(Debug, clap::Args)]
+pub struct ActArguments {
+    /// Configuration file of act_storage, release 6.6
+    pub file: PathBuf,
+    /// Use this device instead of those of the file: a path, paths with commas, or model:NAME
+    #[arg(long)]
+    pub device: Option<String>,
+    /// How requests lie in time
+    #[arg(long, value_enum, default_value_t = PhaseKind::Independent)]
+    pub phase: PhaseKind,
+    /// Rating: multiple of 2000 reads and 1000 writes a second a device, instead of the file's rates
+    #[arg(long, value_name = "N")]
+    pub rating: Option<u32>,
+    /// Threads in ACT's phase, instead of the file's number
+    #[arg(long, value_name = "N")]
+    pub service_threads: Option<u32>,
+    /// Length of the test (of each, when searching), instead of the file's: 60s, 24h
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<units::Nanos>,
+    /// Slice of time that must be within the limits
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub slice: units::Nanos,
+    /// Find the highest rating that passes: doubled from --rating (or 1) until it fails, then halved in
+    #[arg(long)]
+    pub search: bool,
+    /// Rest between the tests of a search: a test that overloads a drive must not spoil the next
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    pub rest: units::Nanos,
+    /// After a search, run so long at the rating that it found
+    #[arg(long, value_name = "TIME", requires = "search")]
+    pub sustain: Option<units::Nanos>,
+    /// Also write the log to this file; - for stdout
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Folder to make for the runs [default: runs/act-TIME]
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
+    /// Confirm that everything on the block device with this serial number may be overwritten; once a
+    /// device
+    #[arg(long, value_name = "SERIAL")]
+    pub i_will_lose_data: Vec<String>,
+    /// How to show progress
+    #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
+    pub progress: ProgressKind,
+}
+
+/// How the requests of an ACT test lie in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PhaseKind {
+    /// At random, each for itself
+    Independent,
+    /// All threads at once, as the original
+    Act,
+    /// One test of each
+    Both,
 }
 
 /// How progress is shown.

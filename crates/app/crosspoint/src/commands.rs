@@ -3,29 +3,19 @@
 //! Invariant: a verb prints its result to stdout once, at the end. What it is not: the work itself.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use archive::Run;
 use clap::CommandFactory;
-use runner::{Ending, Options, RunEnd, Status, StudyText};
+use runner::{Ending, RunEnd, Status, StudyText};
 use serde_json::json;
-use stack::{Journal, state_directory};
+use stack::state_directory;
 use study::{Job, Source};
 
 use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
+use crate::running::Running;
 use crate::show::Failure;
-use crate::{progress, signals};
-
-/// How this program was built, for provenance.
-const BUILD: &str = if cfg!(debug_assertions) {
-    "debug (our own cost is too high)"
-} else {
-    match option_env!("CROSSPOINT_COMMIT") {
-        Some(commit) => commit,
-        None => "release, commit unknown",
-    }
-};
+use crate::{act_test, progress};
 
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -46,6 +36,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             }
             Ok(exit::OK)
         }
+        Verb::Act(arguments) => act_test::run(&arguments),
+        Verb::Import { file, output } => import(&file, output.as_deref()),
         Verb::Doctor { directory, json } => Ok(doctor(&directory, json)),
         Verb::Clean { json } => clean(json),
         Verb::Completions { shell } => {
@@ -84,16 +76,8 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
 }
 
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let journal = Arc::new(Journal::new(&state_directory()));
-    let stop = signals::watch(Arc::clone(&journal));
-    let options = Options {
-        out: arguments.out.clone(),
-        confirmed: arguments.i_will_lose_data.clone(),
-        journal: &journal,
-        version: env!("CARGO_PKG_VERSION"),
-        build: BUILD,
-        stop: &stop,
-    };
+    let running = Running::start();
+    let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
     let end = match (&arguments.resume, &arguments.study) {
         (Some(run), _) => runner::resume(run)?.go_on(&options, watcher.as_mut()),
@@ -104,9 +88,7 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         }
     };
     drop(watcher);
-    for failed in journal.undo_all() {
-        say!("could not be undone: {failed}; try: crosspoint clean");
-    }
+    running.undo();
     finish_run(&end?)
 }
 
@@ -138,11 +120,40 @@ fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
 }
 
 /// Writes the page aside and renames it, so that a reader never sees half of it.
-fn write_report(runs: &[Run], output: &Path) -> Result<(), Failure> {
+pub(crate) fn write_report(runs: &[Run], output: &Path) -> Result<(), Failure> {
     let page = report::html(runs).map_err(Failure::Report)?;
     let aside = output.with_extension("html.tmp");
     let written = std::fs::write(&aside, page).and_then(|()| std::fs::rename(&aside, output));
     written.map_err(|error| Failure::Output(output.display().to_string(), error))
+}
+
+/// Writes a text aside and renames it.
+pub(crate) fn write_text(text: &str, output: &Path) -> Result<(), Failure> {
+    let aside = output.with_extension("tmp");
+    let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, output));
+    written.map_err(|error| Failure::Output(output.display().to_string(), error))
+}
+
+fn import(file: &Path, output: Option<&Path>) -> Result<ExitCode, Failure> {
+    let unreadable = |source| runner::RunnerError::StudyFile { path: file.into(), source };
+    let text = std::fs::read_to_string(file).map_err(unreadable)?;
+    let stem =
+        file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let imported = study::import_fio(&text, &stem).map_err(|error| {
+        let name = file.display().to_string();
+        Failure::Runner(Box::new(error.into()), Some(StudyText { name, text: text.clone() }))
+    })?;
+    for line in &imported.dropped {
+        say!("not carried over: {line}");
+    }
+    match output {
+        Some(path) => {
+            write_text(&imported.text, path)?;
+            out!("{}", path.display());
+        }
+        None => out!("{}", imported.text.trim_end()),
+    }
+    Ok(exit::OK)
 }
 
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {

@@ -6,10 +6,12 @@
 
 #[macro_use]
 mod output;
+mod act_test;
 mod cli;
 mod commands;
 mod exit;
 mod progress;
+mod running;
 mod show;
 mod signals;
 

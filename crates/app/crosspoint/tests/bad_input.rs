@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{Scratch, expect, has, is_root, skip, stderr, stdout, study};
+use support::{Loop, Scratch, expect, has, is_root, skip, stderr, stdout, study};
 
 fn tiny_with(scratch: &Scratch, from: &str, to: &str) -> String {
     let text = std::fs::read_to_string(study("tiny")).expect("the study");
@@ -187,36 +187,6 @@ fn a_truncated_archive_is_told_and_can_be_measured_again() {
     assert_eq!(std::fs::read(&file).expect("the log"), whole, "a prediction comes out the same");
 }
 
-/// Loop devices that the tests make; detached when dropped.
-struct Loop {
-    device: String,
-    backing: PathBuf,
-}
-
-impl Loop {
-    fn new(scratch: &Scratch, name: &str) -> Option<Self> {
-        let backing = scratch.path().join(name);
-        let file = std::fs::File::create(&backing).expect("a backing file");
-        file.set_len(64 << 20).expect("a size");
-        let output =
-            Command::new("losetup").args(["--find", "--show"]).arg(&backing).output().ok()?;
-        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        output.status.success().then_some(Self { device, backing })
-    }
-
-    fn tool(&self, program: &str, words: &[&str]) {
-        let output =
-            Command::new(program).args(words).arg(&self.device).output().expect("it starts");
-        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-    }
-}
-
 fn device_study(scratch: &Scratch, device: &str, writes: bool) {
     let text = format!(
         "schema = 1\nname = \"device\"\n[[stack]]\nname = \"d\"\ndevice = \"{device}\"\nsize = \"32MiB\"\n\
@@ -242,7 +212,7 @@ fn the_guard_refuses_every_device_that_is_not_free() {
     if !is_root() || !tools.iter().all(|tool| has(tool)) {
         return skip("the_guard_refuses", "root, losetup, mkfs.ext4, mkswap, sfdisk, blkid");
     }
-    let Some(disk) = Loop::new(&scratch, "backing.img") else {
+    let Some(disk) = Loop::new(scratch.path(), "backing.img", 64 << 20) else {
         return skip("the_guard_refuses", "a free loop device");
     };
     let confirmed = format!("run device.toml --i-will-lose-data {}", disk.backing.display());

@@ -4,9 +4,9 @@
 mod support;
 
 use std::io::BufRead;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use support::{Scratch, expect, has, is_root, skip, stdout};
+use support::{Scratch, expect, has, is_root, sh, skip, stdout};
 
 const STUDY: &str = "
 schema = 1
@@ -26,10 +26,6 @@ queue_depth = 64
 arrivals = \"constant\"
 rate = \"1k/s\"
 ";
-
-fn sh(script: &str) -> bool {
-    Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
-}
 
 /// The value of a metric of writes in the figures of `run`.
 fn figure(scratch: &Scratch, metric: &str) -> f64 {

@@ -27,11 +27,19 @@
 
   const KINDS = {
     curves: { x: "IOPS", y: "latency", xlog: true, ylog: true, fx: short, fy: micros,
-      tip: (p) => `depth ${p[2]}: ${short(p[0])} IOPS, median ${micros(p[1])}, p99 ${micros(p[3])}` },
+      tip: (p) => `${p[2] ? `depth ${p[2]}: ` : ""}${short(p[0])} IOPS, median ${micros(p[1])}, p99 ${micros(p[3])}` },
     spectra: { x: "percentile", y: "latency", xlog: true, ylog: true, fx: percentile, fy: micros,
       tip: (p) => `${percentile(p[0])}: ${micros(p[1])}` },
+    sweeps: { fx: (x) => String(+x.toPrecision(4)), fy: short, tip: null },
     series: { x: "seconds", y: "operations/s", xlog: false, ylog: false, fx: short, fy: short,
       tip: (p) => `${short(p[0])} s: ${short(p[1])}/s` },
+  };
+
+  // A sweep brings its own axes.
+  const sweepShape = (chart) => {
+    const fy = chart.y === "latency" ? micros : (y) => `${short(y)}`;
+    return { x: chart.x, y: chart.y, xlog: chart.xlog, ylog: chart.ylog, fx: KINDS.sweeps.fx, fy,
+      tip: (p) => `${chart.x} ${KINDS.sweeps.fx(p[0])}: ${fy(p[1])}${chart.y === "latency" ? "" : " " + chart.y}` };
   };
 
   // Decades, and 2 and 5 between them where the axis spans little.
@@ -80,6 +88,16 @@
       line.points.forEach(([x, y], i) => (i ? ctx.lineTo(...at(x, y)) : ctx.moveTo(...at(x, y))));
       ctx.stroke();
       ctx.setLineDash([]);
+      if (kind === "sweeps") {
+        for (const [x, y] of line.points) {
+          const [px, py] = at(x, y);
+          ctx.beginPath();
+          ctx.arc(px, py, 3 * ratio, 0, 7);
+          ctx.fillStyle = line.source === "predicted" ? css("--paper") : color(line.color);
+          ctx.fill();
+          ctx.stroke();
+        }
+      }
       if (kind === "curves") {
         ctx.font = `${11 * ratio}px system-ui, sans-serif`;
         for (const [x, y, depth] of line.points) {
@@ -90,7 +108,7 @@
           ctx.fill();
           ctx.stroke();
           ctx.fillStyle = css("--muted");
-          ctx.fillText(String(depth), px + 6 * ratio, py + 13 * ratio);
+          if (depth) ctx.fillText(String(depth), px + 6 * ratio, py + 13 * ratio);
         }
       }
     }
@@ -112,7 +130,7 @@
   }
 
   function makeChart(box, chart, kind) {
-    const shape = KINDS[kind];
+    const shape = kind === "sweeps" ? sweepShape(chart) : KINDS[kind];
     const lines = chart.lines.filter((line) => line.points.length);
     if (!lines.length) return;
     const cell = document.createElement("div");

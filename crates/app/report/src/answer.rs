@@ -7,7 +7,9 @@ use archive::{NOTE_THREAD_LIMIT, Run};
 use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
+use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
+use crate::knee::{Load, curves};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,8 +66,11 @@ pub(crate) fn answer(run: &Run) -> Answer {
     let reads = single_depth(run, READS);
     let mut points = Vec::new();
     points.extend(depth_sentence(run));
+    points.extend(growth_sentence(run));
     points.extend(write_sentence(run));
     points.extend(mix_sentence(run));
+    points.extend(flush_sentence(run));
+    points.extend(act_tests(run).iter().map(|test| format!("ACT {}", test.sentence())));
     points.extend(database_sentences(run));
     let headline = single_sentence(&reads).unwrap_or_else(|| {
         if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
@@ -183,21 +188,87 @@ fn write_sentence(run: &Run) -> Option<String> {
     Some(format!("A {of_shape} write alone takes (median): {}.", parts.join("; ")))
 }
 
-/// What writes beside them do to the 99th percentile of reads.
-fn mix_sentence(run: &Run) -> Option<String> {
+/// How much latency grows on the way to the highest rate, and where it begins to.
+fn growth_sentence(run: &Run) -> Option<String> {
     let mut parts = Vec::new();
+    for curve in curves(run) {
+        let Some(growth) = curve.growth() else { continue };
+        let group = &curve.points[0].group;
+        let knee = &curve.points[growth.knee];
+        let (how, place) = match curve.load {
+            Load::Depth => ("by queue depth", format!("depth {}", depth_of(&knee.group))),
+            Load::Offered => ("by offered load", format!("{} IOPS", human_count(knee.rate.value))),
+        };
+        parts.push(format!(
+            "{} {} {how}: +{:.0} % (knee at {place}; {})",
+            short(group.stack_title()),
+            shape(group),
+            growth.growth * 100.0,
+            group.source_text(),
+        ));
+    }
+    (!parts.is_empty()).then(|| {
+        format!(
+            "Mean latency at 95 % of the highest rate, over that at the lowest load: {}.",
+            parts.join("; ")
+        )
+    })
+}
+
+/// What writes beside them do to the 99th percentile of reads; of several mixes, at the worst.
+fn mix_sentence(run: &Run) -> Option<String> {
+    let mut worst: Vec<(String, f64, Group<'_>)> = Vec::new();
     for group in groups(run) {
-        if group.first.engine != "block" || !group.classes().contains(&Ops::All) {
+        let act = group.first.point.contains_key("read_reqs_per_sec");
+        if group.first.engine != "block" || act || !group.classes().contains(&Ops::All) {
             continue;
         }
-        if let Ok(p99) = group.percentile(READS, 99.0) {
-            let (title, source) = (short(group.stack_title()).to_owned(), group.source_text());
-            parts.push(format!("{title} {} ({source})", time(p99.value)));
+        let Ok(p99) = group.percentile(READS, 99.0) else { continue };
+        let stack = group.first.stack.clone();
+        match worst.iter_mut().find(|(other, ..)| *other == stack) {
+            Some(entry) if entry.1 >= p99.value => {}
+            Some(entry) => *entry = (stack, p99.value, group),
+            None => worst.push((stack, p99.value, group)),
         }
     }
+    let parts: Vec<String> = worst
+        .iter()
+        .map(|(_, p99, group)| {
+            let (title, source) = (short(group.stack_title()), group.source_text());
+            let share = group.first.point.get("read_share").map_or("", String::as_str);
+            format!("{title} {} (at {share} reads; {source})", time(*p99))
+        })
+        .collect();
     (!parts.is_empty()).then(|| {
         format!("With writes beside them, 1 read in 100 takes longer than: {}.", parts.join("; "))
     })
+}
+
+/// What making writes durable takes.
+fn flush_sentence(run: &Run) -> Option<String> {
+    let flushes = Ops::Only(OpClass::Sync);
+    let mut parts: Vec<(String, String)> = Vec::new();
+    for group in groups(run) {
+        let (Ok(p50), Ok(p99)) = (group.percentile(flushes, 50.0), group.percentile(flushes, 99.0))
+        else {
+            continue;
+        };
+        let stack = group.first.stack.clone();
+        if parts.iter().any(|(other, _)| *other == stack) {
+            continue;
+        }
+        let every = group.first.point.get("sync_every").map_or("", String::as_str);
+        let text = format!(
+            "{} {}, 1 in 100 over {} (after every {every} writes; {})",
+            short(group.stack_title()),
+            time(p50.value),
+            time(p99.value),
+            group.source_text()
+        );
+        parts.push((stack, text));
+    }
+    let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
+    (!parts.is_empty()).then(|| format!("A flush takes (median): {}.", parts.join("; ")))
 }
 
 fn database_sentences(run: &Run) -> Vec<String> {

@@ -9,6 +9,8 @@ use workload::OpClass;
 
 use crate::answer::{depth_of, short};
 use crate::groups::{Group, Ops, groups};
+use crate::knee::{Load, curves};
+use crate::sweeps::{Sweep, sweeps};
 
 /// Everything that is drawn, by kind.
 #[derive(Debug, Default, Serialize)]
@@ -17,6 +19,8 @@ pub(crate) struct Charts {
     pub curves: Vec<Chart>,
     /// Latency over percentile.
     pub spectra: Vec<Chart>,
+    /// Over a parameter that an experiment sweeps.
+    pub sweeps: Vec<Sweep>,
     /// Rate over time.
     pub series: Vec<Chart>,
 }
@@ -45,7 +49,7 @@ const SPECTRUM_STEPS: u32 = 24;
 /// The charts of one run.
 pub(crate) fn charts(run: &Run) -> Charts {
     let groups = groups(run);
-    let mut charts = Charts::default();
+    let mut charts = Charts { curves: curve_charts(run), ..Charts::default() };
     for experiment in &run.study.experiment {
         let of_it: Vec<&Group<'_>> =
             groups.iter().filter(|group| group.first.experiment == experiment.name).collect();
@@ -53,7 +57,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
             continue;
         }
         let title = if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
-        curve_charts(run, title, &of_it, &mut charts.curves);
+        charts.sweeps.extend(sweeps(run, title, &of_it));
         for class in OpClass::ALL {
             let shown = last_points(&of_it, Ops::Only(class));
             if shown.is_empty() {
@@ -76,7 +80,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
     charts
 }
 
-fn color(run: &Run, group: &Group<'_>) -> usize {
+pub(crate) fn color(run: &Run, group: &Group<'_>) -> usize {
     // Engines on one stack need colours of their own.
     let stack = run.header.stacks.iter().position(|stack| stack.name == group.first.stack);
     let engine = usize::from(group.first.engine == "sqlite");
@@ -108,50 +112,47 @@ fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>>
     last
 }
 
-/// One chart for each combination of the other parameters, if queue depth varies.
-fn curve_charts(run: &Run, title: &str, groups: &[&Group<'_>], out: &mut Vec<Chart>) {
-    let mut keys: Vec<Vec<(String, String)>> = Vec::new();
-    let key_of = |group: &Group<'_>| -> Vec<(String, String)> {
-        let others = group.first.point.iter().filter(|(name, _)| *name != "queue_depth");
-        others.map(|(name, value)| (name.clone(), value.clone())).collect()
-    };
-    for group in groups.iter().filter(|group| group.first.engine == "block") {
-        if !keys.contains(&key_of(group)) {
-            keys.push(key_of(group));
-        }
-    }
-    for key in &keys {
-        let mut lines: Vec<Line> = Vec::new();
-        for group in groups.iter().filter(|group| key_of(group) == *key) {
-            let Some(&ops) = group.classes().first() else {
-                continue;
+/// Latency over rate: a chart an experiment and kind of operations, a line a stack and way of raising the
+/// load.
+fn curve_charts(run: &Run) -> Vec<Chart> {
+    let mut charts: Vec<(String, Chart)> = Vec::new();
+    for curve in curves(run).iter().filter(|curve| curve.points.len() > 1) {
+        let group = &curve.points[0].group;
+        let experiment = run.study.experiment.iter().find(|one| one.name == group.first.experiment);
+        let title = experiment.map_or(group.first.experiment.as_str(), |one| {
+            if one.title.is_empty() { one.name.as_str() } else { one.title.as_str() }
+        });
+        let ops = curve.ops();
+        let points = curve.points.iter().filter_map(|point| {
+            let p50 = point.group.percentile(ops, 50.0).ok()?.value;
+            let p99 = point.group.percentile(ops, 99.0).map_or(p50, |e| e.value);
+            let mark = match curve.load {
+                Load::Depth => depth_of(&point.group) as f64,
+                Load::Offered => 0.0,
             };
-            let (Some(rate), Ok(p50)) = (group.rate(ops), group.percentile(ops, 50.0)) else {
-                continue;
-            };
-            let p99 = group.percentile(ops, 99.0).map_or(p50.value, |e| e.value);
-            let point = vec![rate.value, p50.value / 1e3, depth_of(group) as f64, p99 / 1e3];
-            let name = label(group);
-            match lines.iter_mut().find(|line| line.label == name) {
-                Some(line) => line.points.push(point),
-                None => lines.push(Line {
-                    label: name,
-                    source: group.first.source.clone(),
-                    color: color(run, group),
-                    points: vec![point],
-                }),
+            Some(vec![point.rate.value, p50 / 1e3, mark, p99 / 1e3])
+        });
+        let others: Vec<String> = ["block_size", "read_share", "threads", "pattern"]
+            .iter()
+            .filter_map(|name| group.first.point.get(*name).cloned())
+            .collect();
+        // Offered load and queue depth of one shape belong into one picture.
+        let key = format!("{title} {}", others.join(" "));
+        let line = Line {
+            label: label(group) + if curve.load == Load::Offered { ", offered load" } else { "" },
+            source: group.first.source.clone(),
+            color: color(run, group) + usize::from(curve.load == Load::Offered),
+            points: points.collect(),
+        };
+        match charts.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, chart)) => chart.lines.push(line),
+            None => {
+                let title = format!("{title} ({})", others.join(", "));
+                charts.push((key, Chart { title, lines: vec![line] }));
             }
         }
-        if lines.iter().any(|line| line.points.len() > 1) {
-            let suffix = if keys.len() > 1 {
-                let words: Vec<_> = key.iter().map(|(_, value)| value.as_str()).collect();
-                format!(" ({})", words.join(", "))
-            } else {
-                String::new()
-            };
-            out.push(Chart { title: format!("{title}{suffix}"), lines });
-        }
     }
+    charts.into_iter().map(|(_, chart)| chart).collect()
 }
 
 /// `[1 / (1 - p), microseconds]` up to the last percentile that the samples support.

@@ -10,7 +10,9 @@ use serde::Serialize;
 use serde_json::Value;
 use stats::estimate::Estimate;
 
+use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
+use crate::knee::curves;
 
 /// One number, with everything that is needed to understand it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -58,7 +60,11 @@ struct Document<'a> {
 /// The figures of `runs`, in the order of their plans.
 #[must_use]
 pub fn figures(runs: &[Run]) -> Vec<Figure> {
-    runs.iter().flat_map(groups).flat_map(|group| group_figures(&group)).collect()
+    let of_groups = runs.iter().flat_map(groups).flat_map(|group| group_figures(&group));
+    of_groups
+        .chain(runs.iter().flat_map(curve_figures))
+        .chain(runs.iter().flat_map(act_figures))
+        .collect()
 }
 
 /// The JSON document of `figures`.
@@ -100,6 +106,76 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
     open_loop_figures(group, &mut out);
     cost_figures(group, &mut out);
     load_figures(group, &mut out);
+    out
+}
+
+/// What the IOPS-latency curves say: the highest rate, the knee, and the growth of latency at 95 %.
+fn curve_figures(run: &Run) -> Vec<Figure> {
+    let mut out = Vec::new();
+    for curve in curves(run) {
+        let Some(growth) = curve.growth() else { continue };
+        let (first, ops) = (&curve.points[0].group, curve.ops().word());
+        let single =
+            |value: f64| Estimate { value, lo: None, hi: None, n: curve.points.len() as u64 };
+        let figures = [
+            ("iops_max", "1/s", growth.most),
+            ("iops_knee", "1/s", curve.points[growth.knee].rate.value),
+            ("latency_growth_95", "%", growth.growth * 100.0),
+        ];
+        for (metric, unit, value) in figures {
+            let mut made = figure(first, ops, metric, unit, 1.0, single(value));
+            // It speaks of the whole curve, not of its first point.
+            for name in ["queue_depth", "rate", "rate_of_max"] {
+                let swept = curve
+                    .points
+                    .iter()
+                    .any(|point| point.group.first.point.get(name) != first.first.point.get(name));
+                if swept {
+                    made.point.remove(name);
+                }
+            }
+            out.push(made);
+        }
+    }
+    out
+}
+
+/// What ACT's limits speak of, in the worst slice of each test; and the highest rating that passed.
+fn act_figures(run: &Run) -> Vec<Figure> {
+    let tests = act_tests(run);
+    let groups = groups(run);
+    let mut out = Vec::new();
+    // `[stack, arrivals]`: the highest rating that passed, and how many were tried.
+    let mut best: BTreeMap<(String, String), (u32, u32, Option<Figure>)> = BTreeMap::new();
+    for test in &tests {
+        let same = |group: &&Group<'_>| group.trials.iter().any(|t| t.number == test.trial.number);
+        let Some(group) = groups.iter().find(same) else { continue };
+        let single = |value: f64, n: u64| Estimate { value, lo: None, hi: None, n };
+        let names = [
+            ["act_over_1ms", "act_over_8ms", "act_over_64ms"],
+            ["act_response_over_1ms", "act_response_over_8ms", "act_response_over_64ms"],
+        ];
+        for (slices, names) in [&test.verdict.service, &test.verdict.response].iter().zip(names) {
+            for (column, metric) in names.into_iter().enumerate() {
+                let worst =
+                    slices.iter().map(|slice| slice.over_limits[column]).fold(0.0, f64::max);
+                let n = slices.iter().map(|slice| slice.requests).sum();
+                out.push(figure(group, "read", metric, "%", 1.0, single(worst, n)));
+            }
+        }
+        let passed = f64::from(u8::from(test.verdict.passed));
+        out.push(figure(group, "all", "act_passed", "1 or 0", 1.0, single(passed, 1)));
+        let Some(rating) = test.config.rating() else { continue };
+        let arrivals = test.trial.point.get("arrivals").cloned().unwrap_or_default();
+        let entry = best.entry((test.trial.stack.clone(), arrivals)).or_default();
+        entry.1 += 1;
+        if test.verdict.passed && rating > entry.0 {
+            let score = single(f64::from(rating), 1);
+            *entry = (rating, entry.1, Some(figure(group, "all", "act_score", "x", 1.0, score)));
+        }
+    }
+    // A score is the highest of several ratings; one test is only a pass.
+    out.extend(best.into_values().filter(|(_, tried, _)| *tried > 1).filter_map(|(.., f)| f));
     out
 }
 

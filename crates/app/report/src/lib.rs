@@ -4,14 +4,18 @@
 //! count can not support is left out; the report asks nothing of the network.
 //! What it is not: a judge of differences between runs.
 
+mod act;
 mod answer;
 mod charts;
 mod figures;
 mod groups;
+mod knee;
 mod page;
 mod picture;
+mod sweeps;
 mod table;
 
+pub use act::{ActTest, act_tests};
 pub use answer::headline;
 pub use figures::{Figure, document, figures};
 pub use page::{ReportError, html};

@@ -9,8 +9,14 @@ use device::Profile;
 
 use crate::RunnerError;
 
-const STUDIES: &[(&str, &str)] =
-    &[("quickstart", include_str!("../../../../studies/quickstart.toml"))];
+const STUDIES: &[(&str, &str)] = &[
+    ("quickstart", include_str!("../../../../studies/quickstart.toml")),
+    ("device-table", include_str!("../../../../studies/device-table.toml")),
+    ("iops-latency", include_str!("../../../../studies/iops-latency.toml")),
+    ("mixed-sweep", include_str!("../../../../studies/mixed-sweep.toml")),
+    ("act-ratings", include_str!("../../../../studies/act-ratings.toml")),
+    ("database-io", include_str!("../../../../studies/database-io.toml")),
+];
 
 const PROFILES: &[(&str, &str)] = &[
     ("intel-p4800x", include_str!("../../../../devices/intel-p4800x.toml")),

@@ -48,6 +48,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
         direct(dir),
         space(dir),
         blkid(),
+        own_cost(),
         load(&facts.load),
     ]
 }
@@ -65,6 +66,23 @@ fn io_uring() -> Check {
             ),
         },
     }
+}
+
+/// Nanoseconds an operation above which our own cost is worth a word.
+const OWN_COST_WANTED: f64 = 50.0;
+
+fn own_cost() -> Check {
+    let own = block::own_cost();
+    let ring =
+        own.ring_ns.map_or(String::new(), |ring| format!(", {ring:.0} ns with io_uring NOP"));
+    let status = if own.batch_ns <= OWN_COST_WANTED { Status::Ok } else { Status::Limited };
+    let detail = format!(
+        "{:.0} ns an operation one at a time, {:.0} ns in batches of 32{ring}",
+        own.single_ns, own.batch_ns
+    );
+    let fix = (status == Status::Limited)
+        .then(|| "use a release build on an idle machine: cargo build --release".into());
+    Check { name: "own cost", status, detail, fix }
 }
 
 fn direct(dir: &Path) -> Check {

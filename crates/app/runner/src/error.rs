@@ -80,6 +80,12 @@ pub enum RunnerError {
         /// Trials planned now.
         now: u32,
     },
+    /// A rate is a share of one that was never measured.
+    #[error("trial {trial}: no closed loop of the same operations has run before on this stack")]
+    NoRate {
+        /// The trial.
+        trial: String,
+    },
     /// io_uring is demanded and not there.
     #[error("stack `{stack}`: {reason}")]
     Environment {
@@ -113,7 +119,7 @@ impl RunnerError {
             Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
                 ExitClass::Usage
             }
-            Self::Study(_) | Self::Profile { .. } => ExitClass::BadStudy,
+            Self::Study(_) | Self::Profile { .. } | Self::NoRate { .. } => ExitClass::BadStudy,
             Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
             Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
@@ -134,6 +140,10 @@ impl RunnerError {
             Self::Study(error) => error.help.clone().unwrap_or_else(|| {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
+            Self::NoRate { .. } => {
+                "put an experiment with a closed loop of the same operations before it, or give a `rate`"
+                    .into()
+            }
             Self::Profile { .. } => "name a built-in model, or a profile file: model:FILE.toml".into(),
             Self::Stack(StackError::Refused { next, .. }) | Self::Environment { next, .. } => {
                 next.clone()

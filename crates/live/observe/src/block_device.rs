@@ -83,6 +83,13 @@ impl BlockDevice {
         }
     }
 
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        let sectors: u64 = first_line(self.sysfs.join("size"))?.parse().ok()?;
+        Some(sectors * 512)
+    }
+
     /// Counters since boot. Source: Documentation/block/stat.rst; sectors are 512 bytes.
     #[must_use]
     pub fn counters(&self) -> Option<DiskCounters> {

@@ -9,10 +9,14 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use observe::BlockDevice;
 
 use crate::StackError;
+
+/// How long a device that somebody holds is tried again.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +61,16 @@ pub fn open_device(path: &Path, access: Access<'_>, direct: bool) -> Result<File
         flags |= libc::O_DIRECT;
     }
     let write = matches!(access, Access::Destroy { .. });
-    let opened = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    let open = || OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
+    let busy = |opened: &std::io::Result<File>| {
+        opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+    };
+    let (mut opened, began) = (open(), Instant::now());
+    // The kernel takes the ring of a killed process apart in its own time and holds the device until then.
+    while busy(&opened) && began.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+        opened = open();
+    }
     opened.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => {
             refuse("the kernel says that it is in use".into(), "see lsblk and lsof")

@@ -1,7 +1,7 @@
 //! The recorder: one for every driver, real or virtual.
 //!
 //! Invariants: `record` and `poll` take nanoseconds and allocate nothing except at the end of an
-//! interval, where a copy of the interval is kept in space reserved beforehand. A sample belongs to
+//! interval, where what was counted is copied out. A sample belongs to
 //! the interval in which it completed. What it is not: thread-safe; each client thread has its own
 //! and they are merged afterwards.
 
@@ -97,6 +97,53 @@ pub struct Summary {
     pub latency_sum: Nanos,
 }
 
+/// Times of one class and interval that are kept as they are before a histogram is used. Clients with few
+/// operations an interval then spend next to nothing at its end, where hundreds of threads would otherwise
+/// encode their histograms at the same instant, in each other's way.
+const FEW: usize = 256;
+
+/// Times of one class in the interval being recorded.
+#[derive(Debug)]
+struct Lane {
+    few: Vec<u64>,
+    /// Holds the times instead, once there were more than a few.
+    histogram: Histogram,
+    spilled: bool,
+}
+
+impl Lane {
+    fn new() -> Self {
+        Self { few: Vec::with_capacity(FEW), histogram: new_histogram(), spilled: false }
+    }
+
+    #[inline]
+    fn record(&mut self, nanoseconds: u64) {
+        if self.spilled {
+            self.histogram.saturating_record(nanoseconds);
+        } else if self.few.len() < FEW {
+            self.few.push(nanoseconds);
+        } else {
+            self.spill(nanoseconds);
+        }
+    }
+
+    #[cold]
+    fn spill(&mut self, nanoseconds: u64) {
+        self.few.drain(..).for_each(|time| self.histogram.saturating_record(time));
+        self.histogram.saturating_record(nanoseconds);
+        self.spilled = true;
+    }
+}
+
+/// A few times of an ended interval, still to be encoded.
+#[derive(Debug)]
+struct Raw {
+    interval: usize,
+    class: usize,
+    service: bool,
+    times: Box<[u64]>,
+}
+
 /// Records one client's operations.
 #[derive(Debug)]
 pub struct Recorder {
@@ -106,14 +153,15 @@ pub struct Recorder {
     /// `[class]` of the interval being recorded.
     counts: [Counts; OpClass::COUNT],
     /// `[class]`, likewise; none for a class that the client does not issue.
-    latency: [Option<Histogram>; OpClass::COUNT],
+    latency: [Option<Lane>; OpClass::COUNT],
     /// `[class]`, service times; none in a closed loop, where they equal the response times.
-    service: [Option<Histogram>; OpClass::COUNT],
+    service: [Option<Lane>; OpClass::COUNT],
     done: Recording,
+    raw: Vec<Raw>,
 }
 
 impl Recorder {
-    /// A recorder of `classes` at instant 0 of `timeline`. About 270 KiB a class.
+    /// A recorder of `classes` at instant 0 of `timeline`. At most 270 KiB a class.
     #[must_use]
     pub fn new(timeline: Timeline, classes: &[OpClass]) -> Self {
         let start = Nanos::ZERO;
@@ -121,15 +169,21 @@ impl Recorder {
         let mut done = Recording::default();
         done.intervals.reserve(timeline.intervals());
         done.error_samples.reserve(ERROR_SAMPLES_MAX);
-        let latency = histograms(classes);
-        let (counts, service) = (Default::default(), Default::default());
-        Self { timeline, current, counts, latency, service, done }
+        Self {
+            timeline,
+            current,
+            counts: Default::default(),
+            latency: lanes(classes),
+            service: Default::default(),
+            done,
+            raw: Vec::new(),
+        }
     }
 
     /// A recorder that keeps service times beside response times, for open loops.
     #[must_use]
     pub fn with_service(timeline: Timeline, classes: &[OpClass]) -> Self {
-        Self { service: histograms(classes), ..Self::new(timeline, classes) }
+        Self { service: lanes(classes), ..Self::new(timeline, classes) }
     }
 
     /// Ends the current interval if `now` is past it and says what was in it. Drivers call it with
@@ -152,14 +206,13 @@ impl Recorder {
                 counts.ops += 1;
                 counts.bytes += u64::from(sample.bytes);
                 counts.latency_sum += latency;
-                let histogram = &mut self.latency[sample.class.index()];
-                debug_assert!(histogram.is_some(), "a class that was not announced");
-                if let Some(histogram) = histogram {
-                    histogram.saturating_record(latency.get());
+                let lane = &mut self.latency[sample.class.index()];
+                debug_assert!(lane.is_some(), "a class that was not announced");
+                if let Some(lane) = lane {
+                    lane.record(latency.get());
                 }
-                if let Some(service) = &mut self.service[sample.class.index()] {
-                    let time = sample.completed.since(sample.issued);
-                    service.saturating_record(time.get());
+                if let Some(lane) = &mut self.service[sample.class.index()] {
+                    lane.record(sample.completed.since(sample.issued).get());
                 }
             }
             Outcome::Failed(errno) => {
@@ -196,15 +249,22 @@ impl Recorder {
     /// The current interval with its tallies; `next` becomes the current one.
     fn take_current(&mut self, next: Interval) -> Interval {
         let mut ended = std::mem::replace(&mut self.current, next);
+        let interval = self.done.intervals.len();
         for (class, tally) in ended.tallies.iter_mut().enumerate() {
             tally.counts = std::mem::take(&mut self.counts[class]);
-            for (stored, counted) in [
-                (&mut tally.latency, &mut self.latency[class]),
-                (&mut tally.service, &mut self.service[class]),
+            for (stored, lane, service) in [
+                (&mut tally.latency, &mut self.latency[class], false),
+                (&mut tally.service, &mut self.service[class], true),
             ] {
-                if let Some(histogram) = counted {
-                    *stored = StoredLatency::new(histogram);
-                    histogram.reset();
+                let Some(lane) = lane else { continue };
+                if lane.spilled {
+                    *stored = StoredLatency::new(&lane.histogram);
+                    lane.histogram.reset();
+                    lane.spilled = false;
+                } else if !lane.few.is_empty() {
+                    let times = lane.few.as_slice().into();
+                    self.raw.push(Raw { interval, class, service, times });
+                    lane.few.clear();
                 }
             }
         }
@@ -238,13 +298,26 @@ impl Recorder {
             let last = self.take_current(Interval::empty(Phase::Drain, start, start));
             self.done.intervals.push(last);
         }
+        self.encode();
         self.done
+    }
+
+    /// Encodes what was kept as it was.
+    fn encode(&mut self) {
+        let mut scratch = new_histogram();
+        for raw in self.raw.drain(..) {
+            raw.times.iter().for_each(|time| scratch.saturating_record(*time));
+            let tally = &mut self.done.intervals[raw.interval].tallies[raw.class];
+            let place = if raw.service { &mut tally.service } else { &mut tally.latency };
+            *place = StoredLatency::new(&scratch);
+            scratch.reset();
+        }
     }
 }
 
-/// Histograms for `classes`, none for the others.
-fn histograms(classes: &[OpClass]) -> [Option<Histogram>; OpClass::COUNT] {
-    OpClass::ALL.map(|class| classes.contains(&class).then(new_histogram))
+/// Lanes for `classes`, none for the others.
+fn lanes(classes: &[OpClass]) -> [Option<Lane>; OpClass::COUNT] {
+    OpClass::ALL.map(|class| classes.contains(&class).then(Lane::new))
 }
 
 #[cfg(test)]
@@ -346,6 +419,22 @@ mod tests {
         let last = recording.intervals.last().unwrap();
         assert_eq!((last.phase, last.start, last.counts().ops), (Phase::Drain, Nanos(350), 1));
         assert_eq!(recording.measured().count(), 1);
+    }
+
+    /// Few times and many must be kept alike: the figures may not depend on the rate.
+    #[test]
+    fn few_and_many_times_are_kept_alike() {
+        for count in [1, FEW, FEW + 1, 3 * FEW] {
+            let mut recorder = Recorder::new(TIMELINE, &CLASSES);
+            let mut expected = new_histogram();
+            for _ in 0..count {
+                recorder.record(sample(40, 8));
+                expected.record(8).unwrap();
+            }
+            let recording = recorder.finish(Nanos(1300));
+            let stored = &recording.intervals[0].tallies[OpClass::Read.index()].latency;
+            assert_eq!(*stored, StoredLatency::new(&expected), "{count} times");
+        }
     }
 
     /// A trial bounded by operations has all of them in its figures.

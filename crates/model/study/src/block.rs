@@ -46,6 +46,10 @@ pub struct BlockMatrix {
     /// Open loop: operations a second, all threads together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Many<Rate>>,
+    /// Open loop, instead of `rate`: shares of the highest rate that a closed loop of the same operations
+    /// has reached before in this run on the same stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_of_max: Option<Many<Share>>,
     /// Open loop: later changes of the rate, in order of time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_step: Vec<RateStep>,

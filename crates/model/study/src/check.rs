@@ -171,10 +171,23 @@ fn check_arrivals(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
     let own = block.rate.as_ref().map_or(&[][..], Many::values);
-    let clients = std::iter::once((block.arrivals, own.to_vec(), block.think_time, block.burst))
-        .chain(block.beside.iter().map(|beside| {
+    if let Some(shares) = &block.rate_of_max {
+        let refuse = |message: &str| refuse(message.into()).at_key(text, "rate_of_max", |_| true);
+        if !own.is_empty() || block.arrivals == Arrivals::Closed {
+            return Err(refuse("`rate_of_max` stands instead of `rate`, with arrivals"));
+        }
+        if shares.values().contains(&Share::NONE) {
+            return Err(refuse("a share of 0 % offers nothing; allowed: 0.01% to 100%"));
+        }
+    }
+    // A share of the highest rate is as good as a rate here.
+    let stands_in = block.rate_of_max.as_ref().map(|_| units::Rate(1));
+    let own: Vec<units::Rate> = own.iter().copied().chain(stands_in).collect();
+    let clients = std::iter::once((block.arrivals, own, block.think_time, block.burst)).chain(
+        block.beside.iter().map(|beside| {
             (beside.arrivals, beside.rate.into_iter().collect(), beside.think_time, beside.burst)
-        }));
+        }),
+    );
     for (arrivals, rates, think_time, burst) in clients {
         let open = arrivals != Arrivals::Closed;
         if open && rates.is_empty() {

@@ -31,8 +31,11 @@ pub struct BlockJob {
     pub threads: u32,
     /// When operations are due.
     pub arrivals: Arrivals,
-    /// Operations a second of an open loop, all threads together; 0 in a closed loop.
+    /// Operations a second of an open loop, all threads together; 0 in a closed loop, or until the highest
+    /// rate is known.
     pub rate: Rate,
+    /// The rate as a share of the highest reached before.
+    pub rate_of_max: Option<Share>,
     /// Later changes of the rate.
     pub rate_step: Vec<RateStep>,
     /// Operations due at once in an open loop.
@@ -74,6 +77,16 @@ impl BlockJob {
             || self.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync)
     }
 
+    /// Whether `other` does the same operations, however fast.
+    #[must_use]
+    pub fn same_operations(&self, other: &Self) -> bool {
+        let shape = |job: &Self| (job.pattern, job.offsets, job.block_size, job.read_share);
+        shape(self) == shape(other)
+            && self.size_mix == other.size_mix
+            && self.sync_every == other.sync_every
+            && self.dsync == other.dsync
+    }
+
     /// The largest operation, bytes.
     #[must_use]
     pub fn largest(&self) -> Bytes {
@@ -108,7 +121,10 @@ impl BlockJob {
         add(self.alignment != natural, "alignment", self.alignment.exact());
         add(self.threads > 1, "threads", self.threads.to_string());
         add(open, "arrivals", self.arrivals.word().into());
-        add(open, "rate", self.rate.exact());
+        match self.rate_of_max {
+            Some(share) => add(true, "rate_of_max", share.exact()),
+            None => add(open, "rate", self.rate.exact()),
+        }
         add(self.burst > 1, "burst", self.burst.to_string());
         add(self.think_time > Nanos::ZERO, "think_time", self.think_time.exact());
         add(self.sync_every > 0, "sync_every", self.sync_every.to_string());
@@ -270,6 +286,7 @@ fn block_jobs(matrix: &BlockMatrix) -> Vec<BlockJob> {
         threads: 1,
         arrivals: matrix.arrivals,
         rate: Rate(0),
+        rate_of_max: None,
         rate_step: matrix.rate_step.clone(),
         burst: matrix.burst,
         think_time: matrix.think_time,
@@ -294,6 +311,9 @@ fn block_jobs(matrix: &BlockMatrix) -> Vec<BlockJob> {
     jobs = each(jobs, matrix.threads.values(), |job, value| job.threads = value);
     jobs = each(jobs, matrix.queue_depth.values(), |job, value| job.queue_depth = value);
     jobs = each(jobs, rates, |job, value| job.rate = value);
+    if let Some(shares) = &matrix.rate_of_max {
+        jobs = each(jobs, shares.values(), |job, value| job.rate_of_max = Some(value));
+    }
     for job in &mut jobs {
         job.alignment = matrix.alignment.or(smallest).unwrap_or(job.block_size);
         let by_bytes = matrix.bytes.map(|bytes| bytes.get().div_ceil(mean_size(job).max(1)));

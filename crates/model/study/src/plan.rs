@@ -146,17 +146,33 @@ fn timeline(experiment: &Experiment) -> Timeline {
         Some((act.duration, config))
     });
     match config {
-        Some((duration, config)) => Timeline {
-            warm_up: Nanos::ZERO,
-            measure: duration.unwrap_or(Nanos::from_secs(u64::from(config.test_duration_sec))),
-            interval: Nanos::from_secs(u64::from(config.report_interval_sec)),
-        },
+        Some((duration, config)) => {
+            let from_file = Nanos::from_secs(u64::from(config.test_duration_sec));
+            let measure = duration.unwrap_or(from_file);
+            let interval = act_interval(measure, u64::from(config.report_interval_sec));
+            Timeline { warm_up: Nanos::ZERO, measure, interval }
+        }
         None => Timeline {
             warm_up: experiment.warm_up,
             measure: experiment.measure,
             interval: experiment.interval,
         },
     }
+}
+
+/// Intervals of an ACT test at most: a day's test with hundreds of threads must fit memory.
+const ACT_INTERVALS_MAX: u64 = 3600;
+
+/// The report interval of ACT's test, or a multiple of it that divides an hour if there would be too many.
+fn act_interval(measure: Nanos, report_seconds: u64) -> Nanos {
+    let hour = 3600;
+    let fits = |factor: &u64| {
+        let interval = Nanos::from_secs(report_seconds * factor);
+        let enough = measure.get() / interval.get().max(1) <= ACT_INTERVALS_MAX;
+        enough && (hour % (report_seconds * factor) == 0 || *factor == 1)
+    };
+    let factor = (1..=hour).find(fits).unwrap_or(1);
+    Nanos::from_secs(report_seconds * factor)
 }
 
 #[cfg(test)]
@@ -208,5 +224,13 @@ readers = [1, 2]
             ("kv", "b")
         );
         assert!(plan.skipped[0].reason.contains("model"));
+    }
+
+    #[test]
+    fn a_day_of_act_has_intervals_that_fill_the_hour() {
+        let day = Nanos::from_secs(86_400);
+        assert_eq!(act_interval(day, 1), Nanos::from_secs(24));
+        assert_eq!(act_interval(Nanos::from_secs(3600), 1), Nanos::from_secs(1));
+        assert_eq!(act_interval(Nanos::from_secs(60), 10), Nanos::from_secs(10));
     }
 }

@@ -98,3 +98,39 @@ pub fn is_root() -> bool {
 pub fn has(program: &str) -> bool {
     Command::new("which").arg(program).output().is_ok_and(|output| output.status.success())
 }
+
+/// Loop devices that the tests make; detached when dropped.
+pub struct Loop {
+    pub device: String,
+    pub backing: PathBuf,
+}
+
+impl Loop {
+    /// A loop device over a new file of `bytes` bytes without blocks; `None` where there is none to be had.
+    pub fn new(dir: &Path, name: &str, bytes: u64) -> Option<Self> {
+        let backing = dir.join(name);
+        let file = std::fs::File::create(&backing).expect("a backing file");
+        file.set_len(bytes).expect("a size");
+        let output =
+            Command::new("losetup").args(["--find", "--show"]).arg(&backing).output().ok()?;
+        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        output.status.success().then_some(Self { device, backing })
+    }
+
+    pub fn tool(&self, program: &str, words: &[&str]) {
+        let output =
+            Command::new(program).args(words).arg(&self.device).output().expect("it starts");
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+/// Runs a line of shell; says whether it worked.
+pub fn sh(script: &str) -> bool {
+    Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
+}

@@ -1,0 +1,308 @@
+//! `crosspoint act`: a configuration file of Aerospike ACT, run, judged, and searched.
+//!
+//! Invariants: devices pass the same guard as in any study; logs and verdicts are made from the run
+//! folder. What it is not: the load or the verdict; those are the `act` crate's.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use act::Config;
+use archive::Run;
+use observe::BlockDevice;
+use report::ActTest;
+use runner::{Ending, RunnerError, StudyText};
+use serde_json::json;
+use study::StudyError;
+use toml::{Table, Value};
+use units::{Bytes, Nanos};
+
+use crate::cli::{ActArguments, PhaseKind};
+use crate::commands::{write_report, write_text};
+use crate::exit::{self, ExitCode};
+use crate::progress;
+use crate::running::Running;
+use crate::show::Failure;
+
+/// The highest rating that a search tries.
+const RATING_MAX: u32 = 10_000;
+
+/// Does what was asked.
+pub fn run(arguments: &ActArguments) -> Result<ExitCode, Failure> {
+    let test = Test::read(arguments)?;
+    let running = Running::start();
+    let result = if arguments.search {
+        test.search(&running)
+    } else {
+        let phases: &[&str] = match arguments.phase {
+            PhaseKind::Independent => &["independent"],
+            PhaseKind::Act => &["act"],
+            PhaseKind::Both => &["independent", "act"],
+        };
+        let rating = arguments.rating.map(|rating| vec![rating]);
+        test.once(&running, &test.out, rating.as_deref(), phases).map(|end| end.code())
+    };
+    running.undo();
+    result
+}
+
+/// A configuration and where it is to be run.
+struct Test<'a> {
+    arguments: &'a ActArguments,
+    text: String,
+    config: Config,
+    stack: Table,
+    out: PathBuf,
+}
+
+/// How a run of tests ended.
+struct End {
+    passed: bool,
+    ending: Ending,
+}
+
+impl End {
+    fn code(&self) -> ExitCode {
+        match self.ending {
+            Ending::Interrupted => exit::INTERRUPTED,
+            Ending::Complete | Ending::Failed if self.passed => exit::OK,
+            Ending::Complete | Ending::Failed => exit::OBJECTIVE_MISSED,
+        }
+    }
+}
+
+impl<'a> Test<'a> {
+    fn read(arguments: &'a ActArguments) -> Result<Self, Failure> {
+        let path = &arguments.file;
+        let unreadable = |source| RunnerError::StudyFile { path: path.clone(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let named = || StudyText { name: path.display().to_string(), text: text.clone() };
+        let refuse = |message: String, span: Option<std::ops::Range<usize>>| {
+            let help = Some("correct the configuration file".into());
+            let error = RunnerError::Study(StudyError { message, span, help });
+            Failure::Runner(Box::new(error), Some(named()))
+        };
+        let config = Config::parse(&text)
+            .map_err(|error| refuse(error.message.clone(), line_span(&text, error.line)))?;
+        let stack = stack_table(&config, arguments).map_err(|message| refuse(message, None))?;
+        let out = arguments.out.clone().unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            PathBuf::from(format!("runs/act-{}", now.map_or(0, |now| now.as_secs())))
+        });
+        Ok(Self { arguments, text, config, stack, out })
+    }
+
+    /// A study of the test at `ratings` in `phases`.
+    fn study(&self, ratings: Option<&[u32]>, phases: &[&str], duration: Option<Nanos>) -> String {
+        let text = |text: &str| Value::String(text.to_owned());
+        let mut act = Table::new();
+        act.insert("config".into(), text(&self.text));
+        act.insert("phase".into(), Value::Array(phases.iter().map(|phase| text(phase)).collect()));
+        act.insert("slice".into(), text(&self.arguments.slice.exact()));
+        if let Some(ratings) = ratings {
+            let ratings = ratings.iter().map(|rating| Value::Integer(i64::from(*rating)));
+            act.insert("rating".into(), Value::Array(ratings.collect()));
+        }
+        if let Some(threads) = self.arguments.service_threads {
+            act.insert("service_threads".into(), Value::Integer(i64::from(threads)));
+        }
+        if let Some(duration) = duration {
+            act.insert("duration".into(), text(&duration.exact()));
+        }
+        let mut experiment = Table::new();
+        experiment.insert("name".into(), text("act"));
+        experiment.insert("title".into(), text("ACT storage test"));
+        experiment.insert("act".into(), Value::Table(act));
+        let mut study = Table::new();
+        study.insert("schema".into(), Value::Integer(1));
+        study.insert("name".into(), text("act"));
+        study.insert("question".into(), text("How many transactions does the drive take?"));
+        study.insert("stack".into(), Value::Array(vec![Value::Table(self.stack.clone())]));
+        study.insert("experiment".into(), Value::Array(vec![Value::Table(experiment)]));
+        toml::to_string(&study).unwrap_or_default()
+    }
+
+    fn once(
+        &self,
+        running: &Running,
+        out: &Path,
+        ratings: Option<&[u32]>,
+        phases: &[&str],
+    ) -> Result<End, Failure> {
+        self.execute(running, out, &self.study(ratings, phases, self.arguments.duration))
+    }
+
+    /// Runs a study of tests, writes their logs, prints tables and verdicts.
+    fn execute(&self, running: &Running, out: &Path, study: &str) -> Result<End, Failure> {
+        let options = running.options(Some(out.to_owned()), &self.arguments.i_will_lose_data);
+        let mut watcher = progress::watcher(self.arguments.progress);
+        let end = runner::execute(study, &options, watcher.as_mut());
+        drop(watcher);
+        let end = end?;
+        let run = Run::read(&end.path)?;
+        let tests = report::act_tests(&run);
+        let mut documents = Vec::new();
+        for test in &tests {
+            let log = end.path.join(format!("{}.act.log", test.trial.slug));
+            write_text(&test.log(), &log)?;
+            self.copy_log(test)?;
+            documents.push(document(test, &log));
+            if !self.arguments.json {
+                out!("{}\n{}", test.table(), test.sentence());
+                out!("log:    {}", log.display());
+            }
+        }
+        let passed = !tests.is_empty() && tests.iter().all(|test| test.verdict.passed);
+        drop(tests);
+        let page = end.path.join("report.html");
+        write_report(&[run], &page)?;
+        if self.arguments.json {
+            out!("{:#}", json!({ "schema": 1, "tests": documents }));
+        } else {
+            out!("report: {}", page.display());
+        }
+        Ok(End { passed, ending: end.ending })
+    }
+
+    fn copy_log(&self, test: &ActTest<'_>) -> Result<(), Failure> {
+        match &self.arguments.log {
+            None => Ok(()),
+            Some(path) if path.as_os_str() == "-" => {
+                out!("{}", test.log());
+                Ok(())
+            }
+            Some(path) => write_text(&test.log(), path),
+        }
+    }
+
+    /// The highest rating that passes: doubled until one fails, then bisected, with rest between.
+    fn search(&self, running: &Running) -> Result<ExitCode, Failure> {
+        let phase = if self.arguments.phase == PhaseKind::Act { "act" } else { "independent" };
+        let start = self.arguments.rating.or_else(|| self.config.rating()).unwrap_or(1);
+        let mut next = start.clamp(1, RATING_MAX);
+        let (mut passes, mut fails): (u32, Option<u32>) = (0, None);
+        let mut first = true;
+        while fails.is_none_or(|fails| passes + 1 < fails) && passes < RATING_MAX {
+            if !std::mem::take(&mut first) && !rest(running, self.arguments.rest) {
+                return Ok(exit::INTERRUPTED);
+            }
+            let out = self.out.join(format!("rating-{next:05}"));
+            let end = self.once(running, &out, Some(&[next]), &[phase])?;
+            if end.ending == Ending::Interrupted {
+                return Ok(exit::INTERRUPTED);
+            }
+            if end.passed {
+                passes = next;
+            } else {
+                fails = Some(next);
+            }
+            next = match fails {
+                None => (next * 2).min(RATING_MAX),
+                Some(fails) => u32::midpoint(passes, fails).max(1),
+            };
+            if fails == Some(1) {
+                break;
+            }
+        }
+        let from_file = Nanos::from_secs(u64::from(self.config.test_duration_sec));
+        let tried = self.arguments.duration.unwrap_or(from_file);
+        out!("highest rating that passes: {passes}x (each tried for {tried}, {phase} requests)");
+        if passes == 0 {
+            return Ok(exit::OBJECTIVE_MISSED);
+        }
+        let Some(sustain) = self.arguments.sustain else { return Ok(exit::OK) };
+        if !rest(running, self.arguments.rest) {
+            return Ok(exit::INTERRUPTED);
+        }
+        let study = self.study(Some(&[passes]), &[phase], Some(sustain));
+        let end = self.execute(running, &self.out.join("sustained"), &study)?;
+        let word = if end.passed { "passes" } else { "does NOT pass" };
+        out!("sustained for {sustain} at {passes}x: {word}");
+        Ok(end.code())
+    }
+}
+
+/// Bytes of the text that its line `number` (from 1) takes.
+fn line_span(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
+    let mut start = 0;
+    for (index, line) in text.split_inclusive('\n').enumerate() {
+        if index + 1 == number {
+            return Some(start..start + line.trim_end().len());
+        }
+        start += line.len();
+    }
+    None
+}
+
+/// The stack that the test runs on.
+fn stack_table(config: &Config, arguments: &ActArguments) -> Result<Table, String> {
+    let device = arguments.device.clone().unwrap_or_else(|| config.device_names.join(","));
+    let mut stack = Table::new();
+    let mut put = |key: &str, value: &str| {
+        stack.insert(key.to_owned(), Value::String(value.to_owned()));
+    };
+    put("name", "drive");
+    put("title", &device);
+    if device.starts_with("model:") {
+        put("device", &device);
+        put("size", &Bytes(1 << 40).exact());
+    } else if config.file_size_mbytes > 0 && arguments.device.is_none() {
+        let path = Path::new(&config.device_names[0]);
+        if config.device_names.len() > 1 {
+            return Err("file-size-mbytes with several files: one file is supported".into());
+        }
+        put("device", "file");
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        put("directory", &parent.unwrap_or(Path::new(".")).display().to_string());
+        put("size", &Bytes(u64::from(config.file_size_mbytes) << 20).exact());
+    } else {
+        let mut smallest = u64::MAX;
+        for path in device.split(',') {
+            let found = std::fs::metadata(path).map_err(|error| format!("{path}: {error}"))?;
+            let known = BlockDevice::under(Path::new(path)).and_then(|device| device.bytes());
+            let size = known.filter(|_| found.file_type().is_block_device());
+            smallest = smallest.min(size.ok_or_else(|| format!("{path} is no block device"))?);
+        }
+        put("device", &device);
+        put("size", &Bytes(smallest / 4096 * 4096).exact());
+        let writes =
+            config.write_reqs_per_sec > 0 || arguments.rating.is_some() || arguments.search;
+        stack.insert("allow_write".into(), Value::Boolean(writes));
+    }
+    Ok(stack)
+}
+
+/// Waits; says whether to go on.
+fn rest(running: &Running, time: Nanos) -> bool {
+    if time > Nanos::ZERO {
+        say!("resting for {time}");
+    }
+    let until = Instant::now() + Duration::from(time);
+    while Instant::now() < until {
+        if running.stopping() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(100).min(until - Instant::now()));
+    }
+    !running.stopping()
+}
+
+fn document(test: &ActTest<'_>, log: &Path) -> serde_json::Value {
+    let slices = |slices: &[act::Slice]| -> Vec<serde_json::Value> {
+        let slice = |slice: &act::Slice| {
+            json!({
+                "over_1_2_4_8_16_32_64": slice.over, "requests": slice.requests,
+                "seconds": slice.length.as_secs_f64(),
+            })
+        };
+        slices.iter().map(slice).collect()
+    };
+    json!({
+        "title": test.title(), "point": test.trial.point, "source": test.trial.source,
+        "passed": test.verdict.passed, "reasons": test.verdict.reasons,
+        "limit": if test.verdict.passed { None } else { Some(test.limit()) },
+        "reads_per_second": test.verdict.rate.0, "reads_per_second_asked": test.verdict.rate.1,
+        "service_time": slices(&test.verdict.service),
+        "response_time": slices(&test.verdict.response), "log": log.display().to_string(),
+    })
+}

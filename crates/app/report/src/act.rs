@@ -1,0 +1,121 @@
+//! ACT's storage tests of a run: the verdict of each, its table, its log, and what limited it.
+//!
+//! Invariant: made from the archive alone, so a verdict can be asked for again at any time. What it is
+//! not: a certificate.
+
+use ::act::{Config, Verdict};
+use archive::{NOTE_CPU_LIMIT, Run, TrialOutcome, TrialRecord};
+use study::{ActJob, Job};
+use units::Nanos;
+use workload::OpClass;
+
+/// One test of a run.
+#[derive(Debug)]
+pub struct ActTest<'a> {
+    /// The configuration at the trial's rating.
+    pub config: Config,
+    /// What it came to.
+    pub verdict: Verdict,
+    /// The trial.
+    pub trial: &'a TrialRecord,
+    slice: Nanos,
+}
+
+/// The tests of a run, in the order of the plan.
+#[must_use]
+pub fn act_tests(run: &Run) -> Vec<ActTest<'_>> {
+    let plan = study::plan(&run.study);
+    let job_of = |trial: &TrialRecord| -> Option<ActJob> {
+        let planned = plan.trials.iter().find(|planned| planned.number == trial.number)?;
+        match &planned.job {
+            Job::Act(job) => Some(ActJob::clone(job)),
+            Job::Block(_) | Job::Kv(_) => None,
+        }
+    };
+    let test = |trial| {
+        let ActJob { config, slice, .. } = job_of(trial)?;
+        // A failed trial is one that fell behind or whose device failed.
+        let gave_up = trial.outcome == TrialOutcome::Failed;
+        let verdict = ::act::judge(&config, &trial.recording, slice, gave_up);
+        Some(ActTest { config, verdict, trial, slice })
+    };
+    run.trials.iter().filter_map(test).collect()
+}
+
+impl ActTest<'_> {
+    /// The log in ACT's format.
+    #[must_use]
+    pub fn log(&self) -> String {
+        ::act::log_text(&self.config, self.service_threads(), &self.trial.recording)
+    }
+
+    /// The table of slices.
+    #[must_use]
+    pub fn table(&self) -> String {
+        ::act::table_text(&self.config, &self.verdict)
+    }
+
+    fn service_threads(&self) -> u32 {
+        let text = self.trial.point.get("service_threads");
+        text.and_then(|text| text.parse().ok()).unwrap_or(self.config.service_threads)
+    }
+
+    /// `10x, act phase with 40 threads` or the like.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let rates = match self.config.rating() {
+            Some(rating) => format!("{rating}x"),
+            None => format!(
+                "{} reads/s and {} writes/s",
+                self.config.read_reqs_per_sec, self.config.write_reqs_per_sec
+            ),
+        };
+        match self.trial.point.get("arrivals").map(String::as_str) {
+            Some("act") => {
+                format!("{rates}, in ACT's phase with {} threads", self.service_threads())
+            }
+            _ => format!("{rates}, independent requests"),
+        }
+    }
+
+    /// The verdict in a sentence, with what limited a test that failed.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let word = if self.verdict.passed { "pass" } else { "FAIL" };
+        let mut text = format!("{}: {word}", self.title());
+        let worst = self.verdict.service.iter().map(|slice| slice.over_limits[0]);
+        let response = self.verdict.response.iter().map(|slice| slice.over_limits[0]);
+        let (worst, response) = (worst.fold(0.0, f64::max), response.fold(0.0, f64::max));
+        text.push_str(&format!(
+            " ({worst:.2} % of reads over 1 ms in the worst slice; {response:.2} % from when they were \
+             due; {:.0} of {:.0} reads/s; {})",
+            self.verdict.rate.0, self.verdict.rate.1, self.trial.source
+        ));
+        if !self.verdict.passed {
+            text.push_str(&format!(": {}. {}", self.verdict.reasons.join("; "), self.limit()));
+        }
+        if self.trial.recording.seconds() < self.slice.as_secs_f64() {
+            text.push_str(" Judged on less than one slice.");
+        }
+        text
+    }
+
+    /// What limited the test: this host's CPUs, or the device.
+    #[must_use]
+    pub fn limit(&self) -> String {
+        let notes = self.trial.notes.iter().chain(&self.trial.failure);
+        if let Some(note) = notes.clone().find(|note| note.contains(NOTE_CPU_LIMIT)) {
+            return format!("Limited by the client: {note}.");
+        }
+        if let Some(failure) = self.trial.failure.as_ref().filter(|text| text.contains(" at byte "))
+        {
+            return format!("The device failed: {failure}.");
+        }
+        let service = self.trial.recording.total(Some(OpClass::Read)).service;
+        let p99 = Nanos(service.value_at_quantile(0.99));
+        format!(
+            "Limited by the device: this host had CPU to spare, and 1 read in 100 took {p99} or more from \
+             its issue."
+        )
+    }
+}

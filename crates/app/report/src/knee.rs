@@ -1,0 +1,161 @@
+//! The IOPS-latency curve of a stack: its highest rate, its knee, and how much latency grows on the way.
+//!
+//! Growth is that of the mean latency at 95 % of the highest rate over that at the lowest load, as the
+//! ICPADS 2018 study prints it (25 %, 54 %, 80 %); between two points of the curve it is interpolated
+//! linearly. The knee is the point that lies farthest below the diagonal of the normalised curve
+//! (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points). Invariant: a curve of
+//! fewer than four points has neither. What it is not: a fit.
+
+use archive::Run;
+use stats::estimate::Estimate;
+
+use crate::groups::{Group, Ops, groups};
+
+/// Share of the highest rate at which growth is told.
+pub(crate) const NEARLY_ALL: f64 = 0.95;
+/// Points that make a curve.
+const POINTS_MIN: usize = 4;
+
+/// How the load of a curve was raised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// More operations in flight.
+    Depth,
+    /// More arrivals.
+    Offered,
+}
+
+/// One curve: groups that differ in their load alone.
+#[derive(Debug)]
+pub(crate) struct Curve<'a> {
+    pub load: Load,
+    /// In order of rising load.
+    pub points: Vec<Point<'a>>,
+}
+
+/// One point of a curve.
+#[derive(Debug)]
+pub(crate) struct Point<'a> {
+    pub group: Group<'a>,
+    pub rate: Estimate,
+    /// Mean latency, nanoseconds.
+    pub mean_ns: f64,
+}
+
+/// What a curve says.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Growth {
+    /// The highest rate.
+    pub most: f64,
+    /// Mean latency at 95 % of it over the mean latency at the lowest load, less 1.
+    pub growth: f64,
+    /// Place of the knee among the points.
+    pub knee: usize,
+}
+
+/// Parameters that raise the load.
+const DEPTH: &str = "queue_depth";
+const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
+
+fn load_of(group: &Group<'_>) -> Load {
+    if group.is_open_loop() { Load::Offered } else { Load::Depth }
+}
+
+/// Everything but the load, so that equal keys make a curve.
+fn key(group: &Group<'_>) -> Vec<(String, String)> {
+    let varies: &[&str] = match load_of(group) {
+        Load::Depth => &[DEPTH],
+        Load::Offered => &OFFERED,
+    };
+    let rest = group.first.point.iter().filter(|(name, _)| !varies.contains(&name.as_str()));
+    let mut key: Vec<(String, String)> =
+        rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+    key.push(("stack".into(), group.first.stack.clone()));
+    key.push(("experiment".into(), group.first.experiment.clone()));
+    key
+}
+
+/// The curves of a run, in the order of the plan.
+pub(crate) fn curves(run: &Run) -> Vec<Curve<'_>> {
+    let mut curves: Vec<(Vec<(String, String)>, Curve<'_>)> = Vec::new();
+    for group in groups(run) {
+        let act = group.first.point.contains_key("read_reqs_per_sec");
+        let Some(&ops) = group.classes().first().filter(|_| group.first.engine == "block" && !act)
+        else {
+            continue;
+        };
+        let (Some(rate), Some(mean)) = (group.rate(ops), group.mean_latency(ops)) else { continue };
+        let (key, load) = (key(&group), load_of(&group));
+        let point = Point { group, rate, mean_ns: mean.value };
+        match curves.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, curve)) => curve.points.push(point),
+            None => curves.push((key, Curve { load, points: vec![point] })),
+        }
+    }
+    curves.into_iter().map(|(_, curve)| curve).collect()
+}
+
+impl Curve<'_> {
+    /// What the curve says; `None` when it has too few points.
+    pub fn growth(&self) -> Option<Growth> {
+        let points: Vec<(f64, f64)> =
+            self.points.iter().map(|point| (point.rate.value, point.mean_ns)).collect();
+        growth(&points)
+    }
+
+    /// Operations that the curve speaks of.
+    pub fn ops(&self) -> Ops {
+        self.points[0].group.classes()[0]
+    }
+}
+
+/// `(rate, mean latency)` in order of rising load.
+fn growth(points: &[(f64, f64)]) -> Option<Growth> {
+    if points.len() < POINTS_MIN {
+        return None;
+    }
+    let most = points.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
+    let (_, lowest) = *points.first()?;
+    let target = most * NEARLY_ALL;
+    let above = points.iter().position(|(rate, _)| *rate >= target)?;
+    let (rate, mean) = points[above];
+    let at_target = match above.checked_sub(1).map(|below| points[below]) {
+        Some((before, low)) if rate > before => {
+            low + (mean - low) * (target - before) / (rate - before)
+        }
+        _ => mean,
+    };
+    // Beyond the highest rate a curve only rises; the knee lies before.
+    let top = points.iter().position(|(rate, _)| *rate >= most)?;
+    let span = points[top].1 - lowest;
+    let first = points[0].0;
+    let distance = |(rate, mean): (f64, f64)| {
+        (rate - first) / (most - first).max(1e-9) - (mean - lowest) / span.max(1e-9)
+    };
+    let knee = (0..=top).max_by(|a, b| distance(points[*a]).total_cmp(&distance(points[*b])))?;
+    Some(Growth { most, growth: at_target / lowest - 1.0, knee })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A serial server of 10 us with 10 us of path: depth 1 gives 50k/s at 20 us, depth 2 100k/s at
+    /// 20 us; from there latency grows by 10 us a step and the rate does not.
+    #[test]
+    fn growth_and_knee_of_a_serial_server() {
+        let points = [(50e3, 20.0), (100e3, 20.0), (100e3, 30.0), (100e3, 40.0)];
+        let growth = growth(&points).unwrap();
+        assert_eq!((growth.most, growth.knee), (100e3, 1));
+        assert!(growth.growth.abs() < 1e-9);
+    }
+
+    #[test]
+    fn between_two_points_it_is_interpolated() {
+        let points = [(10e3, 100.0), (50e3, 120.0), (90e3, 150.0), (100e3, 250.0)];
+        let found = growth(&points).unwrap();
+        assert!((found.growth - 1.0).abs() < 1e-9, "95k lies half-way: 200 us");
+        assert_eq!(found.knee, 2);
+        assert_eq!(growth(&points[..3]), None);
+    }
+}

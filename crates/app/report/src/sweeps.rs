@@ -1,0 +1,211 @@
+//! Charts over a parameter that an experiment sweeps: the share of reads, the size of a group commit, the
+//! block size, the rating of ACT.
+//!
+//! Invariant: everything else is equal along a line. What it is not: the curve over queue depth or offered
+//! load; that is `knee`.
+
+use archive::Run;
+use serde::Serialize;
+use stats::estimate::{Estimate, TooFew};
+use units::{Bytes, Share};
+use workload::OpClass;
+
+use crate::answer::short;
+use crate::charts::{Line, color};
+use crate::groups::{Group, Ops};
+
+/// Parameters that may be swept, with the words of the axis.
+const SWEPT: [(&str, &str); 6] = [
+    ("read_share", "reads, %"),
+    ("sync_every", "writes per flush"),
+    ("block_size", "block size, KiB"),
+    ("rating", "ACT rating"),
+    ("threads", "threads"),
+    ("burst", "operations a burst"),
+];
+/// Values that make a sweep.
+const VALUES_MIN: usize = 3;
+
+/// A chart over a parameter.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sweep {
+    pub title: String,
+    /// Words of the horizontal axis.
+    pub x: &'static str,
+    /// Words of the vertical axis; `latency` is in microseconds.
+    pub y: &'static str,
+    /// Logarithmic axes.
+    pub xlog: bool,
+    pub ylog: bool,
+    pub lines: Vec<Line>,
+}
+
+/// The sweeps of one experiment.
+pub(crate) fn sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
+    let mut out = Vec::new();
+    for (name, words) in SWEPT {
+        let mut values: Vec<&String> =
+            groups.iter().filter_map(|group| group.first.point.get(name)).collect();
+        values.sort_unstable();
+        values.dedup();
+        if values.len() < VALUES_MIN {
+            continue;
+        }
+        let axis = Axis { name, words, log: name != "read_share" };
+        if name == "rating" {
+            out.extend(act_sweep(run, title, groups, &axis));
+            continue;
+        }
+        if name == "sync_every" {
+            out.extend(sweep(run, (title, "flushes a second"), groups, &axis, &[sync_rate()]));
+        }
+        out.extend(sweep(run, (title, "IOPS"), groups, &axis, &[rate(false)]));
+        if name == "block_size" || name == "read_share" {
+            out.extend(sweep(run, (title, "MB/s"), groups, &axis, &[rate(true)]));
+        }
+        for (words, p) in
+            [("mean", None), ("median", Some(50.0)), ("p99", Some(99.0)), ("p99.999", Some(99.999))]
+        {
+            let what = format!("{words} latency");
+            out.extend(sweep(run, (title, &what), groups, &axis, &latencies(p)));
+        }
+    }
+    out
+}
+
+struct Axis {
+    name: &'static str,
+    words: &'static str,
+    log: bool,
+}
+
+/// What one line of a chart shows.
+struct Measure {
+    suffix: &'static str,
+    /// Place among the lines of a stack: its colour.
+    place: usize,
+    y: &'static str,
+    value: Box<ValueOf>,
+}
+
+/// The value of a measure at one point; `None` where the samples do not support it.
+type ValueOf = dyn Fn(&Group<'_>) -> Option<f64>;
+
+fn rate(bytes: bool) -> Measure {
+    let value = move |group: &Group<'_>| {
+        let ops = *group.classes().first()?;
+        let rate = if bytes { group.throughput(ops)?.value / 1e6 } else { group.rate(ops)?.value };
+        Some(rate)
+    };
+    let y = if bytes { "MB/s" } else { "IOPS" };
+    Measure { suffix: "", place: 0, y, value: Box::new(value) }
+}
+
+fn sync_rate() -> Measure {
+    let ops = Ops::Only(OpClass::Sync);
+    let value = move |group: &Group<'_>| Some(group.rate(ops)?.value);
+    Measure { suffix: "", place: 0, y: "IOPS", value: Box::new(value) }
+}
+
+fn latencies(p: Option<f64>) -> [Measure; 4] {
+    let of = |ops: Ops, suffix, place| {
+        let value = move |group: &Group<'_>| {
+            if !group.classes().contains(&ops) {
+                return None;
+            }
+            let estimate: Result<Estimate, TooFew> = match p {
+                Some(p) => group.percentile(ops, p),
+                None => return Some(group.mean_latency(ops)?.value / 1e3),
+            };
+            Some(estimate.ok()?.value / 1e3)
+        };
+        Measure { suffix, place, y: "latency", value: Box::new(value) }
+    };
+    [
+        of(Ops::Only(OpClass::Read), " reads", 0),
+        of(Ops::Only(OpClass::Write), " writes", 1),
+        of(Ops::All, " all", 2),
+        of(Ops::Only(OpClass::Sync), " flushes", 3),
+    ]
+}
+
+fn sweep(
+    run: &Run,
+    (title, what): (&str, &str),
+    groups: &[&Group<'_>],
+    axis: &Axis,
+    measures: &[Measure],
+) -> Option<Sweep> {
+    let mut lines: Vec<Line> = Vec::new();
+    for measure in measures {
+        for group in groups {
+            let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
+                continue;
+            };
+            let others = other_parameters(groups, group, axis.name);
+            let label = format!("{}{}{others}", short(group.stack_title()), measure.suffix);
+            match lines.iter_mut().find(|line| line.label == label) {
+                Some(line) => line.points.push(vec![x, y]),
+                None => lines.push(Line {
+                    label,
+                    source: group.first.source.clone(),
+                    color: color(run, group) + measure.place,
+                    points: vec![vec![x, y]],
+                }),
+            }
+        }
+    }
+    lines.retain(|line| line.points.len() >= VALUES_MIN);
+    let y = measures[0].y;
+    (!lines.is_empty()).then(|| Sweep {
+        title: format!("{title}: {what}"),
+        x: axis.words,
+        y,
+        xlog: axis.log,
+        ylog: y == "latency",
+        lines,
+    })
+}
+
+/// Percent of reads over 1 ms at each rating.
+fn act_sweep(run: &Run, title: &str, groups: &[&Group<'_>], axis: &Axis) -> Option<Sweep> {
+    let over = Measure {
+        suffix: "",
+        place: 0,
+        y: "% over 1 ms",
+        value: Box::new(|group| {
+            let total = group.service(Ops::Only(OpClass::Read));
+            let over = total.len() - total.count_between(0, 999_999);
+            (!total.is_empty()).then(|| over as f64 * 100.0 / total.len() as f64)
+        }),
+    };
+    sweep(run, (title, "reads over 1 ms (limit 5 %)"), groups, axis, &[over])
+}
+
+/// A parameter as a number: percent, KiB, or a count.
+fn position(group: &Group<'_>, name: &str) -> Option<f64> {
+    let text = group.first.point.get(name)?;
+    if let Ok(share) = text.parse::<Share>() {
+        return Some(share.percent());
+    }
+    if let Ok(bytes) = text.parse::<Bytes>() {
+        return Some(bytes.get() as f64 / 1024.0);
+    }
+    text.parse().ok()
+}
+
+/// Other parameters that differ between the groups, so that each combination has a line of its own.
+fn other_parameters(groups: &[&Group<'_>], own: &Group<'_>, swept: &str) -> String {
+    let differs = |name: &String| {
+        groups.iter().any(|group| group.first.point.get(name) != own.first.point.get(name))
+    };
+    let raised = ["read_reqs_per_sec", "write_reqs_per_sec"];
+    let parts: Vec<String> = own
+        .first
+        .point
+        .iter()
+        .filter(|(name, _)| *name != swept && !raised.contains(&name.as_str()) && differs(name))
+        .map(|(_, value)| value.clone())
+        .collect();
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
