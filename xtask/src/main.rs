@@ -118,7 +118,7 @@ mod tests {
     fn the_schema_that_is_checked_in_is_current() {
         let path = root().join("docs/schema/study.schema.json");
         let stored = std::fs::read_to_string(path).unwrap_or_default();
-        assert_eq!(stored, schema_text(), "run: cargo xtask schema");
+        assert!(stored == schema_text(), "out of date; run: cargo xtask schema");
     }
 
     /// The errors that users are told must be those of the models that ship.

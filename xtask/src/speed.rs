@@ -43,9 +43,12 @@ pub fn own_cost() {
         "own cost with a null target: {:.1} ns/operation one at a time, {:.1} ns in batches of 32",
         own.single_ns, own.batch_ns
     );
-    match own.ring_ns {
-        Some(ring) => {
-            println!("own cost with io_uring NOP, batches of 32: {ring:.1} ns/operation");
+    match own.ring_ns.zip(own.bare_ring_ns) {
+        Some((ring, bare)) => {
+            println!(
+                "own cost with io_uring NOP, batches of 32: {ring:.1} ns/operation, beside {bare:.1} ns of \
+                 the ring itself"
+            );
         }
         None => println!("own cost with io_uring NOP: io_uring is not available"),
     }

@@ -144,3 +144,26 @@ fn the_model_floor_is_pure() {
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
+
+/// A lock or a log line in the loop that competes with fio's would be measured as the device's.
+#[test]
+fn the_hot_loops_take_no_lock_and_log_nothing() {
+    let hot = [
+        "crates/live/block/src/uring.rs",
+        "crates/live/block/src/psync.rs",
+        "crates/live/block/src/shared.rs",
+        "crates/live/block/src/buffers.rs",
+        "crates/live/block/src/target.rs",
+        "crates/model/stats/src/recorder.rs",
+        "crates/model/workload/src/block.rs",
+        "crates/model/workload/src/arrivals.rs",
+        "crates/model/workload/src/offsets.rs",
+    ];
+    for name in hot {
+        let text = std::fs::read_to_string(root().join(name)).expect(name);
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        for word in ["Mutex", "RwLock", "Condvar", ".lock()", "println!", "tracing::", "say!"] {
+            assert!(!code.contains(word), "{name}: {word}");
+        }
+    }
+}

@@ -22,6 +22,15 @@ fn every_command_of_the_documents_works() {
     let scratch = Scratch::new();
     let tiny = study("tiny");
     expect(&scratch.run(&format!("run {tiny} --out runs/quickstart-made")), 0);
+    let write = |name: &str, text: &str| {
+        std::fs::write(scratch.path().join(name), text).expect("written");
+    };
+    write(
+        "act_storage.conf",
+        "device-names: /dev/sdx\ntest-duration-sec: 86400\nread-reqs-per-sec: 2000\n\
+         write-reqs-per-sec: 1000\n",
+    );
+    write("job.fio", "[global]\nsize=64m\n[reads]\nrw=randread\nruntime=1\n");
     let place = scratch.path().join("place");
     std::fs::create_dir(&place).expect("a directory");
     let mut tried = 0;

@@ -26,9 +26,11 @@ pub struct OwnCost {
     pub single_ns: f64,
     /// The same in batches of 32.
     pub batch_ns: f64,
-    /// The same with submission to and completion from io_uring, of requests that do nothing; none where
-    /// io_uring is not available.
+    /// What client and recorder add to a bare ring of requests that do nothing, in batches of 32; none
+    /// where io_uring is not available.
     pub ring_ns: Option<f64>,
+    /// The bare ring: the kernel's part.
+    pub bare_ring_ns: Option<f64>,
 }
 
 /// Measures it; takes about 0.1 s.
@@ -39,10 +41,13 @@ pub fn own_cost() -> OwnCost {
         rounds.sort_by(f64::total_cmp);
         rounds.get(rounds.len() / 2).copied()
     };
+    let bare = median(&|| bare_ring_round().ok());
+    let whole = median(&|| ring_round().ok());
     OwnCost {
         single_ns: median(&|| Some(null_round(1))).unwrap_or(0.0),
         batch_ns: median(&|| Some(null_round(BATCH))).unwrap_or(0.0),
-        ring_ns: median(&|| ring_round().ok()),
+        ring_ns: whole.zip(bare).map(|(whole, bare)| (whole - bare).max(0.0)),
+        bare_ring_ns: bare,
     }
 }
 
@@ -90,13 +95,31 @@ fn null_round(depth: u32) -> f64 {
     total
 }
 
-/// The same through a ring whose requests do nothing.
+fn new_ring() -> std::io::Result<IoUring> {
+    let mut best = IoUring::builder();
+    best.setup_single_issuer().setup_defer_taskrun().setup_no_sqarray();
+    best.build(BATCH).or_else(|_| IoUring::new(BATCH))
+}
+
+/// Nanoseconds an operation of a ring whose requests do nothing, and nothing else.
+fn bare_ring_round() -> std::io::Result<f64> {
+    let mut ring = new_ring()?;
+    let (began, mut done) = (Instant::now(), 0);
+    while done < OPERATIONS {
+        for slot in 0..BATCH {
+            let entry = opcode::Nop::new().build().user_data(u64::from(slot));
+            // SAFETY: a NOP refers to no memory.
+            unsafe { ring.submission().push(&entry) }.map_err(std::io::Error::other)?;
+        }
+        ring.submit_and_wait(BATCH as usize)?;
+        done += ring.completion().map(std::hint::black_box).count() as u64;
+    }
+    Ok(began.elapsed().as_secs_f64() * 1e9 / done as f64)
+}
+
+/// The same with client, recorder and clock.
 fn ring_round() -> std::io::Result<f64> {
-    let mut ring = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .build(BATCH)
-        .or_else(|_| IoUring::new(BATCH))?;
+    let mut ring = new_ring()?;
     let (mut client, mut recorder) = client_and_recorder(BATCH);
     let mut slots: Vec<Option<(Issue<BlockOp>, Nanos)>> = vec![None; BATCH as usize];
     let (began, mut done, mut now) = (Instant::now(), 0, Nanos::ZERO);

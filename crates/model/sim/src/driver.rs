@@ -80,6 +80,8 @@ struct Driver<D, W> {
     events: EventQueue<Event>,
     /// `[client]`: when its thread is next free.
     thread_free: Vec<Nanos>,
+    /// `[client]`: the instant at which it will be called again, if that is planned.
+    wake_at: Vec<Option<Nanos>>,
     slots: Vec<InFlight>,
     free_slots: Vec<u32>,
     random: Xoshiro256PlusPlus,
@@ -94,6 +96,7 @@ pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> R
         now: Nanos::ZERO,
         events: EventQueue::default(),
         thread_free: vec![Nanos::ZERO; run.clients.len()],
+        wake_at: vec![None; run.clients.len()],
         slots: Vec::new(),
         free_slots: Vec::new(),
         random: Xoshiro256PlusPlus::seed_from_u64(run.seed.derive("host", 0).0),
@@ -176,7 +179,13 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                 self.run.device.submit(self.now, request);
             }
             Event::Visible(slot) => self.visible(slot),
-            Event::Wake(client) => self.pump(client),
+            Event::Wake(client) => {
+                // A call that was planned for later than another one is out of date.
+                if self.wake_at[client as usize] == Some(self.now) {
+                    self.wake_at[client as usize] = None;
+                    self.pump(client);
+                }
+            }
         }
     }
 
@@ -224,7 +233,12 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                     self.events.push(submitted, Event::Submit(slot));
                 }
                 Step::WaitUntil(until) => {
-                    self.events.push(until.max(at + Nanos(1)), Event::Wake(client));
+                    let until = until.max(at + Nanos(1));
+                    let planned = &mut self.wake_at[client as usize];
+                    if planned.is_none_or(|planned| until < planned) {
+                        *planned = Some(until);
+                        self.events.push(until, Event::Wake(client));
+                    }
                     return;
                 }
                 Step::WaitCompletion | Step::Finished => return,
