@@ -14,12 +14,13 @@ use observe::{BlockDevice, DiskCounters, Provenance, Usage};
 use stack::Journal;
 use stats::Recording;
 use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, Stack, Study, Trial, parse, plan};
-use units::{Bytes, Nanos, Rate, Seed, human_count};
+use units::{Bytes, Nanos, Seed, human_count};
 use workload::OpClass;
 
 use crate::clients::service_threads;
 use crate::devices::{Opened, Targets};
 use crate::estimate::{estimate, trial_seconds};
+use crate::reached::Reached;
 use crate::watch::{Event, Watcher};
 use crate::watched::{watched, watched_loading};
 use crate::{RunnerError, kv_trial, measured, predicted};
@@ -101,11 +102,10 @@ impl Resumed {
             Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
         let (study, plan, writer) = (&self.study, &self.plan, self.writer);
         let finished = archive::Run::read(writer.path())?;
-        let (stacks, own_cost, reached) = (self.stacks, None, Vec::new());
-        let mut runner =
-            Runner { study, plan, options, targets, writer, stacks, own_cost, reached };
-        finished.trials.iter().for_each(|trial| runner.note_reached(trial));
-        runner.run(watcher)
+        let (stacks, own_cost) = (self.stacks, None);
+        let mut reached = Reached::default();
+        finished.trials.iter().for_each(|trial| reached.note(trial));
+        Runner { study, plan, options, targets, writer, stacks, own_cost, reached }.run(watcher)
     }
 }
 
@@ -143,7 +143,7 @@ pub fn execute(
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
     let (study, plan, stacks) = (&study, &plan, header.stacks);
-    let (own_cost, reached) = (None, Vec::new());
+    let (own_cost, reached) = (None, Reached::default());
     Runner { study, plan, options, targets, writer, stacks, own_cost, reached }.run(watcher)
 }
 
@@ -172,8 +172,8 @@ struct Runner<'a> {
     stacks: Vec<StackRecord>,
     /// Our own cost an operation, measured before the first block trial.
     own_cost: Option<OwnCost>,
-    /// Highest rates that closed loops reached: trial number and operations a second.
-    reached: Vec<(u32, f64)>,
+    /// Rates that finished trials reached.
+    reached: Reached,
 }
 
 /// A trial's result before it is recorded.
@@ -205,7 +205,7 @@ impl Runner<'_> {
                 break;
             }
             let began = Instant::now();
-            let (known, offered) = self.with_rate(trial)?;
+            let (known, offered) = self.reached.offer(plan, trial)?;
             let outcome = self.trial(&known, watcher)?.map(|mut outcome| {
                 outcome.notes.extend(offered);
                 outcome
@@ -219,7 +219,7 @@ impl Runner<'_> {
                 ending = Ending::Failed;
             }
             self.writer.write_trial(&record)?;
-            self.note_reached(&record);
+            self.reached.note(&record);
             watcher.event(&Event::TrialEnded {
                 trial,
                 headline: &self.headline(&record),
@@ -235,41 +235,6 @@ impl Runner<'_> {
             }
         }
         Ok(RunEnd { path: self.writer.path().to_owned(), ending })
-    }
-
-    fn note_reached(&mut self, record: &TrialRecord) {
-        let rate = record.recording.total(None).counts.ops as f64;
-        let seconds = record.recording.seconds();
-        if record.outcome == TrialOutcome::Complete && seconds > 0.0 {
-            self.reached.push((record.number, rate / seconds));
-        }
-    }
-
-    /// The trial with its rate filled in, where that is a share of the highest reached before.
-    fn with_rate(&self, trial: &Trial) -> Result<(Trial, Option<String>), RunnerError> {
-        let mut known = trial.clone();
-        let Job::Block(job) = &mut known.job else { return Ok((known, None)) };
-        let Some(share) = job.rate_of_max else { return Ok((known, None)) };
-        let before = self.plan.trials.iter().filter(|other| {
-            let closed_same = matches!(&other.job, Job::Block(other)
-                if other.arrivals == study::Arrivals::Closed && other.same_operations(job));
-            other.stack == trial.stack && closed_same
-        });
-        let rates = before.filter_map(|other| {
-            let found = self.reached.iter().find(|(number, _)| *number == other.number)?;
-            Some(found.1)
-        });
-        let most = rates.fold(0.0, f64::max);
-        if most < 1.0 {
-            return Err(RunnerError::NoRate { trial: trial.slug() });
-        }
-        job.rate = Rate(((most * share.fraction()) as u64).max(1));
-        let note = format!(
-            "offered {} operations/s: {share} of the {} that a closed loop reached",
-            human_count(job.rate.get() as f64),
-            human_count(most)
-        );
-        Ok((known, Some(note)))
     }
 
     /// The result of a trial in one line; a prediction with what it is worth.

@@ -14,6 +14,7 @@ mod kv_trial;
 mod measured;
 mod precondition;
 mod predicted;
+mod reached;
 mod watch;
 mod watched;
 
