@@ -153,13 +153,14 @@ pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<Ru
         return Err(RunError::TooSmall { have, span });
     }
     let mut notes = Vec::new();
-    let ring = ring_allowed(spec, &mut notes)?;
+    let paths = Paths { ring: ring_allowed(spec, &mut notes)?, nowait: target.takes_nowait() };
     let foreground = spec.groups.iter().filter(|group| !group.plan.background);
-    let foreground: u32 = foreground.map(|group| clients_on(ring, spec, group)).sum();
-    let workers = IoWorkers::now();
+    let foreground: u32 = foreground.map(|group| clients_on(paths, spec, group)).sum();
+    notes.extend(single_note(paths, spec));
+    let before = IoWorkers::now();
     let clock = Clock(Instant::now());
     let shared = Shared::new((target, spec), control, clock, foreground);
-    let ends = run_clients(&shared, ring)?;
+    let ends = run_clients(&shared, paths)?;
     let (lag, verified) = (shared.lag(), shared.verified.into_inner());
     if let Some(corruption) = shared.corruption.into_inner() {
         return Err(RunError::WrongData(corruption));
@@ -167,16 +168,18 @@ pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<Ru
     let mut result = RunResult {
         recording: Recording::default(),
         notes,
-        path: path_text(spec, ring, &ends),
+        path: path_text(&ends),
         busy: 0.0,
         lag,
         verified,
     };
+    let mut workers = IoWorkers::default();
     for (end, _) in &ends {
+        workers.join(&end.workers);
         result.recording.merge(&end.recording);
         result.busy = result.busy.max(end.busy);
     }
-    result.notes.extend(punted_note(spec, &workers));
+    result.notes.extend(punted_note(spec, workers.since(&before)));
     result.notes.extend(lag.map(|lag| {
         format!(
             "given up: an operation was issued {lag} after it was due; the load was not kept up"
@@ -203,31 +206,52 @@ fn ring_allowed(spec: &Spec<'_>, notes: &mut Vec<String>) -> Result<bool, RunErr
     }
 }
 
-/// Whether a group runs on rings. One operation at a time with flushes is left to a plain thread: a ring
-/// hands every flush to a worker thread, which would be measured with it.
-fn on_ring(ring: bool, spec: &Spec<'_>, group: &Group) -> bool {
-    let single_flush = group.plan.sync_every > 0 && group.plan.queue_depth == 1;
-    ring && (spec.path == Path::IoUring || !single_flush)
+/// What ways to the kernel there are.
+#[derive(Debug, Clone, Copy)]
+struct Paths {
+    /// Rings may be used.
+    ring: bool,
+    /// The target takes requests without waiting.
+    nowait: bool,
 }
 
-fn clients_on(ring: bool, spec: &Spec<'_>, group: &Group) -> u32 {
-    if on_ring(ring, spec, group) { group.clients } else { threads_of(group) }
+/// Whether a group runs on rings. One operation at a time is left to a plain thread where a ring would hand
+/// it to a worker thread, which would be measured with it: every flush, and everything on a target that
+/// does not take requests without waiting.
+fn on_ring(paths: Paths, spec: &Spec<'_>, group: &Group) -> bool {
+    let punted = group.plan.sync_every > 0 || !paths.nowait;
+    let single = group.plan.queue_depth == 1;
+    paths.ring && (spec.path == Path::IoUring || !(single && punted))
+}
+
+/// What to say when one operation at a time was left to plain threads for the target's sake.
+fn single_note(paths: Paths, spec: &Spec<'_>) -> Option<String> {
+    let left = |group: &Group| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
+    (paths.ring && spec.groups.iter().any(left)).then(|| {
+        "the target does not take requests without waiting, and io_uring would hand each to a worker \
+         thread; one at a time goes through pread and pwrite instead"
+            .to_owned()
+    })
+}
+
+fn clients_on(paths: Paths, spec: &Spec<'_>, group: &Group) -> u32 {
+    if on_ring(paths, spec, group) { group.clients } else { threads_of(group) }
 }
 
 /// Every client on a thread of its own; each with the ring features it had, none for a plain thread.
 fn run_clients(
     shared: &Shared<'_>,
-    ring: bool,
+    paths: Paths,
 ) -> Result<Vec<(ClientEnd, Option<String>)>, RunError> {
     let spec = shared.spec;
     let results: Vec<_> = std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for group in &spec.groups {
-            let of = clients_on(ring, spec, group);
+            let of = clients_on(paths, spec, group);
             for index in 0..of {
                 let (index, number) = (ClientIndex { index, of }, threads.len() as u32);
                 threads.push(scope.spawn(move || {
-                    if on_ring(ring, spec, group) {
+                    if on_ring(paths, spec, group) {
                         run_uring(shared, group, index, number).map(|(end, had)| (end, Some(had)))
                     } else {
                         Ok((run_psync(shared, group, index, number), None))
@@ -248,7 +272,7 @@ fn run_clients(
     Ok(ends)
 }
 
-fn path_text(spec: &Spec<'_>, ring: bool, ends: &[(ClientEnd, Option<String>)]) -> String {
+fn path_text(ends: &[(ClientEnd, Option<String>)]) -> String {
     let rings = ends.iter().filter_map(|(_, had)| had.as_deref());
     let plain = ends.len() - rings.clone().count();
     let mut parts = Vec::new();
@@ -261,20 +285,18 @@ fn path_text(spec: &Spec<'_>, ring: bool, ends: &[(ClientEnd, Option<String>)]) 
         let word = if plain == 1 { "thread" } else { "threads" };
         parts.push(format!("pread/pwrite, {plain} {word}"));
     }
-    debug_assert!(ring || plain == ends.len(), "{spec:?}");
     parts.join("; ")
 }
 
 /// What to say when the kernel handed requests to worker threads. Flushes always go there.
-fn punted_note(spec: &Spec<'_>, before: &IoWorkers) -> Option<String> {
+fn punted_note(spec: &Spec<'_>, (count, cpu): (usize, Nanos)) -> Option<String> {
     if spec.groups.iter().any(|group| group.plan.sync_every > 0) {
         return None;
     }
-    let (count, cpu) = IoWorkers::now().since(before);
     (count > 0 && cpu > Nanos::ZERO).then(|| {
         format!(
             "the target does not take requests without waiting, so the kernel handed them to {count} \
-             worker threads ({cpu} of CPU, counted); submission = \"psync\" is faster here"
+             worker threads ({cpu} of CPU, counted)"
         )
     })
 }

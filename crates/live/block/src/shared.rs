@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use observe::{Control, Usage};
+use observe::{Control, IoWorkers, Usage};
 use stats::{Recorder, Recording, Sample};
 use units::Nanos;
 use workload::{BlockClient, BlockOp, Issue, Outcome, Workload};
@@ -35,6 +35,9 @@ pub(crate) struct ClientEnd {
     pub recording: Recording,
     /// Share of its time in which it used a CPU.
     pub busy: f64,
+    /// Threads that carried out requests for a ring, as they were when this client ended: they end with
+    /// it.
+    pub workers: IoWorkers,
 }
 
 impl<'a> Shared<'a> {
@@ -137,7 +140,7 @@ impl<'a> Shared<'a> {
             recording = Recording::default();
         }
         let busy = Usage::of_thread().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
-        ClientEnd { recording, busy }
+        ClientEnd { recording, busy, workers: IoWorkers::now() }
     }
 }
 

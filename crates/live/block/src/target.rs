@@ -51,6 +51,24 @@ impl Target {
         Bytes(self.each)
     }
 
+    /// Whether it takes requests without waiting (`RWF_NOWAIT`). io_uring hands every request to one that
+    /// does not to a worker thread: zram, brd and md are such.
+    pub(crate) fn takes_nowait(&self) -> bool {
+        const BYTES: usize = 4096;
+        let mut space = vec![0u8; 2 * BYTES];
+        let start = space.as_ptr().align_offset(BYTES);
+        let buffer = &mut space[start..start + BYTES];
+        let vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: BYTES };
+        self.files.iter().all(|file| {
+            let descriptor = file.as_raw_fd();
+            // SAFETY: the vector describes `buffer`, which lives through the call.
+            let read =
+                unsafe { libc::preadv2(descriptor, &raw const vector, 1, 0, libc::RWF_NOWAIT) };
+            let error = std::io::Error::last_os_error();
+            read >= 0 || error.raw_os_error() != Some(libc::EOPNOTSUPP)
+        })
+    }
+
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         self.files.iter().map(AsRawFd::as_raw_fd).collect()
     }

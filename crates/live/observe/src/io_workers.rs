@@ -34,6 +34,14 @@ impl IoWorkers {
         Self(tasks.filter_map(worker).collect())
     }
 
+    /// These and those of `other`; of a thread that both have, the later.
+    pub fn join(&mut self, other: &Self) {
+        for (id, cpu) in &other.0 {
+            let mine = self.0.entry(*id).or_default();
+            *mine = (*mine).max(*cpu);
+        }
+    }
+
     /// How many there are that were not there before or worked since, and their CPU since.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> (usize, Nanos) {
