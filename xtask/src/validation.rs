@@ -23,7 +23,11 @@ pub fn tables(devices: &Path) -> Result<String, String> {
     let mut out = format!("{BEGIN}\n");
     for path in paths {
         let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
-        let profile = Profile::parse(&text).map_err(|error| error.to_string())?;
+        let lookup = |name: &str| {
+            let path = devices.join(format!("{name}.toml"));
+            std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))
+        };
+        let profile = Profile::parse_with(&text, &lookup).map_err(|error| error.to_string())?;
         let checks = check(&profile, Nanos::from_millis(200), Seed(1));
         let _ = write!(out, "\n## {}\n\n", profile.title);
         let _ = writeln!(out, "| job and metric | published | predicted | error | source |");

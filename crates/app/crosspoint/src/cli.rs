@@ -79,6 +79,12 @@ pub enum Verb {
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
+    /// Look at device models: what there is, what one is made of, how near it comes
+    Device {
+        /// What to do
+        #[command(subcommand)]
+        action: DeviceAction,
+    },
     /// Check what this machine can run, and say what installs the rest
     Doctor {
         /// Directory that would hold the test files
@@ -134,6 +140,36 @@ pub struct RunArguments {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,
+}
+
+/// What to do with device models.
+#[derive(Debug, Subcommand)]
+pub enum DeviceAction {
+    /// List the built-in profiles
+    List {
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Draw a profile's stack, with every constant and where it comes from
+    #[command(after_help = "Example: crosspoint device show raid5-3x-s3520")]
+    Show {
+        /// Name of a built-in profile, or a profile file
+        name: String,
+    },
+    /// Hold profiles against the published figures in them, in virtual time
+    #[command(after_help = "Example: crosspoint device check intel-p4800x")]
+    Check {
+        /// Names of built-in profiles, or profile files
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// Every built-in profile
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Arguments of `act`.

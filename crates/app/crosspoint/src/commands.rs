@@ -15,7 +15,7 @@ use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
 use crate::running::Running;
 use crate::show::Failure;
-use crate::{act_test, progress};
+use crate::{act_test, device, progress};
 
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -38,6 +38,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         Verb::Act(arguments) => act_test::run(&arguments),
         Verb::Import { file, output } => import(&file, output.as_deref()),
+        Verb::Device { action } => device::run(action),
         Verb::Doctor { directory, json } => Ok(doctor(&directory, json)),
         Verb::Clean { json } => clean(json),
         Verb::Completions { shell } => {

@@ -9,6 +9,7 @@ mod output;
 mod act_test;
 mod cli;
 mod commands;
+mod device;
 mod exit;
 mod progress;
 mod running;

@@ -18,10 +18,37 @@ const STUDIES: &[(&str, &str)] = &[
     ("database-io", include_str!("../../../../studies/database-io.toml")),
 ];
 
-const PROFILES: &[(&str, &str)] = &[
-    ("intel-p4800x", include_str!("../../../../devices/intel-p4800x.toml")),
-    ("samsung-980-pro", include_str!("../../../../devices/samsung-980-pro.toml")),
-    ("intel-s3510", include_str!("../../../../devices/intel-s3510.toml")),
+/// A profile by the name of its file.
+macro_rules! profiles {
+    ($($name:literal),+ $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../devices/", $name, ".toml")))),+]
+    };
+}
+
+const PROFILES: &[(&str, &str)] = profiles![
+    "900p-in-6-vms",
+    "900p-in-vm",
+    "aws-gp3",
+    "aws-io2-bx",
+    "cas-p4800x-over-raid5-s3520",
+    "hdd-7200",
+    "intel-900p",
+    "intel-905p",
+    "intel-p3608",
+    "intel-p3700",
+    "intel-p4500",
+    "intel-p4800x",
+    "intel-p5800x",
+    "intel-s3510",
+    "intel-s3520",
+    "micron-9100-max",
+    "p4800x-over-nvmeof-rdma",
+    "p4800x-over-nvmeof-tcp",
+    "raid5-3x-s3520",
+    "ram-disk",
+    "samsung-860-qvo",
+    "samsung-970-pro",
+    "samsung-980-pro",
 ];
 
 /// The text of a study and what to call it in messages.
@@ -61,26 +88,36 @@ pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
     }
 }
 
-/// The device profile of that name: a built-in one, or a file when the name ends in `.toml`.
+/// Names of the built-in device profiles.
+#[must_use]
+pub fn built_in_profiles() -> Vec<&'static str> {
+    PROFILES.iter().map(|(name, _)| *name).collect()
+}
+
+/// The text of a profile: a built-in one, or a file when the name ends in `.toml`.
+///
+/// # Errors
+/// When there is none.
+pub fn profile_text(name: &str) -> Result<String, RunnerError> {
+    let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
+    if name.ends_with(".toml") {
+        return std::fs::read_to_string(name).map_err(|error| refuse(error.to_string()));
+    }
+    let built_in = PROFILES.iter().find(|(built_in, _)| *built_in == name);
+    built_in.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
+        refuse(format!("there is no such profile; built in: {}", built_in_profiles().join(", ")))
+    })
+}
+
+/// The device profile of that name, with the profiles that it names.
 ///
 /// # Errors
 /// When there is none, or it is refused.
 pub fn profile(name: &str) -> Result<Profile, RunnerError> {
     let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
-    let text = if name.ends_with(".toml") {
-        std::fs::read_to_string(name).map_err(|error| refuse(error.to_string()))?
-    } else {
-        let built_in = PROFILES.iter().find(|(built_in, _)| *built_in == name);
-        let Some((_, text)) = built_in else {
-            let known: Vec<_> = PROFILES.iter().map(|(name, _)| *name).collect();
-            return Err(refuse(format!(
-                "there is no such profile; built in: {}",
-                known.join(", ")
-            )));
-        };
-        (*text).to_owned()
-    };
-    Profile::parse(&text).map_err(|error| refuse(error.to_string()))
+    let lookup = |name: &str| profile_text(name).map_err(|error| error.to_string());
+    let text = profile_text(name)?;
+    Profile::parse_with(&text, &lookup).map_err(|error| refuse(error.to_string()))
 }
 
 #[cfg(test)]

@@ -18,9 +18,12 @@ mod reached;
 mod watch;
 mod watched;
 
-pub use catalog::{StudyText, built_in_studies, load_study, profile};
+pub use catalog::{
+    StudyText, built_in_profiles, built_in_studies, load_study, profile, profile_text,
+};
 pub use doctor::{Check, Status, doctor};
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
 pub use execute::{Ending, Options, Resumed, RunEnd, execute, resume};
+pub use predicted::check_profile;
 pub use watch::{Event, Watcher};

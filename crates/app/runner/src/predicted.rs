@@ -66,6 +66,12 @@ fn notes(recording: &Recording, threads: u32) -> Vec<String> {
     vec![format!("{NOTE_THREAD_LIMIT}: each is busy {:.0} % of the time", busy.min(1.0) * 100.0)]
 }
 
+/// A profile held against the published figures in it.
+#[must_use]
+pub fn check_profile(profile: &Profile) -> Vec<sim::Check> {
+    check(profile, CHECK_TIME, Seed(1))
+}
+
 /// What the header says of a model stack: its error against published figures, computed now.
 pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> StackRecord {
     let checks = check(profile, CHECK_TIME, seed);

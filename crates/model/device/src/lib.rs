@@ -9,16 +9,29 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
+mod cloud;
 mod events;
+mod hdd;
+mod hop;
 mod model;
 mod nand;
 mod profile;
+mod raid;
+mod ram;
+mod slab;
 mod xpoint;
 
+pub use cache::{Cache, CacheMode, CacheParameters};
+pub use cloud::{Cloud, CloudParameters};
 pub use events::EventQueue;
+pub use hdd::{Hdd, HddParameters};
+pub use hop::{Hop, HopParameters};
 pub use model::Model;
 pub use nand::{Nand, NandParameters};
-pub use profile::{Acceptance, Constant, ConstantKind, Parameters, Profile, ProfileError};
+pub use profile::{Acceptance, Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
+pub use raid::{Raid, RaidParameters};
+pub use ram::{Ram, RamParameters};
 pub use xpoint::{XPoint, XPointParameters};
 
 use units::Nanos;

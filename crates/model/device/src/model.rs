@@ -5,7 +5,13 @@
 
 use units::{Nanos, Seed};
 
+use crate::cache::Cache;
+use crate::cloud::Cloud;
+use crate::hdd::Hdd;
+use crate::hop::Hop;
 use crate::profile::{Parameters, Profile};
+use crate::raid::Raid;
+use crate::ram::Ram;
 use crate::{Completion, Device, Nand, Request, XPoint};
 
 /// A device of one of the known kinds.
@@ -15,6 +21,18 @@ pub enum Model {
     XPoint(XPoint),
     /// NAND flash behind a controller.
     Nand(Box<Nand>),
+    /// Memory.
+    Ram(Ram),
+    /// A disk drive.
+    Hdd(Box<Hdd>),
+    /// A cloud volume.
+    Cloud(Box<Cloud>),
+    /// An array of devices.
+    Raid(Box<Raid>),
+    /// A fast device before a slow one.
+    Cache(Box<Cache>),
+    /// A device behind a fabric or a hypervisor.
+    Hop(Box<Hop>),
 }
 
 impl Model {
@@ -24,32 +42,61 @@ impl Model {
         match &profile.parameters {
             Parameters::XPoint(parameters) => Self::XPoint(XPoint::new(parameters)),
             Parameters::Nand(parameters) => Self::Nand(Box::new(Nand::new(parameters, seed))),
+            Parameters::Ram(parameters) => Self::Ram(Ram::new(parameters)),
+            Parameters::Hdd(parameters) => {
+                Self::Hdd(Box::new(Hdd::new(parameters, profile.capacity)))
+            }
+            Parameters::Cloud(parameters) => Self::Cloud(Box::new(Cloud::new(parameters, seed))),
+            Parameters::Raid(parameters, members) => {
+                // Drives of one make still differ in their random draws.
+                let member = |(place, member): (usize, &Profile)| {
+                    Self::new(member, seed.derive("member", place as u64))
+                };
+                let members = members.iter().enumerate().map(member).collect();
+                Self::Raid(Box::new(Raid::new(parameters, members)))
+            }
+            Parameters::Cache(parameters, both) => {
+                let fast = Self::new(&both.0, seed.derive("fast", 0));
+                let slow = Self::new(&both.1, seed.derive("slow", 0));
+                Self::Cache(Box::new(Cache::new(parameters, fast, slow)))
+            }
+            Parameters::Hop(parameters, device) => {
+                let below = Self::new(device, seed);
+                Self::Hop(Box::new(Hop::new(parameters, below, seed)))
+            }
         }
     }
+}
+
+/// The same call on whatever the model is.
+macro_rules! each {
+    ($model:expr, $device:ident => $call:expr) => {
+        match $model {
+            Self::XPoint($device) => $call,
+            Self::Nand($device) => $call,
+            Self::Ram($device) => $call,
+            Self::Hdd($device) => $call,
+            Self::Cloud($device) => $call,
+            Self::Raid($device) => $call,
+            Self::Cache($device) => $call,
+            Self::Hop($device) => $call,
+        }
+    };
 }
 
 impl Device for Model {
     #[inline]
     fn submit(&mut self, now: Nanos, request: Request) {
-        match self {
-            Self::XPoint(device) => device.submit(now, request),
-            Self::Nand(device) => device.submit(now, request),
-        }
+        each!(self, device => device.submit(now, request));
     }
 
     #[inline]
     fn next_event(&self) -> Option<Nanos> {
-        match self {
-            Self::XPoint(device) => device.next_event(),
-            Self::Nand(device) => device.next_event(),
-        }
+        each!(self, device => device.next_event())
     }
 
     #[inline]
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        match self {
-            Self::XPoint(device) => device.advance(now, done),
-            Self::Nand(device) => device.advance(now, done),
-        }
+        each!(self, device => device.advance(now, done));
     }
 }

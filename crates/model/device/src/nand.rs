@@ -7,7 +7,8 @@
 //! `read_time` with a small normal spread, crosses its channel and then the link. A write crosses the
 //! link, takes slots in the buffer (waiting while it is full) and is acknowledged after
 //! `write_ack_time`; when `program_size` has gathered it is programmed on the next unit round-robin,
-//! which reads of that unit wait for. Each host program is followed by `write_amplification - 1`
+//! which reads of that unit wait for (where there are more program units than read units, reads of the same
+//! plane of it). Each host program is followed by `write_amplification - 1`
 //! programs of moved data, and every `programs_per_erase` programs a unit is also erased.
 //! Each stage is a real event: computing later stages at submission is wrong after a variable one.
 //!
@@ -36,8 +37,10 @@ use crate::{CHUNK, Completion, Device, Direction, EventQueue, Request, chunks_to
 pub struct NandParameters {
     /// Requests the device takes at once; more wait outside.
     pub max_in_flight: Constant<u32>,
-    /// Latency before the controller that no other request waits for.
+    /// Latency of a read before the controller that no other request waits for.
     pub front_time: Constant<Nanos>,
+    /// The same of a write.
+    pub front_time_write: Constant<Nanos>,
     /// Serial controller time a request.
     pub controller_time: Constant<Nanos>,
     /// Independently readable units.
@@ -106,6 +109,8 @@ pub struct Nand {
     link_free: Nanos,
     /// `[unit]`: when it is next free.
     unit_free: Vec<Nanos>,
+    /// `[plane]`: when its program is done, where a unit has more than one plane to program.
+    plane_free: Vec<Nanos>,
     /// `[channel]`: when it is next free.
     channel_free: Vec<Nanos>,
     buffer: WriteBuffer,
@@ -130,6 +135,8 @@ impl Nand {
     pub fn new(parameters: &NandParameters, seed: Seed) -> Self {
         let units = parameters.read_units.value.max(1) as usize;
         let channels = parameters.channels.value.max(1) as usize;
+        let programs = parameters.program_units.value as usize;
+        let planes = if programs > units { programs } else { 0 };
         let seed = seed.derive("nand", 0);
         Self {
             parameters: parameters.clone(),
@@ -141,6 +148,7 @@ impl Nand {
             controller_free: Nanos::ZERO,
             link_free: Nanos::ZERO,
             unit_free: vec![Nanos::ZERO; units],
+            plane_free: vec![Nanos::ZERO; planes],
             channel_free: vec![Nanos::ZERO; channels],
             buffer: WriteBuffer::default(),
         }
@@ -156,7 +164,11 @@ impl Nand {
             (self.slots.len() - 1) as u32
         });
         self.slots[slot as usize] = Slot { request, pages_left: 0 };
-        let start = self.controller_free.max(now + self.parameters.front_time.value);
+        let front = match request.direction {
+            Direction::Read => self.parameters.front_time.value,
+            Direction::Write => self.parameters.front_time_write.value,
+        };
+        let start = self.controller_free.max(now + front);
         self.controller_free = start + self.parameters.controller_time.value;
         self.events.push(self.controller_free, Event::Arrived(slot));
     }
@@ -170,8 +182,11 @@ impl Nand {
             let next = (at / page + 1) * page;
             let bytes = (next.min(end) - at) as u32;
             let unit = Seed(at / page).derive("unit", 0).0 % self.unit_free.len() as u64;
-            let done = self.unit_free[unit as usize].max(now) + self.read_time();
-            self.unit_free[unit as usize] = done;
+            let takes = self.read_time();
+            let start = self.unit_free[unit as usize].max(now);
+            self.unit_free[unit as usize] = start + takes;
+            // Other planes of the unit can be read while one is programmed.
+            let done = self.program_on(unit, at / page).max(start) + takes;
             let channel = unit % self.channel_free.len() as u64;
             let chunks = chunks_touched(at, bytes) as u32;
             self.events.push(done, Event::PageRead(slot, channel as u32, chunks));
@@ -179,6 +194,17 @@ impl Nand {
             pages += 1;
         }
         self.slots[slot as usize].pages_left = pages;
+    }
+
+    /// When the program on the plane of a page is done; zero where planes are units.
+    fn program_on(&self, unit: u64, page: u64) -> Nanos {
+        let (planes, units) = (self.plane_free.len() as u64, self.unit_free.len() as u64);
+        if planes == 0 {
+            return Nanos::ZERO;
+        }
+        let (first, after) = (unit * planes / units, (unit + 1) * planes / units);
+        let plane = first + Seed(page).derive("plane", 0).0 % (after - first);
+        self.plane_free[plane as usize]
     }
 
     fn read_time(&mut self) -> Nanos {
@@ -230,18 +256,22 @@ impl Nand {
         }
     }
 
-    /// Occupies the next unit for a program, and for an erase when one is due.
+    /// Occupies the next unit (or plane) for a program, and for an erase when one is due.
     fn program(&mut self, now: Nanos) -> Nanos {
-        let units = self.parameters.program_units.value.max(1);
-        let unit = self.buffer.next_unit as usize * self.unit_free.len() / units as usize;
-        self.buffer.next_unit = (self.buffer.next_unit + 1) % units;
-        let done = self.unit_free[unit].max(now) + self.parameters.program_time.value;
-        self.unit_free[unit] = done;
+        let programs = self.parameters.program_units.value.max(1);
+        let next = self.buffer.next_unit as usize;
+        self.buffer.next_unit = (self.buffer.next_unit + 1) % programs;
         self.buffer.programs += 1;
         let per_erase = u64::from(self.parameters.programs_per_erase.value.max(1));
-        if self.buffer.programs.is_multiple_of(per_erase) {
-            self.unit_free[unit] += self.parameters.erase_time.value;
-        }
+        let erases = self.buffer.programs.is_multiple_of(per_erase);
+        let free = if self.plane_free.is_empty() {
+            let unit = next * self.unit_free.len() / programs as usize;
+            &mut self.unit_free[unit]
+        } else {
+            &mut self.plane_free[next]
+        };
+        let done = (*free).max(now) + self.parameters.program_time.value;
+        *free = if erases { done + self.parameters.erase_time.value } else { done };
         done
     }
 

@@ -8,7 +8,13 @@ use serde::Deserialize;
 use thiserror::Error;
 use units::{Bytes, Nanos, Share};
 
+use crate::cache::CacheParameters;
+use crate::cloud::CloudParameters;
+use crate::hdd::HddParameters;
+use crate::hop::HopParameters;
 use crate::nand::NandParameters;
+use crate::raid::RaidParameters;
+use crate::ram::RamParameters;
 use crate::xpoint::XPointParameters;
 
 /// How a constant is known.
@@ -45,6 +51,46 @@ pub enum Parameters {
     XPoint(Box<XPointParameters>),
     /// `[nand]`
     Nand(Box<NandParameters>),
+    /// `[ram]`
+    Ram(RamParameters),
+    /// `[hdd]`
+    Hdd(Box<HddParameters>),
+    /// `[cloud]`
+    Cloud(Box<CloudParameters>),
+    /// `[raid]`, and its members.
+    Raid(Box<RaidParameters>, Vec<Profile>),
+    /// `[cache]`, the fast and the slow device.
+    Cache(Box<CacheParameters>, Box<(Profile, Profile)>),
+    /// `[hop]`, and the device behind it.
+    Hop(Box<HopParameters>, Box<Profile>),
+}
+
+impl Parameters {
+    /// The word for this kind of model.
+    #[must_use]
+    pub fn kind(&self) -> String {
+        match self {
+            Self::XPoint(_) => "3D XPoint".into(),
+            Self::Nand(_) => "NAND flash".into(),
+            Self::Ram(_) => "RAM".into(),
+            Self::Hdd(_) => "disk drive".into(),
+            Self::Cloud(_) => "cloud volume".into(),
+            Self::Raid(p, members) => format!("RAID {} of {}", p.level.value, members.len()),
+            Self::Cache(..) => "cache".into(),
+            Self::Hop(..) => "hop".into(),
+        }
+    }
+
+    /// Devices below, with what each is for.
+    #[must_use]
+    pub fn below(&self) -> Vec<(&'static str, &Profile)> {
+        match self {
+            Self::Raid(_, members) => members.iter().map(|member| ("member", member)).collect(),
+            Self::Cache(_, both) => vec![("fast", &both.0), ("slow", &both.1)],
+            Self::Hop(_, device) => vec![("device", device)],
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Published figures of one job, which the model is run against.
@@ -100,6 +146,12 @@ struct File {
     not_covered: String,
     xpoint: Option<XPointParameters>,
     nand: Option<NandParameters>,
+    ram: Option<RamParameters>,
+    hdd: Option<HddParameters>,
+    cloud: Option<CloudParameters>,
+    raid: Option<RaidParameters>,
+    cache: Option<CacheParameters>,
+    hop: Option<HopParameters>,
     #[serde(default)]
     acceptance: Vec<Acceptance>,
 }
@@ -121,21 +173,67 @@ pub enum ProfileError {
     },
 }
 
+/// Gives the text of the profile of that name.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, String>;
+
+/// Layers upon layers at most.
+const DEPTH_MAX: u32 = 4;
+
 impl Profile {
-    /// Reads a profile from the text of its file.
+    /// Reads a profile that stands alone from the text of its file.
     ///
     /// # Errors
     /// [`ProfileError`] with the place or the reason.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
+        Self::parse_with(text, &|name| Err(format!("`{name}` is not looked for here")))
+    }
+
+    /// Reads a profile that may name others, which `lookup` gives.
+    ///
+    /// # Errors
+    /// [`ProfileError`] with the place or the reason, also of a profile that it names.
+    pub fn parse_with(text: &str, lookup: Lookup<'_>) -> Result<Self, ProfileError> {
+        Self::parse_at(text, lookup, 0)
+    }
+
+    fn parse_at(text: &str, lookup: Lookup<'_>, depth: u32) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text)?;
-        let refuse = |reason: String| ProfileError::Impossible { name: file.name.clone(), reason };
+        let name = file.name.clone();
+        let refuse = |reason: String| ProfileError::Impossible { name: name.clone(), reason };
         if file.schema != 1 {
             return Err(refuse(format!("schema {} is unknown; allowed: 1", file.schema)));
         }
-        let parameters = match (file.xpoint, file.nand) {
-            (Some(xpoint), None) => Parameters::XPoint(Box::new(xpoint)),
-            (None, Some(nand)) => Parameters::Nand(Box::new(nand)),
-            _ => return Err(refuse("needs exactly one of [xpoint] and [nand]".into())),
+        if depth > DEPTH_MAX {
+            return Err(refuse(format!(
+                "more than {DEPTH_MAX} layers, or a profile within itself"
+            )));
+        }
+        let below = |name: &String| {
+            let text = lookup(name).map_err(&refuse)?;
+            Self::parse_at(&text, lookup, depth + 1)
+        };
+        let mut found = Vec::new();
+        found.extend(file.xpoint.map(|p| Parameters::XPoint(Box::new(p))));
+        found.extend(file.nand.map(|p| Parameters::Nand(Box::new(p))));
+        found.extend(file.ram.map(Parameters::Ram));
+        found.extend(file.hdd.map(|p| Parameters::Hdd(Box::new(p))));
+        found.extend(file.cloud.map(|p| Parameters::Cloud(Box::new(p))));
+        if let Some(raid) = file.raid {
+            let members: Result<Vec<Self>, _> = raid.devices.iter().map(below).collect();
+            found.push(Parameters::Raid(Box::new(raid), members?));
+        }
+        if let Some(cache) = file.cache {
+            let both = (below(&cache.fast)?, below(&cache.slow)?);
+            found.push(Parameters::Cache(Box::new(cache), Box::new(both)));
+        }
+        if let Some(hop) = file.hop {
+            let device = below(&hop.device)?;
+            found.push(Parameters::Hop(Box::new(hop), Box::new(device)));
+        }
+        let kinds = "[xpoint], [nand], [ram], [hdd], [cloud], [raid], [cache] and [hop]";
+        let parameters = match (found.pop(), found.is_empty()) {
+            (Some(one), true) => one,
+            _ => return Err(refuse(format!("needs exactly one of {kinds}"))),
         };
         if let Some(reason) = impossible(&parameters, file.capacity) {
             return Err(refuse(reason));
@@ -188,6 +286,83 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
                 ("program_time", p.program_time.value.get()),
             ])
         }
+        Parameters::Ram(p) => nonzero(&[("serial_time", p.serial_time.value.get())]),
+        Parameters::Hdd(p) => {
+            if p.seek_min.value > p.seek_max.value {
+                return Some("`seek_min` must not be longer than `seek_max`".into());
+            }
+            nonzero(&[
+                ("rotation_time", p.rotation_time.value.get()),
+                ("track_size", p.track_size.value.get()),
+                ("transfer_time", p.transfer_time.value.get()),
+                ("max_in_flight", u64::from(p.max_in_flight.value)),
+            ])
+        }
+        Parameters::Cloud(p) => {
+            if !p.latency_sigma.value.is_finite() || p.latency_sigma.value < 0.0 {
+                return Some("`latency_sigma` must be a number of at least 0".into());
+            }
+            nonzero(&[
+                ("operations", p.operations.value.get()),
+                ("operation_size", p.operation_size.value.get()),
+                ("bandwidth", p.bandwidth.value.get()),
+                ("latency_median", p.latency_median.value.get()),
+            ])
+        }
+        Parameters::Raid(..) | Parameters::Cache(..) | Parameters::Hop(..) => {
+            impossible_layer(parameters, capacity)
+        }
+    }
+}
+
+/// What no layer can be over what is below it.
+fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> {
+    let too_large = |most: u64| {
+        (capacity.get() > most).then(|| {
+            format!("capacity {capacity} is more than the {} of what is below", Bytes(most))
+        })
+    };
+    match parameters {
+        Parameters::Raid(p, members) => {
+            let least = match p.level.value {
+                0 => 1,
+                1 => 2,
+                5 => 3,
+                other => return Some(format!("`level` is {other}; allowed: 0, 1, 5")),
+            };
+            let count = members.len() as u64;
+            if count < least {
+                let level = p.level.value;
+                return Some(format!("RAID {level} needs at least {least} devices"));
+            }
+            let chunk = p.chunk.value.get();
+            if chunk == 0 || chunk % 4096 != 0 {
+                return Some("`chunk` must be a multiple of 4KiB".into());
+            }
+            let smallest = members.iter().map(|member| member.capacity.get()).min().unwrap_or(0);
+            too_large(match p.level.value {
+                0 => smallest.saturating_mul(count),
+                1 => smallest,
+                _ => smallest.saturating_mul(count - 1),
+            })
+        }
+        Parameters::Cache(p, both) => {
+            let line = p.line.value.get();
+            if line < 4096 || !line.is_power_of_two() || line > 1 << 20 {
+                return Some("`line` must be a power of two from 4KiB to 1MiB".into());
+            }
+            if p.size.value.get() < line || p.size.value > both.0.capacity {
+                return Some("`size` must hold a line and fit the fast device".into());
+            }
+            too_large(both.1.capacity.get())
+        }
+        Parameters::Hop(p, device) => {
+            if p.paths.value == 0 {
+                return Some("`paths` is 0; it must be more".into());
+            }
+            too_large(device.capacity.get())
+        }
+        _ => None,
     }
 }
 

@@ -5,10 +5,17 @@
 
 use device::{Acceptance, Model, Profile};
 use stats::{Recording, Timeline, estimate};
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Nanos, Seed, Share};
 use workload::BlockPlan;
 
 use crate::{BlockRun, Client, HostModel, run_block};
+
+/// Warm-up of jobs that write, beside the measured time.
+const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
+/// Operations that a job needs to be compared.
+const OPERATIONS_MIN: u64 = 2_000;
+/// No job is measured for longer.
+const MEASURE_MAX: Nanos = Nanos::from_secs(60);
 
 /// What kind of block job a figure speaks of; errors are not carried from one kind to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,17 +92,24 @@ fn run_job(
     measure: Nanos,
     seed: Seed,
 ) -> Recording {
-    let timeline =
-        Timeline { warm_up: Nanos(measure.get() / 4), measure, interval: Nanos(measure.get() / 4) };
+    let warm_up = match JobKind::of(job.read_share) {
+        JobKind::Read => Nanos(measure.get() / 4),
+        // Longer than it takes to fill a write buffer.
+        JobKind::Write | JobKind::Mix => measure + WRITE_WARM_UP,
+    };
+    let timeline = Timeline { warm_up, measure, interval: Nanos(measure.get() / 4) };
     let size = u32::try_from(job.block_size.get()).unwrap_or(4096);
     let plan = BlockPlan {
         read_share: job.read_share,
         queue_depth: job.queue_depth.max(1),
-        ..BlockPlan::reads(size, Bytes(profile.capacity.get() / 2), timeline.end())
+        ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
     let clients = Client::group(&plan, job.threads.max(1), seed);
     let device = Model::new(profile, seed);
-    run_block(BlockRun { device, host, clients, timeline, seed })
+    let recording = run_block(BlockRun { device, host, clients, timeline, seed });
+    let enough = recording.total(None).counts.ops >= OPERATIONS_MIN || measure >= MEASURE_MAX;
+    // A slow device needs longer for as many operations.
+    if enough { recording } else { run_job(profile, job, host, measure * 8, seed) }
 }
 
 fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {

@@ -1,0 +1,60 @@
+//! Rates that closed loops have reached in a run, for open loops that are offered a share of them.
+//!
+//! Invariant: made from the archive and from trials as they finish, so a resumed run knows what the first
+//! part knew. What it is not: a search; a share of the highest rate is all that is ever offered.
+
+use archive::{TrialOutcome, TrialRecord};
+use study::{Arrivals, Job, Plan, Trial};
+use units::{Rate, human_count};
+
+use crate::RunnerError;
+
+/// `(trial number, operations a second)` of finished trials.
+#[derive(Debug, Default)]
+pub(crate) struct Reached(Vec<(u32, f64)>);
+
+impl Reached {
+    /// Notes a finished trial.
+    pub fn note(&mut self, record: &TrialRecord) {
+        let (ops, seconds) =
+            (record.recording.total(None).counts.ops as f64, record.recording.seconds());
+        if record.outcome == TrialOutcome::Complete && seconds > 0.0 {
+            self.0.push((record.number, ops / seconds));
+        }
+    }
+
+    /// The trial with its rate filled in, where that is a share of the highest reached before; and what
+    /// to say of it.
+    ///
+    /// # Errors
+    /// [`RunnerError::NoRate`] when no closed loop of the same operations came before.
+    pub fn offer(
+        &self,
+        plan: &Plan,
+        trial: &Trial,
+    ) -> Result<(Trial, Option<String>), RunnerError> {
+        let mut known = trial.clone();
+        let Job::Block(job) = &mut known.job else { return Ok((known, None)) };
+        let Some(share) = job.rate_of_max else { return Ok((known, None)) };
+        let alike = plan.trials.iter().filter(|other| {
+            let same = matches!(&other.job, Job::Block(other)
+                if other.arrivals == Arrivals::Closed && other.same_operations(job));
+            other.stack == trial.stack && same
+        });
+        let rates = alike.filter_map(|other| {
+            let found = self.0.iter().find(|(number, _)| *number == other.number)?;
+            Some(found.1)
+        });
+        let most = rates.fold(0.0, f64::max);
+        if most < 1.0 {
+            return Err(RunnerError::NoRate { trial: trial.slug() });
+        }
+        job.rate = Rate(((most * share.fraction()) as u64).max(1));
+        let note = format!(
+            "offered {} operations/s: {share} of the {} that a closed loop reached",
+            human_count(job.rate.get() as f64),
+            human_count(most)
+        );
+        Ok((known, Some(note)))
+    }
+}

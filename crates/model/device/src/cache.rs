@@ -1,0 +1,536 @@
+//! A cache of a fast device in front of a slow one, as Open CAS and dm-cache do it.
+//!
+//! # Model
+//! Addresses are cached in lines, the least recently used of which that is clean is replaced. A read of
+//! lines that are all there goes to the fast device, any other to the slow one and, after `promotion_hits`
+//! misses of its first line, into the cache in the background. Writes: **write-back** goes to the
+//! fast device, with a metadata write for a line that becomes dirty; **write-through** to both;
+//! **write-around** to the slow one, and the lines are dropped. When no line is clean, requests pass
+//! through to the slow device: the dirty-line stall. A cleaner with `clean_depth` lines in flight
+//! reads dirty lines, oldest first, and writes them to the slow device, from `dirty_high` of the cache on
+//! until a tenth less is dirty. Every request takes `lookup_time` first.
+//! # Source: Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when
+//! eviction fails); Linux `Documentation/admin-guide/device-mapper/cache.rst`.
+//!
+//! Invariant: a line is dirty exactly when the slow device lacks its last write. What it is not: cleaning
+//! of idle lines, or a sequential cut-off.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use serde::Deserialize;
+use units::{Bytes, Nanos, Share};
+
+use crate::profile::Constant;
+use crate::slab::Slab;
+use crate::{Completion, Device, Direction, EventQueue, Model, Request};
+
+/// What happens to writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheMode {
+    /// Acknowledged by the fast device.
+    WriteBack,
+    /// Acknowledged by both.
+    WriteThrough,
+    /// Past the cache.
+    WriteAround,
+}
+
+/// Constants of a cache.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheParameters {
+    /// Name of the fast device, or a profile file.
+    pub fast: String,
+    /// Name of the slow device, or a profile file.
+    pub slow: String,
+    /// What happens to writes.
+    pub mode: Constant<CacheMode>,
+    /// Bytes of the fast device that cache.
+    pub size: Constant<Bytes>,
+    /// Bytes of a line.
+    pub line: Constant<Bytes>,
+    /// CPU for looking lines up.
+    pub lookup_time: Constant<Nanos>,
+    /// Misses of a line before it is cached; 1: at the first.
+    pub promotion_hits: Constant<u32>,
+    /// Bytes written to the fast device when a line becomes dirty; 0: none.
+    pub metadata_write: Constant<Bytes>,
+    /// Share of dirty lines from which on they are cleaned.
+    pub dirty_high: Constant<Share>,
+    /// Lines that are cleaned at once.
+    pub clean_depth: Constant<u32>,
+}
+
+/// Multiplies once: line numbers need no more, and the same everywhere.
+#[derive(Debug, Clone, Default)]
+struct LineHasher(u64);
+
+impl Hasher for LineHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+}
+
+type LineMap<T> = HashMap<u64, T, BuildHasherDefault<LineHasher>>;
+
+/// No neighbour in the list.
+const NONE: u32 = u32::MAX;
+
+/// A cached line in the list from most to least recently used.
+#[derive(Debug, Clone, Copy)]
+struct Line {
+    number: u64,
+    newer: u32,
+    older: u32,
+    dirty: bool,
+}
+
+/// What a device is doing for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// For the user; `left` operations to go.
+    User { request: Request, left: u32, fill: bool },
+    /// Filling after a miss.
+    Fill,
+    /// The cleaner reads a line from the fast device.
+    CleanRead(u32),
+    /// And writes it to the slow one.
+    CleanWrite(u32),
+}
+
+/// A cache.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    fast: Model,
+    slow: Model,
+    mode: CacheMode,
+    line: u64,
+    capacity: usize,
+    lookup_time: Nanos,
+    promotion_hits: u32,
+    metadata_write: u32,
+    dirty_high: usize,
+    clean_depth: u32,
+    lines: Vec<Line>,
+    map: LineMap<u32>,
+    newest: u32,
+    oldest: u32,
+    /// Misses of lines that are not cached yet.
+    misses: LineMap<u32>,
+    /// Dirty lines in the order in which they became so; may hold lines that were cleaned since.
+    dirty_order: VecDeque<u32>,
+    dirty: usize,
+    cleaning: u32,
+    clean_on: bool,
+    jobs: Slab<Work>,
+    looked_up: EventQueue<u32>,
+    finished: Vec<Completion>,
+}
+
+impl Cache {
+    /// An empty cache.
+    #[must_use]
+    pub fn new(parameters: &CacheParameters, fast: Model, slow: Model) -> Self {
+        let p = parameters;
+        let line = p.line.value.get().max(512);
+        let capacity = usize::try_from(p.size.value.get() / line).unwrap_or(usize::MAX).max(1);
+        Self {
+            fast,
+            slow,
+            mode: p.mode.value,
+            line,
+            capacity,
+            lookup_time: p.lookup_time.value,
+            promotion_hits: p.promotion_hits.value.max(1),
+            metadata_write: p.metadata_write.value.get() as u32,
+            dirty_high: ((capacity as f64 * p.dirty_high.value.fraction()) as usize).max(1),
+            clean_depth: p.clean_depth.value.max(1),
+            lines: Vec::new(),
+            map: LineMap::default(),
+            newest: NONE,
+            oldest: NONE,
+            misses: LineMap::default(),
+            dirty_order: VecDeque::new(),
+            dirty: 0,
+            cleaning: 0,
+            clean_on: false,
+            jobs: Slab::default(),
+            looked_up: EventQueue::default(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Lines that are dirty now.
+    #[must_use]
+    pub fn dirty_lines(&self) -> usize {
+        self.dirty
+    }
+
+    fn numbers(&self, request: Request) -> std::ops::RangeInclusive<u64> {
+        let last = request.offset + u64::from(request.length.max(1)) - 1;
+        request.offset / self.line..=last / self.line
+    }
+
+    fn unlink(&mut self, place: u32) {
+        let Line { newer, older, .. } = self.lines[place as usize];
+        match newer {
+            NONE => self.newest = older,
+            newer => self.lines[newer as usize].older = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            older => self.lines[older as usize].newer = newer,
+        }
+    }
+
+    fn link_newest(&mut self, place: u32) {
+        let older = self.newest;
+        let line = &mut self.lines[place as usize];
+        (line.newer, line.older) = (NONE, older);
+        match older {
+            NONE => self.oldest = place,
+            older => self.lines[older as usize].newer = place,
+        }
+        self.newest = place;
+    }
+
+    fn touch(&mut self, place: u32) {
+        if self.newest != place {
+            self.unlink(place);
+            self.link_newest(place);
+        }
+    }
+
+    /// A place for a line that is not there; `None` when every line near the end of the list is dirty.
+    fn allocate(&mut self, number: u64) -> Option<u32> {
+        /// Dirty lines that a search for a clean one passes over.
+        const PATIENCE: usize = 32;
+        let fresh = Line { number, newer: NONE, older: NONE, dirty: false };
+        let place = if self.lines.len() < self.capacity {
+            self.lines.push(fresh);
+            (self.lines.len() - 1) as u32
+        } else {
+            let mut place = self.oldest;
+            for _ in 0..PATIENCE {
+                if place == NONE || !self.lines[place as usize].dirty {
+                    break;
+                }
+                place = self.lines[place as usize].newer;
+            }
+            if place == NONE || self.lines[place as usize].dirty {
+                return None;
+            }
+            self.map.remove(&self.lines[place as usize].number);
+            self.unlink(place);
+            self.lines[place as usize] = fresh;
+            place
+        };
+        self.map.insert(number, place);
+        self.misses.remove(&number);
+        self.link_newest(place);
+        Some(place)
+    }
+
+    /// Makes room for every line of a request; `None` when one can not be had.
+    fn allocate_all(&mut self, request: Request) -> Option<u32> {
+        let mut first = None;
+        for number in self.numbers(request) {
+            let place = match self.map.get(&number).copied() {
+                Some(place) => {
+                    self.touch(place);
+                    place
+                }
+                None => self.allocate(number)?,
+            };
+            first = first.or(Some(place));
+        }
+        first
+    }
+
+    fn mark_dirty(&mut self, request: Request) -> bool {
+        let mut changed = false;
+        for number in self.numbers(request) {
+            if let Some(&place) = self.map.get(&number)
+                && !self.lines[place as usize].dirty
+            {
+                self.lines[place as usize].dirty = true;
+                self.dirty_order.push_back(place);
+                self.dirty += 1;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    /// Gives an operation of a job to the fast device, at the place of its first line.
+    fn submit_fast(&mut self, now: Nanos, job: u32, place: u32, direction: Direction, length: u32) {
+        let offset = u64::from(place) * self.line;
+        self.fast.submit(now, Request { id: u64::from(job), direction, offset, length });
+    }
+
+    fn submit_slow(&mut self, now: Nanos, job: u32, request: Request) {
+        self.slow.submit(now, Request { id: u64::from(job), ..request });
+    }
+
+    fn serve(&mut self, now: Nanos, job: u32) {
+        let Work::User { request, .. } = self.jobs.get(job) else { return };
+        let (left, fill) = match request.direction {
+            Direction::Read => self.read(now, job, request),
+            Direction::Write => (self.write(now, job, request), false),
+        };
+        *self.jobs.at(job) = Work::User { request, left, fill };
+        self.clean(now);
+    }
+
+    fn read(&mut self, now: Nanos, job: u32, request: Request) -> (u32, bool) {
+        let mut first = None;
+        let mut hit = true;
+        for number in self.numbers(request) {
+            match self.map.get(&number).copied() {
+                Some(place) => {
+                    self.touch(place);
+                    first = first.or(Some(place));
+                }
+                None => hit = false,
+            }
+        }
+        if let (true, Some(place)) = (hit, first) {
+            self.submit_fast(now, job, place, Direction::Read, request.length);
+            return (1, false);
+        }
+        self.submit_slow(now, job, request);
+        let misses = self.misses.entry(request.offset / self.line).or_insert(0);
+        *misses += 1;
+        (1, *misses >= self.promotion_hits)
+    }
+
+    fn write(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
+        let Direction::Write = request.direction else { return 0 };
+        if self.mode == CacheMode::WriteAround {
+            for number in self.numbers(request) {
+                if let Some(place) = self.map.remove(&number) {
+                    // The place stays in the list, clean and without a number, and is used up first.
+                    self.lines[place as usize].number = u64::MAX;
+                }
+            }
+            self.submit_slow(now, job, request);
+            return 1;
+        }
+        let Some(place) = self.allocate_all(request) else {
+            self.submit_slow(now, job, request);
+            return 1;
+        };
+        self.submit_fast(now, job, place, Direction::Write, request.length);
+        if self.mode == CacheMode::WriteThrough {
+            self.submit_slow(now, job, request);
+            return 2;
+        }
+        let changed = self.mark_dirty(request);
+        if changed && self.metadata_write > 0 {
+            self.submit_fast(now, job, place, Direction::Write, self.metadata_write);
+            return 2;
+        }
+        1
+    }
+
+    /// Starts to clean lines while there are too many dirty ones.
+    fn clean(&mut self, now: Nanos) {
+        let low = self.dirty_high - self.dirty_high / 10;
+        self.clean_on = self.dirty >= if self.clean_on { low } else { self.dirty_high };
+        while self.clean_on && self.cleaning < self.clean_depth {
+            let Some(place) = self.dirty_order.pop_front() else { return };
+            if !self.lines[place as usize].dirty {
+                continue;
+            }
+            self.cleaning += 1;
+            let job = self.jobs.put(Work::CleanRead(place));
+            self.submit_fast(now, job, place, Direction::Read, self.line as u32);
+        }
+    }
+
+    fn device_done(&mut self, completion: Completion, done: &mut Vec<Completion>) {
+        let (job, now) = (completion.id as u32, completion.at);
+        match self.jobs.get(job) {
+            Work::User { request, left, fill } if left > 1 => {
+                *self.jobs.at(job) = Work::User { request, left: left - 1, fill };
+            }
+            Work::User { request, fill, .. } => {
+                self.jobs.take(job);
+                done.push(Completion { id: request.id, at: now });
+                if let Some(place) = fill.then(|| self.allocate_all(request)).flatten() {
+                    let fill = self.jobs.put(Work::Fill);
+                    self.submit_fast(now, fill, place, Direction::Write, request.length);
+                }
+            }
+            Work::Fill => {
+                self.jobs.take(job);
+            }
+            Work::CleanRead(place) => {
+                *self.jobs.at(job) = Work::CleanWrite(place);
+                let number = self.lines[place as usize].number;
+                let (offset, length) = (number.saturating_mul(self.line), self.line as u32);
+                // Writes from here on make it dirty again.
+                self.lines[place as usize].dirty = false;
+                self.dirty -= 1;
+                let direction = Direction::Write;
+                self.slow.submit(now, Request { id: u64::from(job), direction, offset, length });
+            }
+            Work::CleanWrite(_) => {
+                self.jobs.take(job);
+                self.cleaning -= 1;
+                self.clean(now);
+            }
+        }
+    }
+}
+
+impl Device for Cache {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        let job = self.jobs.put(Work::User { request, left: 0, fill: false });
+        self.looked_up.push(now + self.lookup_time, job);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let parts = [self.looked_up.next_time(), self.fast.next_event(), self.slow.next_event()];
+        parts.into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some(at) = self.next_event().filter(|at| *at <= now) {
+            if let Some((at, job)) = self.looked_up.pop_due(at) {
+                self.serve(at, job);
+                continue;
+            }
+            let mut finished = std::mem::take(&mut self.finished);
+            if self.fast.next_event() == Some(at) {
+                self.fast.advance(at, &mut finished);
+            }
+            if self.slow.next_event() == Some(at) {
+                self.slow.advance(at, &mut finished);
+            }
+            for completion in finished.drain(..) {
+                self.device_done(completion, done);
+            }
+            self.finished = finished;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::ConstantKind;
+    use crate::ram::{Ram, RamParameters};
+
+    fn constant<T>(value: T) -> Constant<T> {
+        Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
+    }
+
+    fn ram(micros: u64) -> Model {
+        Model::Ram(Ram::new(&RamParameters {
+            serial_time: constant(Nanos::from_micros(micros)),
+            copy_time: constant(Nanos::ZERO),
+            fixed_time: constant(Nanos::ZERO),
+        }))
+    }
+
+    /// Fast takes 10 us, slow 100 us; 8 lines of 4 KiB.
+    fn cache(mode: CacheMode, dirty_high: &str) -> Cache {
+        let parameters = CacheParameters {
+            fast: String::new(),
+            slow: String::new(),
+            mode: constant(mode),
+            size: constant(Bytes(8 * 4096)),
+            line: constant(Bytes(4096)),
+            lookup_time: constant(Nanos::ZERO),
+            promotion_hits: constant(1),
+            metadata_write: constant(Bytes(0)),
+            dirty_high: constant(dirty_high.parse().unwrap()),
+            clean_depth: constant(1),
+        };
+        Cache::new(&parameters, ram(10), ram(100))
+    }
+
+    /// Microseconds that one operation takes, everything before it having settled.
+    fn takes(cache: &mut Cache, second: u64, direction: Direction, line: u64) -> u64 {
+        let now = Nanos::from_secs(second);
+        let mut done = Vec::new();
+        cache.advance(now, &mut done);
+        done.clear();
+        cache.submit(now, Request { id: 1, direction, offset: line * 4096, length: 4096 });
+        while done.is_empty() {
+            let next = cache.next_event().expect("something happens");
+            cache.advance(next, &mut done);
+        }
+        done[0].at.since(now).get() / 1000
+    }
+
+    #[test]
+    fn a_read_is_slow_once() {
+        let mut cache = cache(CacheMode::WriteBack, "100%");
+        assert_eq!(takes(&mut cache, 1, Direction::Read, 5), 100);
+        assert_eq!(takes(&mut cache, 2, Direction::Read, 5), 10);
+        // Eight others push it out: least recently used goes first.
+        for line in 10..18 {
+            takes(&mut cache, 3 + line, Direction::Read, line);
+        }
+        assert_eq!(takes(&mut cache, 40, Direction::Read, 5), 100);
+    }
+
+    #[test]
+    fn modes_decide_who_acknowledges_a_write() {
+        assert_eq!(takes(&mut cache(CacheMode::WriteBack, "100%"), 1, Direction::Write, 1), 10);
+        assert_eq!(takes(&mut cache(CacheMode::WriteThrough, "100%"), 1, Direction::Write, 1), 100);
+        let mut around = cache(CacheMode::WriteAround, "100%");
+        takes(&mut around, 1, Direction::Read, 1);
+        assert_eq!(takes(&mut around, 2, Direction::Write, 1), 100);
+        assert_eq!(takes(&mut around, 3, Direction::Read, 1), 100, "the line was dropped");
+    }
+
+    /// The dirty-line stall: with nothing clean to replace, writes run at the speed of the slow device.
+    #[test]
+    fn without_clean_lines_writes_pass_through() {
+        let mut cache = cache(CacheMode::WriteBack, "100%");
+        for line in 0..7 {
+            assert_eq!(takes(&mut cache, 1 + line, Direction::Write, line), 10);
+        }
+        let burst: Vec<u64> = (10..14)
+            .map(|line| {
+                let now = Nanos::from_secs(20);
+                let request = Request {
+                    id: line,
+                    direction: Direction::Write,
+                    offset: line * 4096,
+                    length: 4096,
+                };
+                cache.submit(now, request);
+                line
+            })
+            .collect();
+        let mut done = Vec::new();
+        cache.advance(Nanos::from_secs(21), &mut done);
+        assert_eq!(done.len(), burst.len());
+        let slowest = done.iter().map(|c| c.at.since(Nanos::from_secs(20)).get() / 1000).max();
+        assert!(slowest >= Some(100), "{slowest:?}");
+    }
+
+    #[test]
+    fn the_cleaner_brings_dirty_lines_below_its_mark() {
+        let mut cache = cache(CacheMode::WriteBack, "50%");
+        for line in 0..8 {
+            takes(&mut cache, 1 + line, Direction::Write, line);
+        }
+        cache.advance(Nanos::from_secs(60), &mut Vec::new());
+        assert!(cache.dirty_lines() < 4, "{}", cache.dirty_lines());
+    }
+}

@@ -1,0 +1,136 @@
+//! A cloud volume: what was paid for as token buckets, and a latency with a long tail.
+//!
+//! # Model
+//! A request costs one operation for each started `operation_size`, and its bytes; each bucket refills at
+//! its rate up to its burst, and a request waits until both have enough. Then it takes a log-normal time
+//! around `latency_median`, or, in a share of cases, `outlier_time`. # Source: Amazon's documentation of
+//! volume types; the constants' own sources stand in the profiles.
+//!
+//! Invariant: no more than the rate over any long time. What it is not: the provider's network.
+
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, StandardNormal};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Deserialize;
+use units::{Bytes, Nanos, Rate, Seed, Share};
+
+use crate::profile::Constant;
+use crate::{Completion, Device, EventQueue, Request};
+
+/// Constants of a cloud volume.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CloudParameters {
+    /// Operations a second.
+    pub operations: Constant<Rate>,
+    /// Operations that may be saved up.
+    pub operations_burst: Constant<u64>,
+    /// Bytes that count as one operation.
+    pub operation_size: Constant<Bytes>,
+    /// Bytes a second.
+    pub bandwidth: Constant<Bytes>,
+    /// Bytes that may be saved up.
+    pub bandwidth_burst: Constant<Bytes>,
+    /// Median latency once admitted.
+    pub latency_median: Constant<Nanos>,
+    /// Standard deviation of its logarithm.
+    pub latency_sigma: Constant<f64>,
+    /// Share of requests that take `outlier_time` more.
+    pub outlier_share: Constant<Share>,
+    /// What they take more.
+    pub outlier_time: Constant<Nanos>,
+}
+
+/// A bucket by the time at which it would be full again (generic cell rate algorithm).
+#[derive(Debug, Clone)]
+struct Bucket {
+    nanos_each: f64,
+    burst: f64,
+    full_at: f64,
+}
+
+impl Bucket {
+    fn new(per_second: f64, burst: f64) -> Self {
+        Self { nanos_each: 1e9 / per_second.max(1e-9), burst: burst.max(1.0), full_at: 0.0 }
+    }
+
+    /// Takes `count` tokens; says when they are there.
+    fn take(&mut self, now: f64, count: f64) -> f64 {
+        self.full_at = self.full_at.max(now) + count * self.nanos_each;
+        (self.full_at - self.burst * self.nanos_each).max(now)
+    }
+}
+
+/// A cloud volume.
+#[derive(Debug, Clone)]
+pub struct Cloud {
+    parameters: CloudParameters,
+    operations: Bucket,
+    bytes: Bucket,
+    random: Xoshiro256PlusPlus,
+    done: EventQueue<u64>,
+}
+
+impl Cloud {
+    /// An idle volume with full buckets.
+    #[must_use]
+    pub fn new(parameters: &CloudParameters, seed: Seed) -> Self {
+        let p = parameters;
+        Self {
+            operations: Bucket::new(
+                p.operations.value.get() as f64,
+                p.operations_burst.value as f64,
+            ),
+            bytes: Bucket::new(
+                p.bandwidth.value.get() as f64,
+                p.bandwidth_burst.value.get() as f64,
+            ),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("cloud", 0).0),
+            done: EventQueue::default(),
+            parameters: parameters.clone(),
+        }
+    }
+}
+
+impl Device for Cloud {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        let p = &self.parameters;
+        let length = u64::from(request.length);
+        let count = length.div_ceil(p.operation_size.value.get().max(1)) as f64;
+        let at = now.get() as f64;
+        let admitted = self.operations.take(at, count).max(self.bytes.take(at, length as f64));
+        let normal: f64 = StandardNormal.sample(&mut self.random);
+        let median = p.latency_median.value.get() as f64;
+        let mut takes = median * (normal * p.latency_sigma.value).exp();
+        let below = (p.outlier_share.value.fraction() * 2f64.powi(64)) as u64;
+        if self.random.next_u64() < below {
+            takes += p.outlier_time.value.get() as f64;
+        }
+        self.done.push(Nanos((admitted + takes) as u64), request.id);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.done.next_time()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some((at, id)) = self.done.pop_due(now) {
+            done.push(Completion { id, at });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_burst_and_then_its_rate() {
+        let mut bucket = Bucket::new(1000.0, 10.0);
+        let waits: Vec<f64> = (0..12).map(|_| bucket.take(0.0, 1.0)).collect();
+        assert!(waits[..10].iter().all(|wait| *wait == 0.0), "{waits:?}");
+        assert_eq!(&waits[10..], [1e6, 2e6]);
+        // After a second the burst is there again.
+        assert_eq!(bucket.take(1e9, 10.0), 1e9);
+    }
+}

@@ -1,0 +1,125 @@
+//! A disk drive: one arm, a rotating platter, and a queue from which the nearest request goes first.
+//!
+//! # Model
+//! Positioning takes a seek of `seek_min + (seek_max - seek_min) * sqrt(distance / capacity)` and the wait
+//! until the sector comes round, whose angle follows from its address and `track_size`; the transfer
+//! takes `transfer_time` for each started 4 KiB. Of up to `max_in_flight` requests the one with the
+//! shortest positioning time is served next (SPTF); what starts where the last one ended is not
+//! positioned. # Source: Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling", 1994 (seek curve,
+//! rotation); Jacobson and Wilkes, 1991 (SPTF).
+//!
+//! Invariant: one request at a time. What it is not: zoned (every track is as fast), or a write cache.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+use units::{Bytes, Nanos};
+
+use crate::profile::Constant;
+use crate::{Completion, Device, Request, chunks_touched};
+
+/// Constants of a disk drive.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HddParameters {
+    /// One turn.
+    pub rotation_time: Constant<Nanos>,
+    /// Shortest seek.
+    pub seek_min: Constant<Nanos>,
+    /// Seek over the whole disk.
+    pub seek_max: Constant<Nanos>,
+    /// Transfer for each started 4 KiB.
+    pub transfer_time: Constant<Nanos>,
+    /// Bytes of a track.
+    pub track_size: Constant<Bytes>,
+    /// Requests that the drive chooses from; more wait outside.
+    pub max_in_flight: Constant<u32>,
+}
+
+/// A disk drive.
+#[derive(Debug, Clone)]
+pub struct Hdd {
+    parameters: HddParameters,
+    capacity: u64,
+    queue: Vec<Request>,
+    outside: VecDeque<Request>,
+    /// The request in service and when it is done.
+    serving: Option<(Nanos, Request)>,
+    /// Where the arm is: the end of the last request.
+    head: u64,
+}
+
+impl Hdd {
+    /// An idle drive of `capacity`.
+    #[must_use]
+    pub fn new(parameters: &HddParameters, capacity: Bytes) -> Self {
+        Self {
+            parameters: parameters.clone(),
+            capacity: capacity.get().max(1),
+            queue: Vec::new(),
+            outside: VecDeque::new(),
+            serving: None,
+            head: 0,
+        }
+    }
+
+    /// Time until the first byte of `request` is under the head.
+    fn positioning(&self, now: Nanos, request: &Request) -> Nanos {
+        if request.offset == self.head {
+            return Nanos::ZERO;
+        }
+        let p = &self.parameters;
+        let distance = request.offset.abs_diff(self.head) as f64 / self.capacity as f64;
+        let range = p.seek_max.value.since(p.seek_min.value).get() as f64;
+        let seek = p.seek_min.value + Nanos((range * distance.sqrt()) as u64);
+        let turn = p.rotation_time.value.get().max(1);
+        let track = p.track_size.value.get().max(1);
+        // Where on the turn the sector is, and where the platter is when the arm has arrived.
+        let sector = u128::from(request.offset % track) * u128::from(turn) / u128::from(track);
+        let arrived = (now + seek).get() % turn;
+        let wait = (sector as u64 + turn - arrived) % turn;
+        seek + Nanos(wait)
+    }
+
+    fn start_next(&mut self, now: Nanos) {
+        if self.serving.is_some() {
+            return;
+        }
+        let nearest = (0..self.queue.len())
+            .min_by_key(|place| (self.positioning(now, &self.queue[*place]), *place));
+        let Some(place) = nearest else { return };
+        let request = self.queue.remove(place);
+        let transfer =
+            self.parameters.transfer_time.value * chunks_touched(request.offset, request.length);
+        let end = now + self.positioning(now, &request) + transfer;
+        self.head = request.offset + u64::from(request.length);
+        self.serving = Some((end, request));
+        if let Some(waiting) = self.outside.pop_front() {
+            self.queue.push(waiting);
+        }
+    }
+}
+
+impl Device for Hdd {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        let in_service = usize::from(self.serving.is_some());
+        if self.queue.len() + in_service < self.parameters.max_in_flight.value as usize {
+            self.queue.push(request);
+        } else {
+            self.outside.push_back(request);
+        }
+        self.start_next(now);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.serving.map(|(end, _)| end)
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some((end, request)) = self.serving.filter(|(end, _)| *end <= now) {
+            self.serving = None;
+            done.push(Completion { id: request.id, at: end });
+            self.start_next(end);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A hop between host and device: a network fabric, or a hypervisor.
+//!
+//! # Model
+//! A request takes `serial_time` at the server of its path, crosses the wire (`wire_time` for each started
+//! 4 KiB; writes on the way there, reads on the way back), half of `round_trip` with an exponential jitter,
+//! then the device below, and the other half back. Paths are virtual machines or connections: requests
+//! go to them in turn, and each has a server of its own, while the wire and the device are shared.
+//! # Source: the constants' own, in the profiles.
+//!
+//! Invariant: a request never takes less than round trip, serial and wire time. What it is not: packet
+//! loss, congestion control, or a host that polls.
+
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::Deserialize;
+use units::{Nanos, Seed};
+
+use crate::profile::Constant;
+use crate::slab::Slab;
+use crate::{Completion, Device, Direction, EventQueue, Model, Request, chunks_touched};
+
+/// Constants of a hop.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HopParameters {
+    /// Name of the device below, or a profile file.
+    pub device: String,
+    /// Latency that it adds, there and back, without queueing.
+    pub round_trip: Constant<Nanos>,
+    /// Mean of the exponential delay added to each way; zero for none.
+    pub jitter: Constant<Nanos>,
+    /// Service a request at its path's server.
+    pub serial_time: Constant<Nanos>,
+    /// Paths, each with a server: virtual machines, connections, cores.
+    pub paths: Constant<u32>,
+    /// Shared wire for each started 4 KiB of payload.
+    pub wire_time: Constant<Nanos>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// The request of this job reaches the device.
+    Arrive(u32),
+    /// Its answer reaches the host.
+    Return(u32),
+}
+
+/// A device behind a hop.
+#[derive(Debug, Clone)]
+pub struct Hop {
+    below: Model,
+    half: Nanos,
+    jitter: Nanos,
+    serial_time: Nanos,
+    wire_time: Nanos,
+    /// `[path]`: when its server is next free.
+    path_free: Vec<Nanos>,
+    next_path: usize,
+    /// When the wire is next free: there, and back.
+    wire_free: [Nanos; 2],
+    jobs: Slab<Request>,
+    events: EventQueue<Event>,
+    random: Xoshiro256PlusPlus,
+    finished: Vec<Completion>,
+}
+
+impl Hop {
+    /// An idle hop before `below`.
+    #[must_use]
+    pub fn new(parameters: &HopParameters, below: Model, seed: Seed) -> Self {
+        Self {
+            below,
+            half: Nanos(parameters.round_trip.value.get() / 2),
+            jitter: parameters.jitter.value,
+            serial_time: parameters.serial_time.value,
+            wire_time: parameters.wire_time.value,
+            path_free: vec![Nanos::ZERO; parameters.paths.value.max(1) as usize],
+            next_path: 0,
+            wire_free: [Nanos::ZERO; 2],
+            jobs: Slab::default(),
+            events: EventQueue::default(),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("hop", 0).0),
+            finished: Vec::new(),
+        }
+    }
+
+    fn one_way(&mut self) -> Nanos {
+        if self.jitter == Nanos::ZERO {
+            return self.half;
+        }
+        let draw: f64 = Exp1.sample(&mut self.random);
+        self.half + Nanos((draw * self.jitter.get() as f64) as u64)
+    }
+
+    /// Crosses the wire from `now` on in one direction, if there is payload to carry.
+    fn cross(&mut self, now: Nanos, back: bool, request: Request) -> Nanos {
+        let carries = (request.direction == Direction::Read) == back;
+        if !carries || self.wire_time == Nanos::ZERO {
+            return now;
+        }
+        let time = self.wire_time * chunks_touched(request.offset, request.length);
+        let free = &mut self.wire_free[usize::from(back)];
+        *free = (*free).max(now) + time;
+        *free
+    }
+
+    fn happen(&mut self, now: Nanos, event: Event, done: &mut Vec<Completion>) {
+        match event {
+            Event::Arrive(job) => {
+                let request = Request { id: u64::from(job), ..self.jobs.get(job) };
+                self.below.submit(now, request);
+            }
+            Event::Return(job) => done.push(Completion { id: self.jobs.take(job).id, at: now }),
+        }
+    }
+}
+
+impl Device for Hop {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        let path = &mut self.path_free[self.next_path];
+        *path = (*path).max(now) + self.serial_time;
+        let sent = *path;
+        self.next_path = (self.next_path + 1) % self.path_free.len();
+        let job = self.jobs.put(request);
+        let arrives = self.cross(sent, false, request) + self.one_way();
+        self.events.push(arrives, Event::Arrive(job));
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        [self.events.next_time(), self.below.next_event()].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some(at) = self.next_event().filter(|at| *at <= now) {
+            if self.below.next_event() == Some(at) {
+                let mut finished = std::mem::take(&mut self.finished);
+                self.below.advance(at, &mut finished);
+                for completion in finished.drain(..) {
+                    let job = completion.id as u32;
+                    let request = self.jobs.get(job);
+                    let returns = self.cross(completion.at, true, request) + self.one_way();
+                    self.events.push(returns, Event::Return(job));
+                }
+                self.finished = finished;
+            } else if let Some((at, event)) = self.events.pop_due(at) {
+                self.happen(at, event, done);
+            }
+        }
+    }
+}

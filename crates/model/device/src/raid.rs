@@ -1,0 +1,411 @@
+//! RAID 0, 1 and 5 over members of any kind.
+//!
+//! # Model
+//! A request first takes `request_time` at one server (driver or controller). RAID 0 cuts it at chunk
+//! borders; RAID 1 reads from the members in turn and writes to all; RAID 5 has Linux md's default layout
+//! (left-symmetric) and its choice for a partial stripe: reading what a read-modify-write needs (the old
+//! data and the old parity) or what a reconstruct-write needs (the other data), whichever is fewer
+//! reads, reconstruct on a tie. Then the parity is computed (`xor_time` for each started 4 KiB) and data
+//! and parity are written. A full stripe needs no reads.
+//! # Source: Linux `drivers/md/raid5.c` (`handle_stripe_dirtying`, `raid5_compute_sector`).
+//!
+//! Invariant: a write is done when data and parity are. What it is not: degraded, or a write-back cache
+//! with a battery; writers of one stripe do not wait for each other here.
+
+use serde::Deserialize;
+use units::{Bytes, Nanos};
+
+use crate::profile::Constant;
+use crate::slab::Slab;
+use crate::{Completion, Device, Direction, EventQueue, Model, Request, chunks_touched};
+
+/// Constants of an array.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RaidParameters {
+    /// 0, 1 or 5.
+    pub level: Constant<u32>,
+    /// Names of the members, or profile files.
+    pub devices: Vec<String>,
+    /// Bytes on one member before the next.
+    pub chunk: Constant<Bytes>,
+    /// Service a request before anything goes to a member.
+    pub request_time: Constant<Nanos>,
+    /// Computing parity, for each started 4 KiB of it.
+    pub xor_time: Constant<Nanos>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Job {
+    request: Request,
+    /// Members' operations still to finish in this phase.
+    left: u32,
+    /// The reads of a partial stripe are under way.
+    reading: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    /// The request has passed the controller.
+    Start(u32),
+    /// Its parity is computed.
+    Computed(u32),
+    /// It had nothing to do on any member.
+    Empty(u32),
+}
+
+/// An operation on a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    member: usize,
+    direction: Direction,
+    offset: u64,
+    length: u32,
+}
+
+/// A piece of a write on one member, in its chunk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    member: usize,
+    start: u64,
+    length: u32,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.start + u64::from(self.length)
+    }
+}
+
+/// What a write touches in one row of chunks.
+#[derive(Debug)]
+struct Row {
+    number: u64,
+    /// Member that holds the row's parity.
+    parity: usize,
+    pieces: Vec<Piece>,
+}
+
+impl Row {
+    /// First and last byte (exclusive) in their chunks that the pieces cover together.
+    fn span(&self) -> (u64, u64) {
+        let low = self.pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
+        (low, self.pieces.iter().map(Piece::end).max().unwrap_or(0))
+    }
+}
+
+/// An array.
+#[derive(Debug, Clone)]
+pub struct Raid {
+    level: u32,
+    chunk: u64,
+    request_time: Nanos,
+    xor_time: Nanos,
+    members: Vec<Model>,
+    next_mirror: usize,
+    controller_free: Nanos,
+    jobs: Slab<Job>,
+    events: EventQueue<Event>,
+    parts: Vec<Part>,
+    finished: Vec<Completion>,
+}
+
+impl Raid {
+    /// An idle array of `members`.
+    #[must_use]
+    pub fn new(parameters: &RaidParameters, members: Vec<Model>) -> Self {
+        Self {
+            level: parameters.level.value,
+            chunk: parameters.chunk.value.get().max(1),
+            request_time: parameters.request_time.value,
+            xor_time: parameters.xor_time.value,
+            members,
+            next_mirror: 0,
+            controller_free: Nanos::ZERO,
+            jobs: Slab::default(),
+            events: EventQueue::default(),
+            parts: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// The pieces of a request, cut at chunk borders: `(chunk number, offset in it, length)`.
+    fn pieces(&self, request: Request) -> impl Iterator<Item = (u64, u64, u32)> + use<> {
+        let (chunk, end) = (self.chunk, request.offset + u64::from(request.length));
+        let mut at = request.offset;
+        std::iter::from_fn(move || {
+            if at >= end {
+                return None;
+            }
+            let piece = (at / chunk, at % chunk, (end - at).min(chunk - at % chunk) as u32);
+            at += u64::from(piece.2);
+            Some(piece)
+        })
+    }
+
+    /// Where a data chunk of a RAID 5 lies: its member, its row, and the member of the row's parity.
+    fn place(&self, chunk: u64) -> (usize, u64, usize) {
+        let members = self.members.len() as u64;
+        let (row, column) = (chunk / (members - 1), chunk % (members - 1));
+        let parity = members - 1 - row % members;
+        ((((parity + 1 + column) % members) as usize), row, parity as usize)
+    }
+
+    /// Fills `parts` with the first phase of a request; says whether a second follows.
+    fn first_phase(&mut self, request: Request) -> bool {
+        self.parts.clear();
+        let direction = request.direction;
+        let part =
+            |member: usize, offset: u64, length: u32| Part { member, direction, offset, length };
+        let count = self.members.len();
+        match (self.level, direction) {
+            (1, Direction::Read) => {
+                self.next_mirror = (self.next_mirror + 1) % count;
+                self.parts.push(part(self.next_mirror, request.offset, request.length));
+            }
+            (1, Direction::Write) => {
+                let all = (0..count).map(|member| part(member, request.offset, request.length));
+                self.parts.extend(all);
+            }
+            (5, Direction::Write) => {
+                let mut parts = std::mem::take(&mut self.parts);
+                self.reads_for_parity(request, &mut parts);
+                self.parts = parts;
+                return true;
+            }
+            (level, _) => {
+                for (chunk, start, length) in self.pieces(request) {
+                    let (member, row) = if level == 5 {
+                        let (member, row, _) = self.place(chunk);
+                        (member, row)
+                    } else {
+                        ((chunk % count as u64) as usize, chunk / count as u64)
+                    };
+                    self.parts.push(part(member, row * self.chunk + start, length));
+                }
+            }
+        }
+        false
+    }
+
+    /// The rows that a write touches.
+    fn rows(&self, request: Request) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
+        for (chunk, start, length) in self.pieces(request) {
+            let (member, number, parity) = self.place(chunk);
+            let piece = Piece { member, start, length };
+            match rows.last_mut().filter(|row| row.number == number) {
+                Some(row) => row.pieces.push(piece),
+                None => rows.push(Row { number, parity, pieces: vec![piece] }),
+            }
+        }
+        rows
+    }
+
+    /// What must be read before parity can be computed.
+    fn reads_for_parity(&self, request: Request, parts: &mut Vec<Part>) {
+        let direction = Direction::Read;
+        for row in self.rows(request) {
+            let (low, high) = row.span();
+            let whole = |piece: &Piece| (piece.start, piece.end()) == (low, high);
+            let data = self.members.len() - 1;
+            if row.pieces.len() == data && row.pieces.iter().all(whole) {
+                continue;
+            }
+            let (offset, length) = (row.number * self.chunk + low, (high - low) as u32);
+            let read = |member: usize| Part { member, direction, offset, length };
+            let untouched = data - row.pieces.len();
+            if row.pieces.len() + 1 < untouched {
+                parts.extend(row.pieces.iter().map(|piece| Part {
+                    offset: row.number * self.chunk + piece.start,
+                    length: piece.length,
+                    ..read(piece.member)
+                }));
+                parts.push(read(row.parity));
+            } else {
+                let touched = |m: &usize| row.pieces.iter().any(|piece| piece.member == *m);
+                let others = (0..self.members.len()).filter(|m| *m != row.parity && !touched(m));
+                parts.extend(others.map(read));
+                // Of a chunk that is written in part, the rest is needed as well.
+                let partly = row.pieces.iter().filter(|piece| !whole(piece));
+                parts.extend(partly.map(|piece| read(piece.member)));
+            }
+        }
+    }
+
+    fn second_phase(&mut self, request: Request) {
+        self.parts.clear();
+        let direction = Direction::Write;
+        for row in self.rows(request) {
+            let (low, high) = row.span();
+            let (offset, length) = (row.number * self.chunk + low, (high - low) as u32);
+            self.parts.push(Part { member: row.parity, direction, offset, length });
+            self.parts.extend(row.pieces.iter().map(|piece| Part {
+                member: piece.member,
+                direction,
+                offset: row.number * self.chunk + piece.start,
+                length: piece.length,
+            }));
+        }
+    }
+
+    /// Gives `parts` to the members for a job.
+    fn issue(&mut self, now: Nanos, job: u32) {
+        self.jobs.at(job).left = self.parts.len() as u32;
+        for part in &self.parts {
+            let Part { member, direction, offset, length } = *part;
+            let request = Request { id: u64::from(job), direction, offset, length };
+            self.members[member].submit(now, request);
+        }
+    }
+
+    fn happen(&mut self, now: Nanos, event: Event, done: &mut Vec<Completion>) {
+        match event {
+            Event::Start(job) => {
+                let request = self.jobs.get(job).request;
+                let reading = self.first_phase(request);
+                self.jobs.at(job).reading = reading;
+                if reading && self.parts.is_empty() {
+                    self.compute(now, job);
+                } else if self.parts.is_empty() {
+                    self.events.push(now, Event::Empty(job));
+                } else {
+                    self.issue(now, job);
+                }
+            }
+            Event::Computed(job) => {
+                self.jobs.at(job).reading = false;
+                self.second_phase(self.jobs.get(job).request);
+                self.issue(now, job);
+            }
+            Event::Empty(job) => {
+                done.push(Completion { id: self.jobs.take(job).request.id, at: now });
+            }
+        }
+    }
+
+    fn compute(&mut self, now: Nanos, job: u32) {
+        let request = self.jobs.get(job).request;
+        let chunks = chunks_touched(request.offset, request.length);
+        self.events.push(now + self.xor_time * chunks, Event::Computed(job));
+    }
+
+    fn member_done(&mut self, completion: Completion, done: &mut Vec<Completion>) {
+        let job = completion.id as u32;
+        let state = self.jobs.at(job);
+        state.left -= 1;
+        if state.left > 0 {
+            return;
+        }
+        if state.reading {
+            self.compute(completion.at, job);
+        } else {
+            done.push(Completion { id: self.jobs.take(job).request.id, at: completion.at });
+        }
+    }
+}
+
+impl Device for Raid {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        self.controller_free = self.controller_free.max(now) + self.request_time;
+        let job = self.jobs.put(Job { request, left: 0, reading: false });
+        self.events.push(self.controller_free, Event::Start(job));
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let members = self.members.iter().filter_map(Device::next_event);
+        members.chain(self.events.next_time()).min()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        while let Some(at) = self.next_event().filter(|at| *at <= now) {
+            if let Some((at, event)) = self.events.pop_due(at) {
+                self.happen(at, event, done);
+                continue;
+            }
+            let mut finished = std::mem::take(&mut self.finished);
+            for member in &mut self.members {
+                if member.next_event() == Some(at) {
+                    member.advance(at, &mut finished);
+                }
+            }
+            for completion in finished.drain(..) {
+                self.member_done(completion, done);
+            }
+            self.finished = finished;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::ConstantKind;
+    use crate::ram::{Ram, RamParameters};
+
+    fn constant<T>(value: T) -> Constant<T> {
+        Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
+    }
+
+    /// Members that take 10 us for anything, one after the other.
+    fn array(level: u32, members: usize) -> Raid {
+        let ram = RamParameters {
+            serial_time: constant(Nanos::from_micros(10)),
+            copy_time: constant(Nanos::ZERO),
+            fixed_time: constant(Nanos::ZERO),
+        };
+        let parameters = RaidParameters {
+            level: constant(level),
+            devices: Vec::new(),
+            chunk: constant(Bytes(65_536)),
+            request_time: constant(Nanos::ZERO),
+            xor_time: constant(Nanos::from_micros(1)),
+        };
+        Raid::new(&parameters, vec![Model::Ram(Ram::new(&ram)); members])
+    }
+
+    fn takes(raid: &mut Raid, direction: Direction, offset: u64, length: u32) -> u64 {
+        raid.submit(Nanos::ZERO, Request { id: 7, direction, offset, length });
+        let mut done = Vec::new();
+        raid.advance(Nanos::from_secs(1), &mut done);
+        assert_eq!(done.len(), 1);
+        done[0].at.get() / 1000
+    }
+
+    /// Three members: the other data is read (one read, fewer than data and parity), then data and parity
+    /// are written, and only those two members work.
+    #[test]
+    fn a_small_write_reads_first_and_a_full_stripe_does_not() {
+        assert_eq!(takes(&mut array(5, 3), Direction::Write, 0, 4096), 10 + 1 + 10);
+        assert_eq!(takes(&mut array(5, 3), Direction::Write, 0, 131_072), 32 + 10);
+        assert_eq!(takes(&mut array(5, 3), Direction::Read, 0, 4096), 10);
+    }
+
+    /// With many members old data and old parity are fewer reads than all the other data.
+    #[test]
+    fn md_chooses_the_fewer_reads() {
+        let mut parts = Vec::new();
+        let write = Request { id: 0, direction: Direction::Write, offset: 0, length: 4096 };
+        array(5, 8).reads_for_parity(write, &mut parts);
+        assert_eq!(parts.len(), 2);
+        parts.clear();
+        array(5, 4).reads_for_parity(write, &mut parts);
+        assert_eq!(parts.len(), 2, "two others against data and parity: a tie is reconstructed");
+        assert!(parts.iter().all(|part| part.member != array(5, 4).place(0).0));
+    }
+
+    /// Left-symmetric: parity moves down one member a row, data starts after it.
+    #[test]
+    fn the_layout_is_mds() {
+        let array = array(5, 3);
+        let places: Vec<_> = (0..6).map(|chunk| array.place(chunk)).collect();
+        assert_eq!(places, [(0, 0, 2), (1, 0, 2), (2, 1, 1), (0, 1, 1), (1, 2, 0), (2, 2, 0)]);
+    }
+
+    #[test]
+    fn mirrors_and_stripes() {
+        assert_eq!(takes(&mut array(1, 2), Direction::Write, 0, 4096), 10);
+        assert_eq!(takes(&mut array(0, 2), Direction::Read, 0, 131_072), 10, "both at once");
+        assert_eq!(takes(&mut array(0, 2), Direction::Read, 0, 262_144), 20);
+    }
+}

@@ -1,0 +1,48 @@
+//! Numbered places for what is in flight, used again when free.
+//!
+//! Invariant: a number stands for one thing at a time. What it is not: shared.
+
+/// Places for `T`.
+#[derive(Debug, Clone)]
+pub(crate) struct Slab<T> {
+    places: Vec<T>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T: Copy> Slab<T> {
+    /// Puts `value` into a free place.
+    pub fn put(&mut self, value: T) -> u32 {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place as usize] = value;
+                place
+            }
+            None => {
+                self.places.push(value);
+                (self.places.len() - 1) as u32
+            }
+        }
+    }
+
+    /// What is in `place`.
+    pub fn get(&self, place: u32) -> T {
+        self.places[place as usize]
+    }
+
+    /// The same, to be changed.
+    pub fn at(&mut self, place: u32) -> &mut T {
+        &mut self.places[place as usize]
+    }
+
+    /// Frees `place`; gives what was in it.
+    pub fn take(&mut self, place: u32) -> T {
+        self.free.push(place);
+        self.places[place as usize]
+    }
+}
