@@ -188,3 +188,60 @@ fn a_reader_that_goes_away_ends_nothing() {
         assert_eq!(child.wait().expect("it ends").code(), Some(0), "{words:?}");
     }
 }
+
+/// The value of the first figure that all of `wanted` (`key`, `value`) describe.
+fn value(figures: &serde_json::Value, wanted: &[(&str, &str)]) -> f64 {
+    let matches = |figure: &&serde_json::Value| {
+        wanted.iter().all(|(key, value)| {
+            figure[*key] == *value
+                || figure["point"][*key] == *value
+                || figure["point"][*key].to_string() == *value
+        })
+    };
+    let found = figures["figures"].as_array().and_then(|all| all.iter().find(matches));
+    found.and_then(|figure| figure["value"].as_f64()).unwrap_or_else(|| panic!("no {wanted:?}"))
+}
+
+/// Every key of the block tables must reach the driver and come back as figures.
+#[test]
+fn every_kind_of_block_workload_runs() {
+    let scratch = Scratch::new();
+    let output = scratch.run(&format!("run {} --out run", study("everything")));
+    // ACT's verdict is no part of a study's exit code.
+    expect(&output, 0);
+    let said = stderr(&output);
+    for note in ["preconditioned: 1 x 8 MiB written", "rounds of 50", "offered ", "own cost "] {
+        assert!(said.contains(note), "{note}: {said}");
+    }
+    let document = scratch.run("figures run --json");
+    let figures: serde_json::Value = serde_json::from_slice(&document.stdout).expect("JSON");
+    let of = |workload: &str, op: &str, metric: &str| {
+        value(&figures, &[("workload", workload), ("op", op), ("metric", metric)])
+    };
+    // 1000/s for 200 ms, then 3000/s for 200 ms.
+    let steps = of("steps", "read", "iops");
+    assert!((1_900.0..2_100.0).contains(&steps), "{steps}");
+    let every_write =
+        [("workload", "log"), ("op", "sync"), ("metric", "iops"), ("sync_every", "1")];
+    let every_fourth =
+        [("workload", "log"), ("op", "sync"), ("metric", "iops"), ("sync_every", "4")];
+    assert!(value(&figures, &every_write) > value(&figures, &every_fourth));
+    let beside = of("beside", "background_write", "iops");
+    assert!((800.0..1_200.0).contains(&beside), "{beside}");
+    assert!(of("beside", "background_sync", "latency_mean") > 0.0);
+    assert!(of("closed", "read", "iops_max") > 0.0);
+    let reads = of("act", "read", "iops");
+    assert!((120.0..280.0).contains(&reads), "{reads}");
+    assert!(of("act", "write", "iops") > 50.0, "commit-to-device writes one by one");
+    let text =
+        std::fs::read_to_string(scratch.path().join("run/trials/0004-bounded-here/trial.json"));
+    let trial: serde_json::Value = serde_json::from_str(&text.expect("a trial")).expect("JSON");
+    let ops: u64 = trial["intervals"]
+        .as_array()
+        .expect("intervals")
+        .iter()
+        .map(|interval| interval["read"]["ops"].as_u64().unwrap_or(0))
+        .sum();
+    assert_eq!((ops, trial["outcome"].as_str()), (500, Some("complete")));
+    assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
+}

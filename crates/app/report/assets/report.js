@@ -44,7 +44,8 @@
 
   // Decades, and 2 and 5 between them where the axis spans little.
   const logSplits = (u, axis, min, max) => {
-    const steps = Math.log10(max / min) < 2.2 ? [1, 2, 5] : [1];
+    const decades = Math.log10(max / min);
+    const steps = decades < 0.7 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8] : decades < 2.2 ? [1, 2, 5] : [1];
     const splits = [];
     for (let power = Math.floor(Math.log10(min)); power <= Math.log10(max); power++) {
       for (const step of steps) {
@@ -58,6 +59,7 @@
   // Bounds of a logarithmic axis with a little air, so that marks are not cut.
   const logRange = (u, min, max) => [min / 1.5, max * 1.5];
   const linearRange = (u, min, max) => [0, max * 1.08 || 1];
+  const paddedRange = (u, min, max) => [min - (max - min) * 0.03, max + (max - min) * 0.03];
 
   // Draws every visible line in the order of its points (curves may turn back).
   function drawLines(u, lines, kind) {
@@ -163,7 +165,7 @@
       width: 100, height: 300, legend: { show: false },
       cursor: { points: { show: false }, drag: { x: true, y: false } },
       scales: {
-        x: { time: false, distr: shape.xlog ? 3 : 1, range: shape.xlog ? logRange : undefined },
+        x: { time: false, distr: shape.xlog ? 3 : 1, range: shape.xlog ? logRange : kind === "sweeps" ? paddedRange : undefined },
         y: { distr: shape.ylog ? 3 : 1, range: shape.ylog ? logRange : linearRange },
       },
       axes: [axis(shape.x, shape.xlog, shape.fx, { size: 30 }), axis(shape.y, shape.ylog, shape.fy, { size: 64 })],

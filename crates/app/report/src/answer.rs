@@ -70,12 +70,22 @@ pub(crate) fn answer(run: &Run) -> Answer {
     points.extend(write_sentence(run));
     points.extend(mix_sentence(run));
     points.extend(flush_sentence(run));
+    points.extend(beside_sentence(run));
+    points.extend(act_sentence(run));
     points.extend(act_tests(run).iter().map(|test| format!("ACT {}", test.sentence())));
     points.extend(database_sentences(run));
     let headline = single_sentence(&reads).unwrap_or_else(|| {
         if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
     });
     Answer { headline, points }
+}
+
+/// `, one of 16 threads` where there are several.
+fn threads_text(group: &Group<'_>) -> String {
+    match group.first.point.get("threads") {
+        Some(threads) => format!(", one of {threads} threads,"),
+        None => String::new(),
+    }
 }
 
 fn time(ns: f64) -> String {
@@ -90,8 +100,9 @@ fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
     let here = reads.iter().find(|s| s.group.first.source == "measured").or(reads.first())?;
     let (depth, shape) = (depth_of(&here.group), shape(&here.group));
     let mut text = format!(
-        "{}: a {shape} read at queue depth {depth} takes {} (median, {}).",
+        "{}: a {shape} read at queue depth {depth}{} takes {} (median, {}).",
         here.group.stack_title(),
+        threads_text(&here.group),
         time(here.p50_ns),
         here.group.first.source,
     );
@@ -185,7 +196,9 @@ fn write_sentence(run: &Run) -> Option<String> {
             format!("{title} {} ({source})", time(single.p50_ns))
         })
         .collect();
-    Some(format!("A {of_shape} write alone takes (median): {}.", parts.join("; ")))
+    let threads = threads_text(&writes.first()?.group);
+    let threads = threads.trim_end_matches(',');
+    Some(format!("A {of_shape} write{threads} without reads takes (median): {}.", parts.join("; ")))
 }
 
 /// How much latency grows on the way to the highest rate, and where it begins to.
@@ -244,6 +257,66 @@ fn mix_sentence(run: &Run) -> Option<String> {
     })
 }
 
+/// What reads suffer from clients beside them, experiment by experiment.
+fn beside_sentence(run: &Run) -> Option<String> {
+    let beside = |group: &Group<'_>| {
+        let with = [OpClass::BackgroundRead, OpClass::BackgroundWrite];
+        with.iter().any(|class| group.classes().contains(&Ops::Only(*class)))
+    };
+    let all = groups(run);
+    let alike = |group: &&Group<'_>| {
+        let act = group.first.point.contains_key("read_reqs_per_sec");
+        let shape = |other: &Group<'_>| other.first.point.clone();
+        !act && all.iter().any(|other| beside(other) && shape(other) == shape(group))
+    };
+    let parts: Vec<String> = all
+        .iter()
+        .filter(alike)
+        .filter_map(|group| {
+            let p99 = group.percentile(READS, 99.0).ok()?.value;
+            let experiment =
+                run.study.experiment.iter().find(|one| one.name == group.first.experiment)?;
+            let title =
+                if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
+            let stack = short(group.stack_title());
+            Some(format!("{title}: {} ({stack}, {})", time(p99), group.source_text()))
+        })
+        .collect();
+    (!parts.is_empty()).then(|| format!("1 read in 100 takes longer than: {}.", parts.join("; ")))
+}
+
+/// Which ratings of ACT passed, by stack and phase.
+fn act_sentence(run: &Run) -> Option<String> {
+    let mut passed: Vec<(String, Vec<String>, Vec<String>)> = Vec::new();
+    for test in act_tests(run) {
+        let Some(rating) = test.config.rating() else { continue };
+        let stack = run.header.stacks.iter().find(|stack| stack.name == test.trial.stack);
+        let title = stack.map_or("", |stack| short(&stack.title));
+        let phase = match test.trial.point.get("arrivals").map(String::as_str) {
+            Some("act") => "in ACT's own phase",
+            _ => "with independent requests",
+        };
+        let key = format!("{title} {phase}");
+        let place = passed.iter().position(|(other, ..)| *other == key).unwrap_or_else(|| {
+            passed.push((key, Vec::new(), Vec::new()));
+            passed.len() - 1
+        });
+        let entry = &mut passed[place];
+        if test.verdict.passed { &mut entry.1 } else { &mut entry.2 }.push(format!("{rating}x"));
+    }
+    let list = |ratings: &[String], word: &str| {
+        (!ratings.is_empty()).then(|| format!("{word} at {}", ratings.join(", ")))
+    };
+    let parts: Vec<String> = passed
+        .iter()
+        .map(|(key, passes, fails)| {
+            let parts = [list(passes, "passes"), list(fails, "FAILS")];
+            format!("{key} {}", parts.into_iter().flatten().collect::<Vec<_>>().join(" and "))
+        })
+        .collect();
+    (!parts.is_empty()).then(|| format!("ACT: {}.", parts.join("; ")))
+}
+
 /// What making writes durable takes.
 fn flush_sentence(run: &Run) -> Option<String> {
     let flushes = Ops::Only(OpClass::Sync);
@@ -257,9 +330,12 @@ fn flush_sentence(run: &Run) -> Option<String> {
         if parts.iter().any(|(other, _)| *other == stack) {
             continue;
         }
-        let every = group.first.point.get("sync_every").map_or("", String::as_str);
+        let every = match group.first.point.get("sync_every").map(String::as_str) {
+            Some("1") | None => "after each write".to_owned(),
+            Some(every) => format!("after every {every} writes"),
+        };
         let text = format!(
-            "{} {}, 1 in 100 over {} (after every {every} writes; {})",
+            "{} {}, 1 in 100 over {} ({every}; {})",
             short(group.stack_title()),
             time(p50.value),
             time(p99.value),

@@ -66,7 +66,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
             let depth = depth_of(shown[0]);
             let varies = of_it.iter().any(|group| depth_of(group) != depth);
             let at = if varies { format!(" at queue depth {depth}") } else { String::new() };
-            let title = format!("{title}: {}s{at}", class.word());
+            let title = format!("{title}: {}{at}", plural(class));
             charts.spectra.push(Chart {
                 title: title.clone(),
                 lines: shown.iter().map(|group| spectrum(run, group, class)).collect(),
@@ -94,6 +94,18 @@ fn label(group: &Group<'_>) -> String {
     } else {
         let readers = group.first.point.get("readers").map_or("", String::as_str);
         format!("{} on {stack}, {readers} readers", group.first.engine)
+    }
+}
+
+/// Operations of a class, for people.
+fn plural(class: OpClass) -> &'static str {
+    match class {
+        OpClass::Read => "reads",
+        OpClass::Write => "writes",
+        OpClass::Sync => "flushes",
+        OpClass::BackgroundRead => "reads beside",
+        OpClass::BackgroundWrite => "writes beside",
+        OpClass::BackgroundSync => "flushes beside",
     }
 }
 

@@ -149,7 +149,10 @@ fn sweep(
                 None => lines.push(Line {
                     label,
                     source: group.first.source.clone(),
-                    color: color(run, group) + measure.place,
+                    // Lines that differ in another parameter need colours of their own.
+                    color: color(run, group)
+                        + measure.place
+                        + if others.is_empty() { 0 } else { lines.len() },
                     points: vec![vec![x, y]],
                 }),
             }
