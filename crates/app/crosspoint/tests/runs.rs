@@ -193,9 +193,11 @@ fn a_reader_that_goes_away_ends_nothing() {
 fn value(figures: &serde_json::Value, wanted: &[(&str, &str)]) -> f64 {
     let matches = |figure: &&serde_json::Value| {
         wanted.iter().all(|(key, value)| {
+            let number = value.parse::<u64>().ok();
+            let point = &figure["point"][*key];
             figure[*key] == *value
-                || figure["point"][*key] == *value
-                || figure["point"][*key].to_string() == *value
+                || *point == *value
+                || number.is_some_and(|number| point.as_u64() == Some(number))
         })
     };
     let found = figures["figures"].as_array().and_then(|all| all.iter().find(matches));

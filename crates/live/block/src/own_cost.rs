@@ -60,18 +60,6 @@ fn client_and_recorder(depth: u32) -> (BlockClient, Recorder) {
     (client, Recorder::new(timeline, &[OpClass::Read]))
 }
 
-fn record(recorder: &mut Recorder, issue: &Issue<BlockOp>, issued: Nanos, completed: Nanos) {
-    recorder.record(Sample {
-        class: issue.op.class,
-        intended: issue.intended,
-        issued,
-        completed,
-        bytes: issue.op.length,
-        outcome: Outcome::Done,
-        position: issue.op.offset,
-    });
-}
-
 /// Nanoseconds an operation: issue a batch, read the clock, record and complete the batch.
 fn null_round(depth: u32) -> f64 {
     let (mut client, mut recorder) = client_and_recorder(depth);
@@ -85,7 +73,7 @@ fn null_round(depth: u32) -> f64 {
         now = Nanos::from(began.elapsed());
         recorder.poll(now);
         for issue in batch.drain(..) {
-            record(&mut recorder, &issue, issued, now);
+            recorder.record(Sample::of_block(&issue, (issued, now), Outcome::Done));
             client.completed(issue.id, Outcome::Done, now);
             done += 1;
         }
@@ -135,7 +123,7 @@ fn ring_round() -> std::io::Result<f64> {
         recorder.poll(now);
         for entry in ring.completion() {
             if let Some((issue, issued)) = slots[entry.user_data() as usize].take() {
-                record(&mut recorder, &issue, issued, now);
+                recorder.record(Sample::of_block(&issue, (issued, now), Outcome::Done));
                 client.completed(issue.id, Outcome::Done, now);
                 done += 1;
             }

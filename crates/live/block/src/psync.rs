@@ -8,12 +8,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use stats::Sample;
 use units::Nanos;
 use workload::{BlockClient, BlockOp, BlockPlan, ClientIndex, OpClass, Outcome, Step, Workload};
 
 use crate::Group;
 use crate::buffers::Buffers;
-use crate::shared::{ClientEnd, Shared, record};
+use crate::shared::{ClientEnd, Shared};
 
 /// Threads that a group needs on this path.
 pub(crate) fn threads_of(group: &Group) -> u32 {
@@ -66,7 +67,7 @@ pub(crate) fn run_psync(
         if stopped {
             break;
         }
-        record(&mut recorder, issue, (issued, now), outcome);
+        recorder.record(Sample::of_block(&issue, (issued, now), outcome));
         shared.conclude(op, outcome, buffers.get(0));
         client.completed(issue.id, outcome, now);
     }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use observe::{Control, IoWorkers, Usage};
-use stats::{Recorder, Recording, Sample};
+use stats::{Recorder, Recording};
 use units::Nanos;
 use workload::{BlockClient, BlockOp, Issue, Outcome, Workload};
 
@@ -142,22 +142,4 @@ impl<'a> Shared<'a> {
         let busy = Usage::of_thread().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
         ClientEnd { recording, busy, workers: IoWorkers::now() }
     }
-}
-
-#[inline]
-pub(crate) fn record(
-    recorder: &mut Recorder,
-    issue: Issue<BlockOp>,
-    (issued, completed): (Nanos, Nanos),
-    outcome: Outcome,
-) {
-    recorder.record(Sample {
-        class: issue.op.class,
-        intended: issue.intended,
-        issued,
-        completed,
-        bytes: issue.op.length,
-        outcome,
-        position: issue.op.offset,
-    });
 }

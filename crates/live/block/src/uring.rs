@@ -5,13 +5,13 @@
 //! allocates nothing. What it is not: a general ring; it drives one client on one thread.
 
 use io_uring::{IoUring, opcode, squeue, types};
-use stats::Recorder;
+use stats::{Recorder, Sample};
 use units::Nanos;
 use workload::{BlockClient, BlockOp, ClientIndex, Issue, OpClass, OpId, Outcome, Step, Workload};
 
 use crate::Group;
 use crate::buffers::Buffers;
-use crate::shared::{ClientEnd, Shared, record};
+use crate::shared::{ClientEnd, Shared};
 
 /// io_uring_enter(2): process completions, waiting for as many as asked (none).
 const IORING_ENTER_GETEVENTS: u32 = 1;
@@ -263,7 +263,7 @@ impl Driver {
                 errno => Outcome::Failed(-errno),
             };
             self.in_flight -= 1;
-            record(recorder, issue, (issued, now), outcome);
+            recorder.record(Sample::of_block(&issue, (issued, now), outcome));
             shared.conclude(issue.op, outcome, self.buffers.get(slot));
             self.client.completed(OpId(slot as u32), outcome, now);
         }

@@ -198,15 +198,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
         self.free_slots.push(slot);
         let recorder = &mut self.recorders[client as usize];
         while recorder.poll(completed).is_some() {}
-        recorder.record(Sample {
-            class: issue.op.class,
-            intended: issue.intended,
-            issued,
-            completed,
-            bytes: issue.op.length,
-            outcome: Outcome::Done,
-            position: issue.op.offset,
-        });
+        recorder.record(Sample::of_block(&issue, (issued, completed), Outcome::Done));
         self.run.clients[client as usize].workload.completed(issue.id, Outcome::Done, completed);
         self.pump(client);
     }

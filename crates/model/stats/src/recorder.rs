@@ -6,7 +6,7 @@
 //! and they are merged afterwards.
 
 use units::Nanos;
-use workload::{OpClass, Outcome};
+use workload::{BlockOp, Issue, OpClass, Outcome};
 
 use crate::recording::{Counts, ErrorSample, Interval, Phase, Recording};
 use crate::{Histogram, StoredLatency, new_histogram};
@@ -80,6 +80,27 @@ pub struct Sample {
     pub outcome: Outcome,
     /// Byte offset or record number, kept when it failed.
     pub position: u64,
+}
+
+impl Sample {
+    /// The sample of a block operation.
+    #[inline]
+    #[must_use]
+    pub fn of_block(
+        issue: &Issue<BlockOp>,
+        (issued, completed): (Nanos, Nanos),
+        outcome: Outcome,
+    ) -> Self {
+        Self {
+            class: issue.op.class,
+            intended: issue.intended,
+            issued,
+            completed,
+            bytes: issue.op.length,
+            outcome,
+            position: issue.op.offset,
+        }
+    }
 }
 
 /// An ended interval in brief, for progress lines.
