@@ -72,6 +72,9 @@ fn key(group: &Group<'_>) -> Vec<(String, String)> {
         rest.map(|(name, value)| (name.clone(), value.clone())).collect();
     key.push(("stack".into(), group.first.stack.clone()));
     key.push(("experiment".into(), group.first.experiment.clone()));
+    // Threads and rings cost differently; a curve across both would bend where they change.
+    let ring = group.first.path.starts_with("io_uring");
+    key.push(("ring".into(), ring.to_string()));
     key
 }
 
