@@ -3,6 +3,7 @@
 //! Invariants: devices pass the same guard as in any study; logs and verdicts are made from the run
 //! folder. What it is not: the load or the verdict; those are the `act` crate's.
 
+use std::cell::{Cell, RefCell};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -53,6 +54,10 @@ struct Test<'a> {
     config: Config,
     stack: Table,
     out: PathBuf,
+    /// The devices were filled by an earlier run of a search.
+    prepared: Cell<bool>,
+    /// Run folders made so far.
+    runs: RefCell<Vec<PathBuf>>,
 }
 
 /// How a run of tests ended.
@@ -89,7 +94,8 @@ impl<'a> Test<'a> {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             PathBuf::from(format!("runs/act-{}", now.map_or(0, |now| now.as_secs())))
         });
-        Ok(Self { arguments, text, config, stack, out })
+        let (prepared, runs) = (Cell::new(false), RefCell::default());
+        Ok(Self { arguments, text, config, stack, out, prepared, runs })
     }
 
     /// A study of the test at `ratings` in `phases`.
@@ -99,6 +105,9 @@ impl<'a> Test<'a> {
         act.insert("config".into(), text(&self.text));
         act.insert("phase".into(), Value::Array(phases.iter().map(|phase| text(phase)).collect()));
         act.insert("slice".into(), text(&self.arguments.slice.exact()));
+        if self.arguments.prep && !self.prepared.replace(true) {
+            act.insert("fills".into(), Value::Integer(2));
+        }
         if let Some(ratings) = ratings {
             let ratings = ratings.iter().map(|rating| Value::Integer(i64::from(*rating)));
             act.insert("rating".into(), Value::Array(ratings.collect()));
@@ -140,6 +149,7 @@ impl<'a> Test<'a> {
         drop(watcher);
         let end = end?;
         let run = Run::read(&end.path)?;
+        self.runs.borrow_mut().push(end.path.clone());
         let tests = report::act_tests(&run);
         let mut documents = Vec::new();
         for test in &tests {
@@ -162,6 +172,16 @@ impl<'a> Test<'a> {
             out!("report: {}", page.display());
         }
         Ok(End { passed, ending: end.ending })
+    }
+
+    /// One report of all runs of a search.
+    fn write_joint_report(&self) -> Result<(), Failure> {
+        let runs: Result<Vec<Run>, _> =
+            self.runs.borrow().iter().map(|run| Run::read(run)).collect();
+        let page = self.out.join("report.html");
+        write_report(&runs?, &page)?;
+        out!("report of all: {}", page.display());
+        Ok(())
     }
 
     fn copy_log(&self, test: &ActTest<'_>) -> Result<(), Failure> {
@@ -206,7 +226,12 @@ impl<'a> Test<'a> {
         }
         let from_file = Nanos::from_secs(u64::from(self.config.test_duration_sec));
         let tried = self.arguments.duration.unwrap_or(from_file);
-        out!("highest rating that passes: {passes}x (each tried for {tried}, {phase} requests)");
+        let short = if tried < self.arguments.slice { ", less than one slice" } else { "" };
+        out!(
+            "highest rating that passes: {passes}x ({phase} requests; each rating tried once, for \
+             {tried}{short})"
+        );
+        self.write_joint_report()?;
         if passes == 0 {
             return Ok(exit::OBJECTIVE_MISSED);
         }

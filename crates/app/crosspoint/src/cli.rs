@@ -195,6 +195,10 @@ pub struct ActArguments {
     /// Slice of time that must be within the limits
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub slice: units::Nanos,
+    /// Write the devices from end to end twice first, as act_prep prepares them: reads of blocks that were
+    /// never written cost a drive nothing
+    #[arg(long)]
+    pub prep: bool,
     /// Find the highest rating that passes: doubled from --rating (or 1) until it fails, then halved in
     #[arg(long)]
     pub search: bool,

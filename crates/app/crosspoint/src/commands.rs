@@ -147,6 +147,12 @@ fn import(file: &Path, output: Option<&Path>) -> Result<ExitCode, Failure> {
     for line in &imported.dropped {
         say!("not carried over: {line}");
     }
+    if !imported.dropped.is_empty() {
+        say!(
+            "the study differs from the job in {} points; read them before you compare",
+            imported.dropped.len()
+        );
+    }
     match output {
         Some(path) => {
             write_text(&imported.text, path)?;

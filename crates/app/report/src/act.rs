@@ -94,10 +94,16 @@ impl ActTest<'_> {
         if !self.verdict.passed {
             text.push_str(&format!(": {}. {}", self.verdict.reasons.join("; "), self.limit()));
         }
-        if self.trial.recording.seconds() < self.slice.as_secs_f64() {
+        if !self.covers_a_slice() {
             text.push_str(" Judged on less than one slice.");
         }
         text
+    }
+
+    /// Whether the test lasted for one slice of time at least.
+    #[must_use]
+    pub fn covers_a_slice(&self) -> bool {
+        self.trial.recording.seconds() >= self.slice.as_secs_f64()
     }
 
     /// What limited the test: this host's CPUs, or the device.

@@ -266,7 +266,11 @@ fn beside_sentence(run: &Run) -> Option<String> {
     let all = groups(run);
     let alike = |group: &&Group<'_>| {
         let act = group.first.point.contains_key("read_reqs_per_sec");
-        let shape = |other: &Group<'_>| other.first.point.clone();
+        let shape = |other: &Group<'_>| {
+            let mut point = other.first.point.clone();
+            point.remove("beside");
+            point
+        };
         !act && all.iter().any(|other| beside(other) && shape(other) == shape(group))
     };
     let parts: Vec<String> = all
@@ -278,8 +282,9 @@ fn beside_sentence(run: &Run) -> Option<String> {
                 run.study.experiment.iter().find(|one| one.name == group.first.experiment)?;
             let title =
                 if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
-            let stack = short(group.stack_title());
-            Some(format!("{title}: {} ({stack}, {})", time(p99), group.source_text()))
+            let (stack, depth) = (short(group.stack_title()), depth_of(group));
+            let source = group.source_text();
+            Some(format!("{title}, queue depth {depth}: {} ({stack}, {source})", time(p99)))
         })
         .collect();
     (!parts.is_empty()).then(|| format!("1 read in 100 takes longer than: {}.", parts.join("; ")))
@@ -311,10 +316,13 @@ fn act_sentence(run: &Run) -> Option<String> {
         .iter()
         .map(|(key, passes, fails)| {
             let parts = [list(passes, "passes"), list(fails, "FAILS")];
-            format!("{key} {}", parts.into_iter().flatten().collect::<Vec<_>>().join(" and "))
+            let parts: Vec<String> = parts.into_iter().flatten().collect();
+            format!("{key} {}", parts.join(" and "))
         })
         .collect();
-    (!parts.is_empty()).then(|| format!("ACT: {}.", parts.join("; ")))
+    let short = act_tests(run).iter().any(|test| !test.covers_a_slice());
+    let caveat = if short { " Judged on less than one slice of time." } else { "" };
+    (!parts.is_empty()).then(|| format!("ACT: {}.{caveat}", parts.join("; ")))
 }
 
 /// What making writes durable takes.

@@ -139,6 +139,9 @@ mod tests {
         for (name, _) in PROFILES {
             assert_eq!(profile(name).unwrap().name, *name);
         }
+        let devices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../devices");
+        let files = std::fs::read_dir(devices).unwrap().flatten().count();
+        assert_eq!(PROFILES.len(), files, "a profile is not in the catalog");
     }
 
     #[test]

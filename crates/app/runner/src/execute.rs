@@ -307,7 +307,8 @@ impl Runner<'_> {
         let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
         let fills = match &trial.job {
             Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
-            _ => 0,
+            Job::Act(job) => job.fills,
+            Job::Kv(_) => 0,
         };
         let place = measured::Place {
             stack,

@@ -84,7 +84,7 @@ pub(crate) fn run(
 ) -> Result<Measured, RunnerError> {
     let stack = place.stack;
     let devices = u32::try_from(place.files.len()).unwrap_or(1);
-    let (wanted, path) = (precondition_of(&trial.job), path_of(stack, &trial.job));
+    let (wanted, path) = (precondition_of(&trial.job, place.fills), path_of(stack, &trial.job));
     let smallest = smallest_request(&place.files[0]);
     let ground = Ground {
         device: stack.size,
@@ -127,7 +127,7 @@ pub(crate) fn run(
     let failed = |error: RunError| run_error(stack, error);
     if let Some(wanted) = wanted {
         let fills = place.fills;
-        match precondition(&target, &spec, wanted, (fills, control)).map_err(failed)? {
+        match precondition(&target, &spec, &wanted, (fills, control)).map_err(failed)? {
             Some(note) => notes.push(note),
             None => return Ok(None),
         }
@@ -148,9 +148,11 @@ pub(crate) fn run(
     Ok(Some(result))
 }
 
-fn precondition_of(job: &Job) -> Option<&Precondition> {
+fn precondition_of(job: &Job, fills: u32) -> Option<Precondition> {
     match job {
-        Job::Block(job) => job.precondition.as_ref(),
+        Job::Block(job) => job.precondition,
+        // ACT's own phase of preparation: written all over, no rounds.
+        Job::Act(_) if fills > 0 => Some(Precondition { fills, round: Nanos::ZERO, rounds_max: 0 }),
         _ => None,
     }
 }

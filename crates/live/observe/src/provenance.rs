@@ -4,6 +4,7 @@
 //! name, address or user is recorded.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -125,7 +126,13 @@ impl StorageFacts {
     /// Reads the facts about what is under `path`.
     #[must_use]
     pub fn read(path: &Path) -> Self {
-        let mount = mount_of(path);
+        let is_device = fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+        // The directory of device files says nothing of the device.
+        let mount = if is_device {
+            Some(("none (the device itself)".to_owned(), "none".to_owned()))
+        } else {
+            mount_of(path)
+        };
         let device = BlockDevice::under(path);
         let queue =
             |setting: &str| or_unknown(device.as_ref().and_then(|device| device.queue(setting)));

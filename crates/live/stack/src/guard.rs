@@ -99,8 +99,13 @@ fn check_destroy(
         ));
     };
     if !confirmed.contains(&identity) {
+        let reason = if confirmed.is_empty() {
+            "everything on it would be overwritten and that was not confirmed"
+        } else {
+            "everything on it would be overwritten, and what was confirmed is another device"
+        };
         return Err(refuse(
-            "everything on it would be overwritten and that was not confirmed".into(),
+            reason.into(),
             &format!("if that is what you want: --i-will-lose-data '{identity}'"),
         ));
     }

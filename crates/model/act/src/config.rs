@@ -12,9 +12,9 @@ const DEVICES_MAX: usize = 128;
 
 /// Why a configuration is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {message}")]
+#[error("{}{message}", if *line > 0 { format!("line {line}: ") } else { String::new() })]
 pub struct ConfigError {
-    /// From 1; the last line when something is missing.
+    /// From 1; 0 when something is missing.
     pub line: usize,
     /// What is wrong and what is allowed.
     pub message: String,
@@ -92,6 +92,15 @@ const KEYS: [&str; 21] = [
     "max-lag-sec",
 ];
 
+/// Keys of earlier releases, with the one that removed them.
+const REMOVED: [(&str, &str); 5] = [
+    ("scheduler-mode", "6.5"),
+    ("commit-min-size", "6.4"),
+    ("num-queues", "6.0"),
+    ("threads-per-queue", "6.0"),
+    ("max-reqs-queued", "6.0"),
+];
+
 impl Default for Config {
     /// The program's defaults; devices and duration are mandatory and empty here.
     fn default() -> Self {
@@ -140,8 +149,12 @@ impl Config {
             let (key, rest) = content.split_at(split);
             let value = rest.trim_start_matches([':', ' ', '\t']).trim();
             let Some(known) = KEYS.iter().find(|known| **known == key) else {
+                let removed = REMOVED.iter().find(|(known, _)| *known == key);
+                let when = removed.map_or(String::new(), |(_, release)| {
+                    format!(" (it was removed in release {release})")
+                });
                 return Err(refuse(format!(
-                    "`{key}` is not a key of release {}; allowed: {}",
+                    "`{key}` is not a key of release {}{when}; allowed: {}",
                     crate::RELEASE,
                     KEYS.join(", ")
                 )));
@@ -150,10 +163,7 @@ impl Config {
             config.set(key, value).map_err(refuse)?;
         }
         config.check().map_err(|(key, message)| ConfigError {
-            line: lines
-                .iter()
-                .rfind(|(known, _)| *known == key)
-                .map_or(text.lines().count().max(1), |(_, line)| *line),
+            line: lines.iter().rfind(|(known, _)| *known == key).map_or(0, |(_, line)| *line),
             message: format!("{key}: {message}"),
         })?;
         Ok(config)
@@ -210,6 +220,12 @@ impl Config {
                 !self.device_names.is_empty() && self.device_names.len() <= DEVICES_MAX,
                 "device-names",
                 "mandatory: 1 to 128 names separated by commas",
+            ),
+            (
+                (1..self.device_names.len())
+                    .all(|at| !self.device_names[..at].contains(&self.device_names[at])),
+                "device-names",
+                "a device is named twice",
             ),
             (self.test_duration_sec > 0, "test-duration-sec", "mandatory and not 0"),
             (self.report_interval_sec > 0, "report-interval-sec", "must not be 0"),
@@ -314,6 +330,8 @@ commit-to-device: yes
         let unknown = error("service-threads", "scheduler-mode");
         assert_eq!(unknown.line, 6);
         assert!(unknown.message.contains("device-names, "), "{unknown}");
+        assert!(unknown.message.contains("removed in release 6.5"), "{unknown}");
+        assert_eq!(error("/dev/sdb", "/dev/sda").line, 2);
         assert_eq!(error("40\n", "many\n").line, 6);
         assert_eq!(error("yes", "true").line, 7);
         assert_eq!(error("86400", "0").line, 3);

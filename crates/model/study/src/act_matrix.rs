@@ -28,6 +28,9 @@ pub struct ActMatrix {
     /// Length of the test, instead of the file's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<Nanos>,
+    /// How often the devices are written from end to end before, once a run: what `act_prep` is for.
+    #[serde(default)]
+    pub fills: u32,
     /// Slices of time that must each be within the limits.
     #[serde(default = "default_slice")]
     pub slice: Nanos,

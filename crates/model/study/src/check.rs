@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::{Arrivals, BlockMatrix, DeviceName, Experiment, Many, Stack, Study, StudyError};
+use crate::{
+    Arrivals, BlockMatrix, DeviceName, Experiment, Job, Many, Offsets, Pattern, Stack, Study,
+    StudyError, plan,
+};
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
     if study.schema != 1 {
@@ -21,6 +24,28 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
     }
     for experiment in &study.experiment {
         check_experiment(study, experiment, text)?;
+    }
+    check_shares(study, text)
+}
+
+/// A share of the highest rate needs a closed loop of the same operations before it, on the same stack.
+fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
+    let trials = plan(study).trials;
+    for (place, trial) in trials.iter().enumerate() {
+        let Job::Block(job) = &trial.job else { continue };
+        let known = trials[..place].iter().any(|other| {
+            let same = matches!(&other.job, Job::Block(other)
+                if other.arrivals == Arrivals::Closed && other.same_operations(job));
+            same && other.stack == trial.stack
+        });
+        if job.rate_of_max.is_some() && !known {
+            let message = format!(
+                "experiment `{}`: `rate_of_max` needs an experiment before it with a closed loop of the \
+                 same operations on stack `{}`",
+                trial.experiment, trial.stack
+            );
+            return Err(StudyError::general(message).at_key(text, "rate_of_max", |_| true));
+        }
     }
     Ok(())
 }
@@ -127,6 +152,15 @@ fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyE
     }
     if block.size_mix.iter().any(|one| one.weight == 0) {
         return Err(refuse("weight = 0; allowed: at least 1".into()));
+    }
+    if !block.size_mix.is_empty() && block.block_size.values() != [Bytes(4096)] {
+        let message = "`size_mix` stands instead of `block_size`; leave one of them out";
+        return Err(refuse(message.into()).at_key(text, "block_size", |_| true));
+    }
+    let uniform = block.offsets.values() == [Offsets::Uniform];
+    if !uniform && block.pattern.values() == [Pattern::Sequential] {
+        let message = "`offsets` are for random operations; leave out pattern = \"sequential\"";
+        return Err(refuse(message.into()).at_key(text, "offsets", |_| true));
     }
     let beside_all = || block.beside.iter();
     let depths = block.queue_depth.values().iter().copied();

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
+use crate::fio_values::{SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled};
 use crate::{StudyError, parse};
 
 /// A study made of a job file.
@@ -19,32 +20,6 @@ pub struct Imported {
     /// What was not carried over, a line each.
     pub dropped: Vec<String>,
 }
-
-/// Options that only say how fio reports or starts, or that are how this program works anyway.
-const WITHOUT_EFFECT: [&str; 22] = [
-    "group_reporting",
-    "thread",
-    "description",
-    "name",
-    "invalidate",
-    "norandommap",
-    "randrepeat",
-    "time_based",
-    "stonewall",
-    "wait_for_previous",
-    "lat_percentiles",
-    "clat_percentiles",
-    "percentile_list",
-    "disable_lat",
-    "disable_clat",
-    "disable_slat",
-    "gtod_reduce",
-    "registerfiles",
-    "fixedbufs",
-    "refill_buffers",
-    "allow_mounted_write",
-    "random_generator",
-];
 
 /// One section with the global options under it.
 struct Section {
@@ -198,10 +173,16 @@ impl<'a> Job<'a> {
     fn refuse(&self, key: &str, reason: &str) -> StudyError {
         let line = self.section.options.get(key).map_or(0, |(_, line)| *line);
         StudyError::general(format!("line {line}: {key}: {reason}"))
+            .with_help("correct the job file, or take the option out")
     }
 
     fn number(&mut self, names: &[&'a str]) -> Result<Option<u64>, StudyError> {
         let Some(text) = self.take(names) else { return Ok(None) };
+        if text.contains([',', '%', ':', '-']) {
+            let key = names.iter().find(|name| self.section.options.contains_key(**name));
+            self.lose(key.copied().unwrap_or(names[0]), "one plain number is carried over");
+            return Ok(None);
+        }
         let base = match self.section.options.get("kb_base") {
             Some((base, _)) if base == "1000" => 1000,
             _ => 1024,
@@ -252,7 +233,15 @@ impl<'a> Job<'a> {
         if let Some(alignment) = self.number(&["blockalign", "ba"])? {
             put("alignment", Value::String(units::Bytes(alignment).exact()));
         }
-        put("queue_depth", whole(self.number(&["iodepth"])?.unwrap_or(1)));
+        let depth = self.number(&["iodepth"])?.unwrap_or(1);
+        let synchronous = self.is_synchronous();
+        if synchronous && depth > 1 {
+            self.lose("iodepth", "a synchronous engine has one operation in flight");
+        }
+        put("queue_depth", whole(if synchronous { 1 } else { depth }));
+        if random && !self.section.options.contains_key("norandommap") {
+            self.note("fio visits every block once a pass; here blocks are drawn anew each time");
+        }
         put("threads", whole(self.number(&["numjobs"])?.unwrap_or(1)));
         if let Some(distribution) = self.take(&["random_distribution"]) {
             match offsets(distribution) {
@@ -283,7 +272,7 @@ impl<'a> Job<'a> {
         if let Some(share) = self.number(&["buffer_compress_percentage"])? {
             put("random_payload", Value::String(format!("{}%", 100 - share.min(100))));
         }
-        if let Some(bytes) = self.number(&["io_size", "io_limit"])? {
+        if let Some(bytes) = self.bytes()? {
             put("bytes", Value::String(units::Bytes(bytes).exact()));
         }
         if let Some(count) = self.number(&["number_ios"])? {
@@ -298,6 +287,10 @@ impl<'a> Job<'a> {
     /// Whether offsets are random, and the percentage of reads.
     fn kind(&mut self) -> Result<(bool, u64), StudyError> {
         let kind = self.take(&["rw", "readwrite"]).unwrap_or("read");
+        let (kind, modifier) = kind.split_once(':').unwrap_or((kind, ""));
+        if !modifier.is_empty() {
+            self.lose("rw", "what stands behind the colon is left out");
+        }
         let reads = match kind {
             "read" | "randread" => 100,
             "write" | "randwrite" => 0,
@@ -312,6 +305,21 @@ impl<'a> Job<'a> {
             }
         };
         Ok((kind.starts_with("rand"), reads))
+    }
+
+    /// Bytes after which the job ends, all of its processes together: fio ends after `size` unless it is
+    /// told to go on.
+    fn bytes(&mut self) -> Result<Option<u64>, StudyError> {
+        let jobs = self.number(&["numjobs"])?.unwrap_or(1);
+        let io_size = self.number(&["io_size", "io_limit"])?;
+        let time_based = self.section.options.get("time_based").is_some_and(|(on, _)| on != "0");
+        let size = if time_based { None } else { self.number(&["size", "filesize"])? };
+        Ok(io_size.or(size).map(|bytes| bytes.saturating_mul(jobs)))
+    }
+
+    fn is_synchronous(&self) -> bool {
+        let engine = self.section.options.get("ioengine").map_or("psync", |(name, _)| name);
+        SYNCHRONOUS.contains(&engine)
     }
 
     fn size_mix(&self, split: &str) -> Result<Value, StudyError> {
@@ -351,8 +359,16 @@ impl<'a> Job<'a> {
                 }
             }
         }
-        if let Some(size) = self.number(&["size", "filesize"])? {
-            put("size", &units::Bytes(size).exact());
+        let on_device = file.is_some_and(|device| device.starts_with("/dev/"));
+        match self.number(&["size", "filesize"])? {
+            Some(size) => put("size", &units::Bytes(size).exact()),
+            None if on_device => {
+                self.note("size: fio takes the whole device, the study its first GiB; set the stack's size");
+            }
+            None => {}
+        }
+        if file.is_none() && self.number(&["numjobs"])?.unwrap_or(1) > 1 {
+            self.note("numjobs: fio makes a file for each process; here they share one");
         }
         let direct = match self.take(&["direct", "buffered"]) {
             Some("1") if self.section.options.contains_key("direct") => true,
@@ -360,8 +376,8 @@ impl<'a> Job<'a> {
             _ => false,
         };
         match self.take(&["ioengine"]).unwrap_or("psync") {
-            "io_uring" | "libaio" | "posixaio" => put("submission", "auto"),
-            "psync" | "sync" | "vsync" | "pvsync" | "pvsync2" => put("submission", "psync"),
+            "io_uring" => put("submission", "auto"),
+            engine if SYNCHRONOUS.contains(&engine) => put("submission", "psync"),
             _ => self.lose("ioengine", "io_uring is used"),
         }
         stack.insert("direct".into(), Value::Boolean(direct));
@@ -385,7 +401,7 @@ impl<'a> Job<'a> {
         let before = others.len();
         let _ = self.stack(&mut others);
         if others.len() > before {
-            let note = "clients beside others use their target and submission";
+            let note = "filename, size and ioengine: clients beside others use theirs";
             self.dropped.push(format!("[{}] {note}", self.section.name));
         }
     }
@@ -404,7 +420,9 @@ impl<'a> Job<'a> {
         experiment.insert("title".into(), Value::String(self.section.name.clone()));
         experiment.insert("stacks".into(), Value::Array(vec![Value::String(stack.to_owned())]));
         let second = 1_000_000_000;
-        let times = [("measure", "runtime", "30s"), ("warm_up", "ramp_time", "0ns")];
+        // Without a time a job ends after its bytes.
+        let measure = if block.contains_key("bytes") { "1h" } else { "30s" };
+        let times = [("measure", "runtime", measure), ("warm_up", "ramp_time", "0ns")];
         for (key, option, default) in times {
             let time = self.time(&[option], second)?.unwrap_or_else(|| default.to_owned());
             experiment.insert(key.into(), Value::String(time));
@@ -418,6 +436,10 @@ impl<'a> Job<'a> {
         }
         experiment.insert("block".into(), Value::Table(block));
         Ok(experiment)
+    }
+
+    fn note(&mut self, words: &str) {
+        self.dropped.push(format!("[{}] {words}", self.section.name));
     }
 
     fn lose(&mut self, key: &str, instead: &str) {
@@ -434,48 +456,6 @@ impl<'a> Job<'a> {
             }
         }
     }
-}
-
-/// fio's distributions in our words, where there is one.
-fn offsets(text: &str) -> Option<String> {
-    let (kind, parameter) = text.split_once(':').unwrap_or((text, ""));
-    match kind {
-        "random" => Some("uniform".into()),
-        "zipf" if !parameter.is_empty() => Some(format!("zipf:{parameter}")),
-        "normal" | "gauss" if !parameter.is_empty() => {
-            Some(format!("gaussian:{}%", parameter.trim_end_matches('%')))
-        }
-        "zoned" => {
-            let (access, space) = parameter.split(':').next()?.split_once('/')?;
-            // Two zones are a hot spot; more are not.
-            (parameter.split(':').count() == 2).then(|| format!("hot-spot:{access}%/{space}%"))
-        }
-        _ => None,
-    }
-}
-
-/// A whole number with fio's suffixes.
-fn scaled(text: &str, base: u64) -> Option<u64> {
-    let lower = text.trim().to_ascii_lowercase();
-    let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
-    let (number, suffix) = lower.split_at(split);
-    let number: u64 = number.parse().ok()?;
-    let power = match suffix.trim_end_matches("ib").trim_end_matches(['b', 'i']) {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        _ => return None,
-    };
-    number.checked_mul(base.checked_pow(power)?)
-}
-
-/// A name that a study accepts.
-fn identifier(name: &str) -> String {
-    let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let name: String = name.chars().map(allowed).take(64).collect();
-    if name.is_empty() { "job".into() } else { name }
 }
 
 #[cfg(test)]
@@ -559,13 +539,5 @@ thinktime_spin=3
         assert!(error("include other.fio\n").contains("line 1"));
         assert!(error("").contains("no job"));
         assert!(error("[a]\n???\n").contains("line 2"));
-    }
-
-    #[test]
-    fn numbers_have_fios_suffixes() {
-        assert_eq!(scaled("4k", 1024), Some(4096));
-        assert_eq!(scaled("1MiB", 1024), Some(1 << 20));
-        assert_eq!(scaled("2g", 1000), Some(2_000_000_000));
-        assert_eq!(scaled("x", 1024), None);
     }
 }

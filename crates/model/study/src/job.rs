@@ -130,10 +130,26 @@ impl BlockJob {
         add(self.sync_every > 0, "sync_every", self.sync_every.to_string());
         add(self.dsync, "dsync", "true".into());
         add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
+        let beside: Vec<String> = self.beside.iter().map(beside_text).collect();
+        add(!beside.is_empty(), "beside", beside.join("; "));
         add(self.verify, "verify", "true".into());
         add(self.batch > 1, "batch", self.batch.to_string());
         point
     }
+}
+
+/// Clients beside in a few words: `100% writes of 16KiB at 1k/s`.
+fn beside_text(beside: &Beside) -> String {
+    let kind = match beside.read_share {
+        Share::ALL => "reads".to_owned(),
+        Share::NONE => "writes".to_owned(),
+        share => format!("{} reads", share.exact()),
+    };
+    let load = match beside.rate {
+        Some(rate) => format!("at {}", rate.exact()),
+        None => format!("{} deep", beside.threads * beside.queue_depth),
+    };
+    format!("{kind} of {} {load}", beside.block_size.exact())
 }
 
 /// One point of an ACT matrix.
@@ -147,6 +163,8 @@ pub struct ActJob {
     pub service_threads: u32,
     /// Slices that are judged.
     pub slice: Nanos,
+    /// Fills of the devices before.
+    pub fills: u32,
 }
 
 impl ActJob {
@@ -224,7 +242,7 @@ impl Job {
     pub fn writes_blocks(&self) -> bool {
         match self {
             Self::Block(job) => job.writes(),
-            Self::Act(job) => job.config.write_reqs_per_sec > 0,
+            Self::Act(job) => job.config.write_reqs_per_sec > 0 || job.fills > 0,
             Self::Kv(_) => false,
         }
     }
@@ -336,8 +354,8 @@ fn act_jobs(matrix: &ActMatrix, jobs: &mut Vec<Job>) {
             // Threads mean nothing to independent requests: one point, not one for each number.
             let threads = if phase == ActPhase::Act { threads } else { &threads[..1] };
             for &service_threads in threads {
-                let (config, slice) = (config.clone(), matrix.slice);
-                let job = ActJob { config, phase, service_threads, slice };
+                let (config, slice, fills) = (config.clone(), matrix.slice, matrix.fills);
+                let job = ActJob { config, phase, service_threads, slice, fills };
                 jobs.push(Job::Act(Box::new(job)));
             }
         }

@@ -14,6 +14,7 @@ mod block;
 mod check;
 mod device_name;
 mod fio;
+mod fio_values;
 mod format;
 mod job;
 mod many;

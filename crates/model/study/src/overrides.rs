@@ -1,7 +1,8 @@
 //! `--set key=value`: changes to a study from the command line, through the same parser.
 //!
 //! Keys are dotted; stacks and experiments are addressed by name: `stack.this-disk.size=4GiB`,
-//! `experiment.mix.measure=10s`. Invariant: the result is checked exactly like a file.
+//! `experiment.mix.measure=10s`;
+//! `*` stands for all of them. Invariant: the result is checked exactly like a file.
 //! What it is not: a second syntax; values are TOML, or text when they are not.
 
 use toml::{Table, Value};
@@ -28,29 +29,42 @@ pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, Study
 }
 
 fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
-    let mut parts = key.split('.').peekable();
-    let mut table = root;
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            table.insert(part.to_owned(), value_of(value));
-            return Ok(());
+    let parts: Vec<&str> = key.split('.').collect();
+    set_in(root, &parts, key, value)
+}
+
+/// Sets the rest of a key in `table`.
+fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(), StudyError> {
+    let names_a_table = || {
+        StudyError::general(format!("--set `{key}` names a table, not a key in it"))
+            .with_help("write for example --set stack.this-disk.size=2GiB")
+    };
+    match parts {
+        [] => Err(names_a_table()),
+        [last] => {
+            table.insert((*last).to_owned(), value_of(value));
+            Ok(())
         }
-        let next = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
-        table = match next {
-            Value::Table(table) => table,
-            Value::Array(items) => named(items, part, parts.next().unwrap_or_default(), key)?,
-            _ => {
-                return Err(StudyError::general(format!(
+        [part, rest @ ..] => {
+            let next = table.entry(*part).or_insert_with(|| Value::Table(Table::new()));
+            match next {
+                Value::Table(table) => set_in(table, rest, key, value),
+                Value::Array(items) if rest[0] == "*" => {
+                    let tables = items.iter_mut().filter_map(Value::as_table_mut);
+                    for table in tables {
+                        set_in(table, &rest[1..], key, value)?;
+                    }
+                    Ok(())
+                }
+                Value::Array(items) => {
+                    set_in(named(items, part, rest[0], key)?, &rest[1..], key, value)
+                }
+                _ => Err(StudyError::general(format!(
                     "--set `{key}`: `{part}` is a value, not a table"
-                )));
+                ))),
             }
-        };
-        if parts.peek().is_none() {
-            break;
         }
     }
-    Err(StudyError::general(format!("--set `{key}` names a table, not a key in it"))
-        .with_help("write for example --set stack.this-disk.size=2GiB"))
 }
 
 fn named<'a>(
@@ -91,6 +105,13 @@ mod tests {
         assert!(with("seed=7").unwrap().contains("seed = 7"));
         assert!(with("stack.a.size=4GiB").unwrap().contains("size = \"4GiB\""));
         assert!(with("stack.a.x=[1, 2]").unwrap().contains("x = [1, 2]"));
+    }
+
+    #[test]
+    fn a_star_stands_for_all() {
+        let text = format!("{TEXT}[[stack]]\nname = \"b\"\n");
+        let changed = apply_overrides(&text, &["stack.*.size=4GiB".to_owned()]).unwrap();
+        assert_eq!(changed.matches("4GiB").count(), 2);
     }
 
     #[test]

@@ -59,6 +59,25 @@ impl Wrong {
     }
 }
 
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Torn { first, other } => {
+                write!(out, "its sectors are of writes {first} and {other}")
+            }
+            Self::Misdirected { belongs } => write!(out, "it holds what belongs at byte {belongs}"),
+            Self::Old { found: 0 } => write!(out, "it holds nothing that this run wrote"),
+            Self::Old { found } => write!(out, "it holds write {found}"),
+            Self::Unknown { found } => {
+                write!(out, "it holds a write {found} that was never issued")
+            }
+            Self::Damaged { sector } => {
+                write!(out, "the checksum of the sector at byte {sector} is wrong")
+            }
+        }
+    }
+}
+
 /// What a block may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {

@@ -1,0 +1,87 @@
+//! Values of fio's options in our words: numbers, distributions, names, and which options carry no load.
+//!
+//! Invariant: what has no equal here gives nothing, never something near. What it is not: the job file.
+
+/// Engines with one operation in flight.
+pub(crate) const SYNCHRONOUS: [&str; 5] = ["psync", "sync", "vsync", "pvsync", "pvsync2"];
+
+/// Options that only say how fio reports or starts, or that are how this program works anyway.
+pub(crate) const WITHOUT_EFFECT: [&str; 22] = [
+    "group_reporting",
+    "thread",
+    "description",
+    "name",
+    "invalidate",
+    "norandommap",
+    "randrepeat",
+    "time_based",
+    "stonewall",
+    "wait_for_previous",
+    "lat_percentiles",
+    "clat_percentiles",
+    "percentile_list",
+    "disable_lat",
+    "disable_clat",
+    "disable_slat",
+    "gtod_reduce",
+    "registerfiles",
+    "fixedbufs",
+    "refill_buffers",
+    "allow_mounted_write",
+    "random_generator",
+];
+
+/// fio's distributions in our words, where there is one.
+pub(crate) fn offsets(text: &str) -> Option<String> {
+    let (kind, parameter) = text.split_once(':').unwrap_or((text, ""));
+    match kind {
+        "random" => Some("uniform".into()),
+        "zipf" if !parameter.is_empty() => Some(format!("zipf:{parameter}")),
+        "normal" | "gauss" if !parameter.is_empty() => {
+            Some(format!("gaussian:{}%", parameter.trim_end_matches('%')))
+        }
+        "zoned" => {
+            let (access, space) = parameter.split(':').next()?.split_once('/')?;
+            // Two zones are a hot spot; more are not.
+            (parameter.split(':').count() == 2).then(|| format!("hot-spot:{access}%/{space}%"))
+        }
+        _ => None,
+    }
+}
+
+/// A whole number with fio's suffixes.
+pub(crate) fn scaled(text: &str, base: u64) -> Option<u64> {
+    let lower = text.trim().to_ascii_lowercase();
+    let split = lower.find(|c: char| !c.is_ascii_digit()).unwrap_or(lower.len());
+    let (number, suffix) = lower.split_at(split);
+    let number: u64 = number.parse().ok()?;
+    let power = match suffix.trim_end_matches("ib").trim_end_matches(['b', 'i']) {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return None,
+    };
+    number.checked_mul(base.checked_pow(power)?)
+}
+
+/// A name that a study accepts.
+pub(crate) fn identifier(name: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name: String = name.chars().map(allowed).take(64).collect();
+    if name.is_empty() { "job".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_fios_suffixes() {
+        assert_eq!(scaled("4k", 1024), Some(4096));
+        assert_eq!(scaled("1MiB", 1024), Some(1 << 20));
+        assert_eq!(scaled("2g", 1000), Some(2_000_000_000));
+        assert_eq!(scaled("x", 1024), None);
+    }
+}
