@@ -79,7 +79,7 @@ fn fuzz(seconds: &str) -> Result<(), String> {
     if !build.map_err(|error| error.to_string())?.success() {
         return Err("the fuzz targets do not build".into());
     }
-    for name in ["study", "profile", "archive", "quantity"] {
+    for name in ["study", "profile", "archive", "quantity", "act", "fio"] {
         let corpus = dir.join("corpus").join(name);
         let seeds = dir.join("seeds").join(name);
         std::fs::create_dir_all(&corpus).map_err(|error| error.to_string())?;

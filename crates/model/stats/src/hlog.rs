@@ -107,7 +107,8 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
         let tally = &mut interval.tallies[class.index()];
         let place = if service { &mut tally.service } else { &mut tally.latency };
-        *place = StoredLatency::new(&latency);
+        *place = StoredLatency::encode(&latency)
+            .map_err(|error| LogError(format!("`{tag}`: {error}")))?;
     }
     Ok(())
 }

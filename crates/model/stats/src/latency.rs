@@ -12,19 +12,26 @@ use crate::{Histogram, new_histogram};
 pub struct StoredLatency(Vec<u8>);
 
 impl StoredLatency {
-    /// Encodes `latency`.
+    /// Encodes `latency`, which was counted.
     ///
     /// # Panics
-    /// Never: writing to memory does not fail.
+    /// Never: what was counted one by one is far from the largest count that can be encoded.
     #[must_use]
     pub fn new(latency: &Histogram) -> Self {
+        Self::encode(latency).expect("invariant: counted samples can be encoded")
+    }
+
+    /// Encodes `latency`, which may come from a damaged file.
+    ///
+    /// # Errors
+    /// What can not be encoded: a count above `i64::MAX`.
+    pub fn encode(latency: &Histogram) -> Result<Self, String> {
         let mut bytes = Vec::new();
         if !latency.is_empty() {
-            V2Serializer::new()
-                .serialize(latency, &mut bytes)
-                .expect("invariant: a histogram encodes into memory");
+            let encoded = V2Serializer::new().serialize(latency, &mut bytes);
+            encoded.map_err(|error| format!("{error:?}"))?;
         }
-        Self(bytes)
+        Ok(Self(bytes))
     }
 
     /// Whether there are no samples.

@@ -79,12 +79,15 @@ pub fn import_fio(text: &str, name: &str) -> Result<Imported, StudyError> {
     study.insert("stack".into(), stacks.into());
     study.insert("experiment".into(), experiments.into());
     let body = toml::to_string(&study).map_err(|e| StudyError::general(e.to_string()))?;
-    parse(&body)?;
     let mut text = String::from("# Made from a fio job file.\n");
     for line in &dropped {
+        // Comments of TOML hold no control characters.
+        let line = line.replace(char::is_control, " ");
         text.push_str(&format!("# not carried over: {line}\n"));
     }
-    Ok(Imported { text: text + &body, dropped })
+    text.push_str(&body);
+    parse(&text)?;
+    Ok(Imported { text, dropped })
 }
 
 /// Keys that clients beside have.
@@ -254,7 +257,7 @@ impl<'a> Job<'a> {
         }
         if let Some(rate) = self.number(&["rate_iops"])? {
             let jobs = self.number(&["numjobs"])?.unwrap_or(1);
-            put("rate", Value::String(format!("{}/s", rate * jobs)));
+            put("rate", Value::String(format!("{}/s", rate.saturating_mul(jobs))));
             let poisson = self.take(&["rate_process"]) == Some("poisson");
             put("arrivals", text(if poisson { "poisson" } else { "constant" }));
         }
