@@ -213,10 +213,10 @@ fn growth_sentence(run: &Run) -> Option<String> {
             Load::Offered => ("by offered load", format!("{} IOPS", human_count(knee.rate.value))),
         };
         parts.push(format!(
-            "{} {} {how}: +{:.0} % (knee at {place}; {})",
+            "{} {} {how}: {} (knee at {place}; {})",
             short(group.stack_title()),
             shape(group),
-            growth.growth * 100.0,
+            growth_text(growth.growth),
             group.source_text(),
         ));
     }
@@ -226,6 +226,15 @@ fn growth_sentence(run: &Run) -> Option<String> {
             parts.join("; ")
         )
     })
+}
+
+/// `+25 %`, or `13 times` where percent would be hard to read.
+fn growth_text(growth: f64) -> String {
+    if growth < 10.0 {
+        format!("{:+.0} %", growth * 100.0)
+    } else {
+        format!("{:.0} times", growth + 1.0)
+    }
 }
 
 /// What writes beside them do to the 99th percentile of reads; of several mixes, at the worst.
