@@ -90,8 +90,19 @@ const FEW_FIGURES: u32 = 5;
 impl StackRecord {
     /// The kind of job that `point` is, in the words of the model check.
     fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
+        let has = |name: &str| point.contains_key(name);
+        if has("read_reqs_per_sec") {
+            return "ACT";
+        }
         if point.get("pattern").is_some_and(|pattern| pattern != "random") {
             return "sequential access";
+        }
+        // The published figures are of uniform 4 KiB operations in closed loops and nothing beside them.
+        if point.get("block_size").is_some_and(|size| size != "4KiB") || has("alignment") {
+            return "other sizes than 4 KiB";
+        }
+        if has("offsets") || has("beside") || has("arrivals") || has("think_time") {
+            return "other loads than uniform closed loops";
         }
         match point.get("read_share").map(String::as_str) {
             Some("100%") => "random reads",

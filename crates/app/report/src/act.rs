@@ -4,7 +4,7 @@
 //! not: a certificate.
 
 use ::act::{Config, Verdict};
-use archive::{NOTE_CPU_LIMIT, Run, TrialOutcome, TrialRecord};
+use archive::{NOTE_CPU_LIMIT, Run, TrialRecord};
 use study::{ActJob, Job};
 use units::Nanos;
 use workload::OpClass;
@@ -34,9 +34,7 @@ pub fn act_tests(run: &Run) -> Vec<ActTest<'_>> {
     };
     let test = |trial| {
         let ActJob { config, slice, .. } = job_of(trial)?;
-        // A failed trial is one that fell behind or whose device failed.
-        let gave_up = trial.outcome == TrialOutcome::Failed;
-        let verdict = ::act::judge(&config, &trial.recording, slice, gave_up);
+        let verdict = ::act::judge(&config, &trial.recording, slice, trial.failure.as_deref());
         Some(ActTest { config, verdict, trial, slice })
     };
     run.trials.iter().filter_map(test).collect()

@@ -141,8 +141,10 @@ pub(crate) fn run(
     notes.extend(host_note(HostCpu::now().busy_since(&host, own, wall)));
     if let Some(ledger) = &ledger {
         notes.push(read_back(&target, ledger, result.verified, control)?);
-        // It was read back: nothing is left to be checked by a later run.
-        let _ = std::fs::remove_file(place.ledger);
+        if !control.stopping() {
+            // It was read back whole: nothing is left to be checked by a later run.
+            let _ = std::fs::remove_file(place.ledger);
+        }
     }
     result.notes = notes;
     Ok(Some(result))

@@ -29,8 +29,12 @@ pub(crate) fn precondition(
 ) -> Result<Option<String>, block::RunError> {
     let mut words = Vec::new();
     if fills > 0 {
-        let filled = fill(target, spec, fills, control)?;
-        words.push(format!("{fills} x {filled} written in 128 KiB"));
+        let (filled, errors) = fill(target, spec, fills, control)?;
+        let failed = match errors {
+            0 => String::new(),
+            errors => format!(", but {errors} of the writes FAILED"),
+        };
+        words.push(format!("{fills} x {filled} written in 128 KiB{failed}"));
     }
     if control.stopping() {
         return Ok(None);
@@ -61,12 +65,13 @@ pub(crate) fn precondition(
     Ok(Some(format!("preconditioned: {}", words.join("; "))))
 }
 
+/// Writes the span; gives its size and the number of writes that failed.
 fn fill(
     target: &Target,
     spec: &Spec<'_>,
     fills: u32,
     control: &Control<'_>,
-) -> Result<Bytes, block::RunError> {
+) -> Result<(Bytes, u64), block::RunError> {
     let first = &spec.groups[0].plan;
     let blocks = first.span.get() / u64::from(FILL_BLOCK);
     let (warm_up, measure, interval) = (Nanos::ZERO, FILL_TIME_MAX, FILL_INTERVAL);
@@ -81,8 +86,8 @@ fn fill(
     };
     let groups = vec![Group::new(plan)];
     let fill = Spec { groups, timeline, verify: None, max_lag: None, ..spec.clone() };
-    block::run(target, &fill, control)?;
-    Ok(first.span)
+    let recording = block::run(target, &fill, control)?.recording;
+    Ok((first.span, recording.errors()))
 }
 
 fn verdict(rounds: &[f64], steady: Option<Steadiness>, round: Nanos) -> String {

@@ -48,19 +48,18 @@ pub struct Verdict {
     pub rate: (f64, f64),
 }
 
-/// Judges `recording` of a test of `config` in slices of `slice`; `gave_up` when it was stopped because
-/// it fell behind.
+/// Judges `recording` of a test of `config` in slices of `slice`; `failure` says why it was stopped, if it
+/// was: it fell behind, or the device failed.
 #[must_use]
-pub fn judge(config: &Config, recording: &Recording, slice: Nanos, gave_up: bool) -> Verdict {
+pub fn judge(
+    config: &Config,
+    recording: &Recording,
+    slice: Nanos,
+    failure: Option<&str>,
+) -> Verdict {
     let service = slices(config, recording, slice, false);
     let response = slices(config, recording, slice, true);
-    let mut reasons = Vec::new();
-    if gave_up {
-        reasons.push(format!(
-            "the load was not kept up: more than {} s behind, so the test was given up",
-            config.max_lag_sec
-        ));
-    }
+    let mut reasons: Vec<String> = failure.map(str::to_owned).into_iter().collect();
     for ((limit, most), column) in LIMITS.iter().zip(0..) {
         let worst = service.iter().map(|slice| slice.over_limits[column]).fold(0.0, f64::max);
         if worst >= *most {
@@ -211,14 +210,14 @@ mod tests {
     #[test]
     fn the_limits_are_held_to_in_every_slice() {
         let slice = Nanos::from_secs(2);
-        let good = judge(&config(), &recording(4), slice, false);
+        let good = judge(&config(), &recording(4), slice, None);
         assert!(good.passed, "{:?}", good.reasons);
         assert_eq!(good.service.len(), 2);
         assert_eq!((good.service[0].over[0], good.service[0].over[1]), (4.0, 0.0));
         assert!(good.response[0].over[0] > 90.0, "issued late: {:?}", good.response[0].over);
-        let bad = judge(&config(), &recording(5), slice, false);
+        let bad = judge(&config(), &recording(5), slice, None);
         assert!(!bad.passed && bad.reasons[0].contains("5.00 %"), "{:?}", bad.reasons);
-        assert!(!judge(&config(), &recording(0), slice, true).passed, "given up");
+        assert!(!judge(&config(), &recording(0), slice, Some("fell behind")).passed, "given up");
         assert!((good.rate.0 - 100.0).abs() < 1.0);
     }
 
@@ -235,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_table_has_both_ways_of_timing() {
-        let verdict = judge(&config(), &recording(4), Nanos::from_secs(2), false);
+        let verdict = judge(&config(), &recording(4), Nanos::from_secs(2), None);
         let table = table_text(&config(), &verdict);
         assert_eq!(table.lines().count(), 6, "{table}");
         assert!(table.lines().last().unwrap().trim_start().starts_with("max"));
