@@ -12,7 +12,7 @@ fuzz_target!(|text: &str| {
         };
         // Absurd but possible counts only cost memory.
         if units < 100_000 {
-            let _ = device::Model::new(&profile, units::Seed(1));
+            let _ = device::Model::new(&profile, device::Condition::Steady, units::Seed(1));
         }
     }
 });

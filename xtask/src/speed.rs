@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use device::{Model, Profile};
+use device::{Condition, Model, Profile};
 use sim::{BlockRun, Client, HostModel, run_block};
 use stats::Timeline;
 use units::{Bytes, Nanos, Seed};
@@ -63,7 +63,7 @@ fn round(profile: &Profile, queue_depth: u32) -> (f64, f64, f64) {
     let seed = Seed(1);
     let began = Instant::now();
     let recording = run_block(BlockRun {
-        device: Model::new(profile, seed),
+        device: Model::new(profile, Condition::Steady, seed),
         host: HostModel::io_uring(),
         clients: Client::group(&plan, 1, seed),
         timeline,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use device::Profile;
-use sim::{JobKind, check, spread};
+use sim::{JobKind, check, check_phenomena, spread};
 use units::{Nanos, Seed};
 
 const BEGIN: &str = "<!-- computed: cargo xtask validation -->";
@@ -28,25 +28,18 @@ pub fn tables(devices: &Path) -> Result<String, String> {
             std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))
         };
         let profile = Profile::parse_with(&text, &lookup).map_err(|error| error.to_string())?;
-        let checks = check(&profile, Nanos::from_millis(200), Seed(1));
+        let mut checks = check(&profile, Nanos::from_millis(200), Seed(1));
+        checks.extend(check_phenomena(&profile, Seed(1)));
         let _ = write!(out, "\n## {}\n\n", profile.title);
         let _ = writeln!(out, "| job and metric | published | predicted | error | source |");
         let _ = writeln!(out, "|---|---|---|---|---|");
         for one in &checks {
-            let show = |value: f64| {
-                if one.what.starts_with("IOPS") {
-                    format!("{value:.0}")
-                } else {
-                    Nanos(value as u64).to_string()
-                }
-            };
-            let (published, predicted) = (show(one.published), show(one.predicted));
-            let error = one.error() * 100.0;
-            let _ = writeln!(
-                out,
-                "| {} | {published} | {predicted} | {error:+.1} % | {} |",
-                one.what, one.source
-            );
+            let (published, predicted) = (one.published_text(), one.text(one.predicted));
+            let error = one.error().map(|error| format!("{:+.1} %", error * 100.0));
+            let error = error.unwrap_or_else(|| "band".into());
+            let outside = if one.within() { "" } else { " **outside**" };
+            let (what, source) = (one.what(), &one.source);
+            let _ = writeln!(out, "| {what} | {published} | {predicted} | {error}{outside} | {source} |");
         }
         out.push('\n');
         for kind in [JobKind::Read, JobKind::Write, JobKind::Mix] {

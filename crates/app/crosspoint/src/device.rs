@@ -7,14 +7,10 @@ use device::Profile;
 use serde_json::json;
 use sim::Check;
 use toml::{Table, Value};
-use units::{Nanos, human_count};
 
 use crate::cli::DeviceAction;
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
-
-/// An error up to here is within the band.
-const BAND: f64 = 0.10;
 
 /// Does what was asked.
 pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
@@ -130,13 +126,13 @@ fn check(names: &[String], as_json: bool) -> Result<ExitCode, Failure> {
         out!("{:#}", json!({"schema": 1, "checks": documents, "median_absolute_error": median}));
         return Ok(exit::OK);
     }
+    let errors = all.iter().filter_map(Check::error).count();
+    let (inside, of) = (all.iter().filter(|one| one.within()).count(), all.len());
     if let Some(median) = median {
-        let inside = all.iter().filter(|one| one.error().abs() <= BAND).count();
         out!(
-            "{} published figures: median absolute error {:.1} %, {inside} within {:.0} %",
-            all.len(),
-            median * 100.0,
-            BAND * 100.0
+            "{errors} published values: median absolute error {:.1} %; {inside} of all {of} checks within \
+             their bands (10 % where none is given)",
+            median * 100.0
         );
     }
     Ok(exit::OK)
@@ -148,37 +144,31 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
         out!("  no published figures: not validated");
     }
     for one in checks {
-        let verdict = if one.error().abs() <= BAND { "ok" } else { "outside" };
+        let error = one.error().map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
+        let verdict = if one.within() { "ok" } else { "outside" };
         out!(
-            "  {:<62} {:>9} {:>9} {:>+7.1} %  {verdict:<8} {}",
-            one.what,
-            value_text(one, one.published),
-            value_text(one, one.predicted),
-            one.error() * 100.0,
+            "  {:<54} {:>26} {:>9} {error:>8}  {verdict:<8} {}",
+            one.what(),
+            one.published_text(),
+            one.text(one.predicted),
             one.source
         );
     }
     out!("");
 }
 
-fn value_text(check: &Check, value: f64) -> String {
-    if check.what.starts_with("IOPS") {
-        human_count(value)
-    } else {
-        Nanos(value as u64).to_string()
-    }
-}
-
 fn document(name: &str, one: &Check) -> serde_json::Value {
     json!({
-        "profile": name, "what": one.what, "kind": one.kind.word(), "published": one.published,
-        "predicted": one.predicted, "error": one.error(), "within_band": one.error().abs() <= BAND,
+        "profile": name, "what": one.what(), "metric": one.metric,
+        "kind": one.kind.map_or("phenomenon", sim::JobKind::word),
+        "published": one.published.value(), "band": one.published.band(),
+        "predicted": one.predicted, "error": one.error(), "within_band": one.within(),
         "source": one.source,
     })
 }
 
 fn median_error(checks: &[Check]) -> Option<f64> {
-    let mut errors: Vec<f64> = checks.iter().map(|one| one.error().abs()).collect();
+    let mut errors: Vec<f64> = checks.iter().filter_map(Check::error).map(f64::abs).collect();
     errors.sort_by(f64::total_cmp);
     errors.get(errors.len() / 2).copied()
 }

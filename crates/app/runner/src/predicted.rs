@@ -4,8 +4,9 @@
 //! to predict databases.
 
 use archive::{NOTE_THREAD_LIMIT, StackRecord, THREAD_LIMIT_SHARE, Validation};
-use device::{Model, Profile};
-use sim::{BlockRun, Client, HostModel, JobKind, check, run_block, spread};
+use device::{Condition, Model, Profile};
+use rayon::prelude::*;
+use sim::{BlockRun, Client, HostModel, JobKind, check_job, check_phenomena, run_block, spread};
 use stats::Recording;
 use study::{Stack, Trial};
 use units::{Nanos, Seed};
@@ -45,7 +46,7 @@ pub(crate) fn predict(
         .collect();
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
     let recording = run_block(BlockRun {
-        device: Model::new(profile, seed),
+        device: Model::new(profile, Condition::Steady, seed),
         host: HostModel::io_uring(),
         clients,
         timeline: trial.timeline,
@@ -66,15 +67,22 @@ fn notes(recording: &Recording, threads: u32) -> Vec<String> {
     vec![format!("{NOTE_THREAD_LIMIT}: each is busy {:.0} % of the time", busy.min(1.0) * 100.0)]
 }
 
-/// A profile held against the published figures in it.
+/// A profile held against everything published of it that it carries; jobs run on all cores.
 #[must_use]
 pub fn check_profile(profile: &Profile) -> Vec<sim::Check> {
-    check(profile, CHECK_TIME, Seed(1))
+    let mut checks = check_jobs(profile, Seed(1));
+    checks.extend(check_phenomena(profile, Seed(1)));
+    checks
+}
+
+fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
+    let jobs = profile.acceptance.par_iter();
+    jobs.flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed)).collect()
 }
 
 /// What the header says of a model stack: its error against published figures, computed now.
 pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> StackRecord {
-    let checks = check(profile, CHECK_TIME, seed);
+    let checks = check_jobs(profile, seed);
     let validation = [JobKind::Read, JobKind::Write, JobKind::Mix]
         .into_iter()
         .filter_map(|kind| {

@@ -17,6 +17,7 @@ mod hop;
 mod model;
 mod nand;
 mod profile;
+mod published;
 mod raid;
 mod ram;
 mod slab;
@@ -28,8 +29,11 @@ pub use events::EventQueue;
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
 pub use model::Model;
-pub use nand::{Nand, NandParameters};
-pub use profile::{Acceptance, Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
+pub use nand::{Collection, Condition, Nand, NandParameters, steady_write_amplification};
+pub use profile::{Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
+pub use published::{
+    Acceptance, JobCondition, JobPattern, Phenomenon, PhenomenonKind, Published,
+};
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
 pub use xpoint::{XPoint, XPointParameters};

@@ -12,7 +12,7 @@ use crate::hop::Hop;
 use crate::profile::{Parameters, Profile};
 use crate::raid::Raid;
 use crate::ram::Ram;
-use crate::{Completion, Device, Nand, Request, XPoint};
+use crate::{Completion, Condition, Device, Nand, Request, XPoint};
 
 /// A device of one of the known kinds.
 #[derive(Debug, Clone)]
@@ -36,12 +36,12 @@ pub enum Model {
 }
 
 impl Model {
-    /// The device that `profile` describes, idle.
+    /// The device that `profile` describes, idle; flash in `condition`.
     #[must_use]
-    pub fn new(profile: &Profile, seed: Seed) -> Self {
+    pub fn new(profile: &Profile, condition: Condition, seed: Seed) -> Self {
         match &profile.parameters {
             Parameters::XPoint(parameters) => Self::XPoint(XPoint::new(parameters)),
-            Parameters::Nand(parameters) => Self::Nand(Box::new(Nand::new(parameters, seed))),
+            Parameters::Nand(parameters) => Self::Nand(Box::new(Nand::new(parameters, profile.capacity, condition, seed))),
             Parameters::Ram(parameters) => Self::Ram(Ram::new(parameters)),
             Parameters::Hdd(parameters) => {
                 Self::Hdd(Box::new(Hdd::new(parameters, profile.capacity)))
@@ -50,18 +50,18 @@ impl Model {
             Parameters::Raid(parameters, members) => {
                 // Drives of one make still differ in their random draws.
                 let member = |(place, member): (usize, &Profile)| {
-                    Self::new(member, seed.derive("member", place as u64))
+                    Self::new(member, condition, seed.derive("member", place as u64))
                 };
                 let members = members.iter().enumerate().map(member).collect();
                 Self::Raid(Box::new(Raid::new(parameters, members)))
             }
             Parameters::Cache(parameters, both) => {
-                let fast = Self::new(&both.0, seed.derive("fast", 0));
-                let slow = Self::new(&both.1, seed.derive("slow", 0));
+                let fast = Self::new(&both.0, condition, seed.derive("fast", 0));
+                let slow = Self::new(&both.1, condition, seed.derive("slow", 0));
                 Self::Cache(Box::new(Cache::new(parameters, fast, slow)))
             }
             Parameters::Hop(parameters, device) => {
-                let below = Self::new(device, seed);
+                let below = Self::new(device, condition, seed);
                 Self::Hop(Box::new(Hop::new(parameters, below, seed)))
             }
         }

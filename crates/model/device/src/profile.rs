@@ -6,13 +6,14 @@
 
 use serde::Deserialize;
 use thiserror::Error;
-use units::{Bytes, Nanos, Share};
+use units::Bytes;
 
 use crate::cache::CacheParameters;
 use crate::cloud::CloudParameters;
 use crate::hdd::HddParameters;
 use crate::hop::HopParameters;
 use crate::nand::NandParameters;
+use crate::published::{Acceptance, Phenomenon};
 use crate::raid::RaidParameters;
 use crate::ram::RamParameters;
 use crate::xpoint::XPointParameters;
@@ -93,32 +94,6 @@ impl Parameters {
     }
 }
 
-/// Published figures of one job, which the model is run against.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Acceptance {
-    /// Submission path of the host that was measured; a name that `sim::HostModel` knows.
-    pub host: String,
-    /// Submitting threads.
-    pub threads: u32,
-    /// Operations in flight, a thread.
-    pub queue_depth: u32,
-    /// Bytes an operation, random and aligned.
-    pub block_size: Bytes,
-    /// Share of reads.
-    pub read_share: Share,
-    /// Published operations per second.
-    pub iops: Option<f64>,
-    /// Published mean response time.
-    pub latency_mean: Option<Nanos>,
-    /// Published median response time.
-    pub latency_p50: Option<Nanos>,
-    /// Published 99th percentile.
-    pub latency_p99: Option<Nanos>,
-    /// Where the figures are from.
-    pub source: String,
-}
-
 /// A device that can be modelled.
 #[derive(Debug, Clone)]
 pub struct Profile {
@@ -132,8 +107,10 @@ pub struct Profile {
     pub not_covered: String,
     /// The constants.
     pub parameters: Parameters,
-    /// What the model is held against.
+    /// Jobs that the model is held against.
     pub acceptance: Vec<Acceptance>,
+    /// What several jobs together must show.
+    pub phenomena: Vec<Phenomenon>,
 }
 
 #[derive(Deserialize)]
@@ -154,6 +131,8 @@ struct File {
     hop: Option<HopParameters>,
     #[serde(default)]
     acceptance: Vec<Acceptance>,
+    #[serde(default)]
+    phenomenon: Vec<Phenomenon>,
 }
 
 /// Why a profile is refused.
@@ -235,7 +214,9 @@ impl Profile {
             (Some(one), true) => one,
             _ => return Err(refuse(format!("needs exactly one of {kinds}"))),
         };
-        if let Some(reason) = impossible(&parameters, file.capacity) {
+        let bands = file.acceptance.iter().find_map(Acceptance::impossible);
+        let bands = bands.or_else(|| file.phenomenon.iter().find_map(Phenomenon::impossible));
+        if let Some(reason) = impossible(&parameters, file.capacity).or(bands) {
             return Err(refuse(reason));
         }
         Ok(Self {
@@ -245,6 +226,7 @@ impl Profile {
             not_covered: file.not_covered,
             parameters,
             acceptance: file.acceptance,
+            phenomena: file.phenomenon,
         })
     }
 }
@@ -270,17 +252,16 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
             ])
         }
         Parameters::Nand(p) => {
-            if p.write_amplification.value.is_nan() || p.write_amplification.value < 1.0 {
-                return Some("`write_amplification` must be at least 1".into());
-            }
-            if p.write_buffer.value < p.program_size.value {
-                return Some("`write_buffer` must hold one `program_size`".into());
+            if let Some(reason) = p.impossible() {
+                return Some(reason);
             }
             nonzero(&[
                 ("max_in_flight", u64::from(p.max_in_flight.value)),
                 ("read_units", u64::from(p.read_units.value)),
                 ("channels", u64::from(p.channels.value)),
                 ("read_time", p.read_time.value.get()),
+                ("flash_page", p.flash_page.value.get()),
+                ("programs_per_erase", u64::from(p.programs_per_erase.value)),
                 ("program_units", u64::from(p.program_units.value)),
                 ("program_size", p.program_size.value.get()),
                 ("program_time", p.program_time.value.get()),

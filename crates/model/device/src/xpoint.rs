@@ -2,7 +2,8 @@
 //! short periodic stall.
 //!
 //! # Model
-//! Each started 4 KiB chunk takes `serial_time` (reads) or `serial_time_write` at one FIFO server,
+//! The first 4 KiB chunk takes `serial_time` (reads) or `serial_time_write` at one FIFO server, each
+//! further one of the same request `serial_time_more` or `serial_time_write_more`,
 //! then `media_time` at the channel that its address selects (4 KiB stripe, so accesses to one chunk
 //! serialise), then `fixed_time`. Every `stall_period` the serial server rests for `stall_time`.
 //! The serial server comes first and is FIFO, so each later stage also serves in arrival order and
@@ -30,6 +31,10 @@ pub struct XPointParameters {
     pub serial_time: Constant<Nanos>,
     /// Serial service per started 4 KiB of a write.
     pub serial_time_write: Constant<Nanos>,
+    /// Serial service per further 4 KiB of a read that is longer.
+    pub serial_time_more: Constant<Nanos>,
+    /// The same of a write.
+    pub serial_time_write_more: Constant<Nanos>,
     /// Service per chunk at its channel.
     pub media_time: Constant<Nanos>,
     /// Channels that 4 KiB chunks stripe over.
@@ -45,7 +50,9 @@ pub struct XPointParameters {
 /// A 3D XPoint device.
 #[derive(Debug, Clone)]
 pub struct XPoint {
+    /// Of reads and of writes.
     serial_time: [Nanos; 2],
+    serial_time_more: [Nanos; 2],
     media_time: Nanos,
     fixed_time: Nanos,
     stall_period: Nanos,
@@ -64,6 +71,10 @@ impl XPoint {
         let channels = parameters.channels.value.max(1) as usize;
         Self {
             serial_time: [parameters.serial_time.value, parameters.serial_time_write.value],
+            serial_time_more: [
+                parameters.serial_time_more.value,
+                parameters.serial_time_write_more.value,
+            ],
             media_time: parameters.media_time.value,
             fixed_time: parameters.fixed_time.value,
             stall_period: parameters.stall_period.value,
@@ -100,11 +111,13 @@ impl XPoint {
 
 impl Device for XPoint {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let serial_time = self.serial_time[usize::from(request.direction == Direction::Write)];
+        let direction = usize::from(request.direction == Direction::Write);
+        let mut serial_time = self.serial_time[direction];
         let first = request.offset / CHUNK;
         let mut last_end = now;
         for chunk in first..first + chunks_touched(request.offset, request.length) {
             let arrival = self.serve_serially(now, serial_time);
+            serial_time = self.serial_time_more[direction];
             let channel = (chunk % self.channel_free.len() as u64) as usize;
             let end = self.channel_free[channel].max(arrival) + self.media_time;
             self.channel_free[channel] = end;
@@ -136,6 +149,8 @@ mod tests {
         XPoint::new(&XPointParameters {
             serial_time: constant(Nanos(1_700)),
             serial_time_write: constant(Nanos(1_900)),
+            serial_time_more: constant(Nanos(1_700)),
+            serial_time_write_more: constant(Nanos(1_900)),
             media_time: constant(Nanos(700)),
             channels: constant(7),
             fixed_time: constant(Nanos(3_300)),

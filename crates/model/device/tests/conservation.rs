@@ -1,7 +1,7 @@
 //! What holds for every device model that ships: requests are conserved, time goes forward, nothing
 //! finishes before its service time, admission is limited, the same seed gives the same completions.
 
-use crosspoint_device::{Completion, Device, Direction, Model, Parameters, Profile, Request};
+use crosspoint_device::{Completion, Condition, Device, Direction, Model, Parameters, Profile, Request};
 use proptest::prelude::*;
 use units::{Nanos, Seed};
 
@@ -86,7 +86,7 @@ fn floor(profile: &Profile, direction: Direction) -> Nanos {
 type Arrival = (u64, u64, u32, bool);
 
 fn drive(profile: &Profile, arrivals: &[Arrival]) -> (Vec<Request>, Vec<Nanos>, Vec<Completion>) {
-    let mut model = Model::new(profile, Seed(3));
+    let mut model = Model::new(profile, Condition::Steady, Seed(3));
     let (mut now, mut done) = (Nanos::ZERO, Vec::new());
     let (mut requests, mut submitted) = (Vec::new(), Vec::new());
     for (id, &(gap, block, sectors, read)) in arrivals.iter().enumerate() {
@@ -154,7 +154,7 @@ fn a_single_server_waits_as_m_d_1() {
     let Parameters::Ram(parameters) = &profile.parameters else { panic!("no RAM") };
     let service = (parameters.serial_time.value + parameters.copy_time.value).get() as f64;
     let load = 0.8;
-    let mut model = Model::new(&profile, Seed(1));
+    let mut model = Model::new(&profile, Condition::Steady, Seed(1));
     let (mut word, mut now, mut waited) = (1u64, 0.0f64, 0.0);
     let (count, mut done) = (1_000_000u32, Vec::new());
     let mut submitted = Vec::with_capacity(count as usize);

@@ -1,8 +1,8 @@
 //! The host model: what a submission path costs in CPU and in latency.
 //!
-//! Invariant: an operation at queue depth 1 takes exactly `submit + device + wake + complete` plus
-//! jitter; `submit + complete` occupy the submitting thread, so one thread has a maximum rate.
-//! What it is not: a file system or a hypervisor.
+//! Invariants: an operation at queue depth 1 takes exactly `submit + device + wake + complete` plus
+//! jitter; `submit + complete + between` occupy the submitting thread, and a core where cores are counted,
+//! so one thread has a maximum rate. What it is not: a scheduler; whoever asks first gets the core.
 
 use units::Nanos;
 
@@ -11,49 +11,72 @@ use units::Nanos;
 pub struct HostModel {
     /// Name in profiles and reports.
     pub name: &'static str,
-    /// CPU time to submit; the thread does nothing else meanwhile.
+    /// CPU time to submit: system call, file system if any, block layer and driver. The thread does
+    /// nothing else meanwhile.
     pub submit: Nanos,
-    /// Interrupt and wake-up; no CPU of the thread.
+    /// Interrupt and wake-up; no CPU of the thread. A device that completes within the submission, as
+    /// memory does, has none.
     pub wake: Nanos,
     /// CPU time to take a completion.
     pub complete: Nanos,
+    /// CPU time after a completion that no latency contains: the client's own work.
+    pub between: Nanos,
     /// Mean of an exponential delay added to the wake-up; zero for none.
     pub jitter: Nanos,
+    /// Cores that the threads share, of two hardware threads each; 0: each thread has its own.
+    pub cores: u32,
     /// Where the constants come from.
     pub source: &'static str,
 }
 
 const CHEOPS_2023: &str = "Ren and Trivedi, CHEOPS 2023: 900P on a Xeon 4210R, Linux 5.15, raw fio data; \
      CPU an operation from one saturated core at QD128, latency from QD1";
+const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 us on an Optane 900P and 3 us \
+     on a RAM disk; the device's share from CHEOPS 2023, the parts and four cores assumed; jitter fitted on \
+     p99 41 us of 16 threads on a P4800X (AnandTech 11209)";
+const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.3 us less than psync in all, fitted on the mean of \
+     P4800X reads at depth 1; the path is not stated there";
 
-/// The known paths. CPU an operation: SPDK 0.98 us, io_uring 3.2 us, psync inside its 4.5 us. Jitter:
-/// p99 less p50 of QD1 reads, 1.2 to 1.3 us, is 4.6 means of an exponential.
-const KNOWN: [HostModel; 3] = [
+/// The known paths. CPU an operation, with what is between: SPDK 0.98 us, io_uring 3.2 us, polled 3.0,
+/// libaio 3.4.
+const KNOWN: [HostModel; 7] = [
+    path("spdk", [300, 0, 280], CHEOPS_2023),
+    path("psync", [1_500, 1_100, 1_500], CHEOPS_2023),
+    path("io_uring", [1_400, 2_800, 1_400], CHEOPS_2023),
+    path("io_uring-polled", [1_300, 0, 1_300], CHEOPS_2023),
+    path("libaio", [1_500, 2_800, 1_500], CHEOPS_2023),
     HostModel {
-        name: "spdk",
-        submit: Nanos(500),
-        wake: Nanos::ZERO,
-        complete: Nanos(480),
-        jitter: Nanos(270),
-        source: CHEOPS_2023,
+        jitter: Nanos(3_000),
+        cores: 4,
+        ..path("ext4-psync", [1_500, 2_500, 600], ICPADS_2018)
     },
-    HostModel {
-        name: "psync",
-        submit: Nanos(1_500),
-        wake: Nanos(1_500),
-        complete: Nanos(1_500),
-        jitter: Nanos(270),
-        source: CHEOPS_2023,
-    },
-    HostModel {
-        name: "io_uring",
-        submit: Nanos(1_600),
-        wake: Nanos(2_800),
-        complete: Nanos(1_600),
-        jitter: Nanos(270),
-        source: CHEOPS_2023,
-    },
+    path("psync-2017", [1_200, 300, 1_200], ANANDTECH_2017),
 ];
+
+/// Work takes so much longer, in percent, while the other hardware thread of the core is busy: two threads
+/// give 1.3 times the throughput of one (assumed; the usual yield of simultaneous multithreading).
+pub(crate) const SIBLING_BUSY_PERCENT: u64 = 154;
+
+/// p99 less p50 of QD1 reads, 1.2 to 1.3 us, is 4.6 means of an exponential (CHEOPS 2023, raw data).
+const BASE_JITTER: Nanos = Nanos(270);
+/// CPU of the benchmark itself between operations: at depth 1 fio's rate is that much below one over its
+/// own mean latency (0.35 to 0.6 us over psync, SPDK and io_uring; CHEOPS 2023, raw data).
+const BETWEEN: Nanos = Nanos(400);
+
+/// A path of `[submit, wake, complete]` nanoseconds.
+const fn path(name: &'static str, costs: [u64; 3], source: &'static str) -> HostModel {
+    let [submit, wake, complete] = costs;
+    HostModel {
+        name,
+        submit: Nanos(submit),
+        wake: Nanos(wake),
+        complete: Nanos(complete),
+        between: BETWEEN,
+        jitter: BASE_JITTER,
+        cores: 0,
+        source,
+    }
+}
 
 impl HostModel {
     /// The path of that name.
@@ -72,5 +95,18 @@ impl HostModel {
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         KNOWN.iter().map(|host| host.name).collect()
+    }
+
+    /// The same path to a device that completes within the submission: no interrupt, no wake-up.
+    #[must_use]
+    pub const fn without_wake(self) -> Self {
+        Self { wake: Nanos::ZERO, jitter: BASE_JITTER, ..self }
+    }
+
+    /// The same path as `profile` meets it.
+    #[must_use]
+    pub fn to(self, profile: &device::Profile) -> Self {
+        let within = matches!(profile.parameters, device::Parameters::Ram(_));
+        if within { self.without_wake() } else { self }
     }
 }

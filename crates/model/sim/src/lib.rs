@@ -10,7 +10,9 @@
 mod acceptance;
 mod driver;
 mod host;
+mod phenomena;
 
-pub use acceptance::{Check, JobKind, check, spread};
+pub use acceptance::{Check, JobKind, check, check_job, spread};
 pub use driver::{BlockRun, Client, run_block};
 pub use host::HostModel;
+pub use phenomena::check_phenomena;

@@ -8,8 +8,10 @@
 //! link, takes slots in the buffer (waiting while it is full) and is acknowledged after
 //! `write_ack_time`; when `program_size` has gathered it is programmed on the next unit round-robin,
 //! which reads of that unit wait for (where there are more program units than read units, reads of the same
-//! plane of it). Each host program is followed by `write_amplification - 1`
-//! programs of moved data, and every `programs_per_erase` programs a unit is also erased.
+//! plane of it). Garbage collection ([`translation`]) says how many pages each host write makes it
+//! move: they are read and programmed like host data; and when a block is to be erased, which occupies a
+//! unit for `erase_time`. Two disturbances that reads do not cause: a background stall of some units about
+//! every `stall_period`, and a pause of the unit after a share of the erases.
 //! Each stage is a real event: computing later stages at submission is wrong after a variable one.
 //!
 //! # Source
@@ -17,66 +19,33 @@
 //! had not seen (see docs/VALIDATION.md). Program units, erase and write amplification: datasheets,
 //! cited in the profiles.
 //!
-//! Invariant: the drive is in one state throughout (`write_amplification` is a constant).
-//! What it is not: a page-level flash translation layer; no write cliff, no idle garbage collection.
+//! Invariant: what is owed to collection is programmed before more host data is accepted than the buffer
+//! holds. What it is not: idle garbage collection, wear, or overwriting within the buffer.
+
+mod page_level;
+mod parameters;
+mod translation;
+
+pub(crate) use page_level::PageLevel;
+pub use parameters::NandParameters;
+pub use translation::{Collection, Condition, steady_write_amplification};
 
 use std::collections::VecDeque;
 
-use rand::SeedableRng;
-use rand_distr::{Distribution, StandardNormal};
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::Deserialize;
-use units::{Bytes, Nanos, Seed};
+use units::{Bytes, Nanos, Seed, Share};
 
-use crate::profile::Constant;
+use translation::Translation;
+
 use crate::{CHUNK, Completion, Device, Direction, EventQueue, Request, chunks_touched};
-
-/// Constants of a NAND profile.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NandParameters {
-    /// Requests the device takes at once; more wait outside.
-    pub max_in_flight: Constant<u32>,
-    /// Latency of a read before the controller that no other request waits for.
-    pub front_time: Constant<Nanos>,
-    /// The same of a write.
-    pub front_time_write: Constant<Nanos>,
-    /// Serial controller time a request.
-    pub controller_time: Constant<Nanos>,
-    /// Independently readable units.
-    pub read_units: Constant<u32>,
-    /// Bytes that one unit reads at once.
-    pub flash_page: Constant<Bytes>,
-    /// Mean time of a flash read.
-    pub read_time: Constant<Nanos>,
-    /// Its standard deviation.
-    pub read_time_sigma: Constant<Nanos>,
-    /// Channels between units and controller.
-    pub channels: Constant<u32>,
-    /// Channel time per started 4 KiB.
-    pub channel_time: Constant<Nanos>,
-    /// Link time per started 4 KiB, either direction.
-    pub link_time: Constant<Nanos>,
-    /// Time from data in the buffer to acknowledgement.
-    pub write_ack_time: Constant<Nanos>,
-    /// Size of the write buffer.
-    pub write_buffer: Constant<Bytes>,
-    /// Units programmed in parallel.
-    pub program_units: Constant<u32>,
-    /// Bytes programmed at once on one unit.
-    pub program_size: Constant<Bytes>,
-    /// Time of a program.
-    pub program_time: Constant<Nanos>,
-    /// Time of an erase.
-    pub erase_time: Constant<Nanos>,
-    /// Programs between two erases of a unit.
-    pub programs_per_erase: Constant<u32>,
-    /// Flash bytes programmed per host byte written, at least 1.
-    pub write_amplification: Constant<f64>,
-}
 
 #[derive(Debug, Clone, Copy)]
 enum Event {
+    /// The request in this slot reaches the controller. Reads and writes take different times to get
+    /// there, so who comes first is not known at submission.
+    AtController(u32),
     /// The controller is done with the request in this slot.
     Arrived(u32),
     /// A flash page was read: (slot, channel, chunks).
@@ -92,6 +61,7 @@ enum Event {
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     request: Request,
+    pages: u32,
     pages_left: u32,
 }
 
@@ -114,6 +84,9 @@ pub struct Nand {
     /// `[channel]`: when it is next free.
     channel_free: Vec<Nanos>,
     buffer: WriteBuffer,
+    translation: Translation,
+    /// When the next background stall begins.
+    next_stall: Nanos,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -124,21 +97,29 @@ struct WriteBuffer {
     /// Slots of writes that wait for space, oldest first.
     waiting: VecDeque<u32>,
     next_unit: u32,
-    programs: u64,
-    /// Programs of moved data that are due, in fractions.
-    moves_due: f64,
+    /// Bytes of moved data that are due to be programmed.
+    moved: f64,
+    /// Erases that are due, in fractions.
+    erases: f64,
 }
 
 impl Nand {
     /// An idle device.
     #[must_use]
-    pub fn new(parameters: &NandParameters, seed: Seed) -> Self {
+    pub fn new(
+        parameters: &NandParameters,
+        capacity: Bytes,
+        condition: Condition,
+        seed: Seed,
+    ) -> Self {
         let units = parameters.read_units.value.max(1) as usize;
         let channels = parameters.channels.value.max(1) as usize;
         let programs = parameters.program_units.value as usize;
         let planes = if programs > units { programs } else { 0 };
         let seed = seed.derive("nand", 0);
-        Self {
+        let (collection, drive) = (parameters.collection.value, parameters.drive(capacity));
+        let translation = seed.derive("translation", 0).0;
+        let mut nand = Self {
             parameters: parameters.clone(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed.0),
             events: EventQueue::default(),
@@ -151,6 +132,32 @@ impl Nand {
             plane_free: vec![Nanos::ZERO; planes],
             channel_free: vec![Nanos::ZERO; channels],
             buffer: WriteBuffer::default(),
+            translation: Translation::new(collection, drive, condition, translation),
+            next_stall: Nanos::MAX,
+        };
+        nand.next_stall = nand.stall_after(Nanos::ZERO);
+        nand
+    }
+
+    /// When the first background stall after `now` begins.
+    fn stall_after(&mut self, now: Nanos) -> Nanos {
+        let Some(period) = &self.parameters.stall_period else { return Nanos::MAX };
+        let draw: f64 = Exp1.sample(&mut self.random);
+        now + Nanos((draw * period.value.get() as f64) as u64 + 1)
+    }
+
+    /// Background stalls that began by `now`: some neighbouring units stand still.
+    fn stall(&mut self, now: Nanos) {
+        let value = |constant: Option<Nanos>| constant.unwrap_or(Nanos::ZERO);
+        let takes = value(self.parameters.stall_time.as_ref().map(|time| time.value));
+        let all = self.unit_free.len();
+        let wanted = self.parameters.stalled_units.as_ref().map_or(0, |units| units.value as usize);
+        while self.next_stall <= now {
+            let (begins, first) = (self.next_stall, self.random.next_u64() as usize % all);
+            for unit in (first..first + wanted.min(all)).map(|unit| unit % all) {
+                self.unit_free[unit] = self.unit_free[unit].max(begins) + takes;
+            }
+            self.next_stall = self.stall_after(begins + takes);
         }
     }
 
@@ -159,18 +166,19 @@ impl Nand {
     }
 
     fn admit(&mut self, now: Nanos, request: Request) {
+        if self.next_stall <= now {
+            self.stall(now);
+        }
         let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { request, pages_left: 0 });
+            self.slots.push(Slot { request, pages: 0, pages_left: 0 });
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize] = Slot { request, pages_left: 0 };
+        self.slots[slot as usize] = Slot { request, pages: 0, pages_left: 0 };
         let front = match request.direction {
             Direction::Read => self.parameters.front_time.value,
             Direction::Write => self.parameters.front_time_write.value,
         };
-        let start = self.controller_free.max(now + front);
-        self.controller_free = start + self.parameters.controller_time.value;
-        self.events.push(self.controller_free, Event::Arrived(slot));
+        self.events.push(now + front, Event::AtController(slot));
     }
 
     fn read_pages(&mut self, now: Nanos, slot: u32) {
@@ -193,7 +201,8 @@ impl Nand {
             at = next;
             pages += 1;
         }
-        self.slots[slot as usize].pages_left = pages;
+        let slot = &mut self.slots[slot as usize];
+        (slot.pages, slot.pages_left) = (pages, pages);
     }
 
     /// When the program on the plane of a page is done; zero where planes are units.
@@ -214,14 +223,17 @@ impl Nand {
         Nanos((mean + draw * spread).max(mean / 2.0) as u64)
     }
 
-    fn cross_link(&mut self, now: Nanos, chunks: u64) -> Nanos {
-        self.link_free = self.link_free.max(now) + self.parameters.link_time.value * chunks;
+    /// Takes data over the link; a request's first data also pays for the request.
+    fn cross_link(&mut self, now: Nanos, chunks: u64, first: bool) -> Nanos {
+        let beside = if first { self.parameters.link_request_time.value } else { Nanos::ZERO };
+        let data = self.parameters.link_time.value * chunks;
+        self.link_free = self.link_free.max(now) + beside + data;
         self.link_free
     }
 
     fn write_arrived(&mut self, now: Nanos, slot: u32) {
         let request = self.slots[slot as usize].request;
-        self.cross_link(now, chunks_touched(request.offset, request.length));
+        self.cross_link(now, chunks_touched(request.offset, request.length), true);
         self.buffer.waiting.push_back(slot);
         self.fill_buffer(now);
     }
@@ -229,7 +241,8 @@ impl Nand {
     /// Takes waiting writes into the buffer while it has room (an empty buffer takes any write).
     fn fill_buffer(&mut self, now: Nanos) {
         while let Some(&slot) = self.buffer.waiting.front() {
-            let bytes = u64::from(self.slots[slot as usize].request.length);
+            let request = self.slots[slot as usize].request;
+            let bytes = u64::from(request.length);
             let room = self.parameters.write_buffer.value.get();
             if self.buffer.used > 0 && self.buffer.used + bytes > room {
                 return;
@@ -239,6 +252,9 @@ impl Nand {
             self.buffer.gathered += bytes;
             let acknowledged = self.link_free.max(now) + self.parameters.write_ack_time.value;
             self.events.push(acknowledged, Event::Complete(slot));
+            let owed = self.translation.write(request.offset, request.length);
+            self.buffer.moved += owed.moved_pages * CHUNK as f64;
+            self.buffer.erases += owed.erases;
             while self.buffer.gathered >= self.parameters.program_size.value.get().max(1) {
                 self.buffer.gathered -= self.parameters.program_size.value.get().max(1);
                 self.program_host_data(now);
@@ -247,36 +263,55 @@ impl Nand {
     }
 
     fn program_host_data(&mut self, now: Nanos) {
-        let done = self.program(now);
+        let done = self.program(now, Nanos::ZERO);
         self.events.push(done, Event::Programmed);
-        self.buffer.moves_due += self.parameters.write_amplification.value.max(1.0) - 1.0;
-        while self.buffer.moves_due >= 1.0 {
-            self.buffer.moves_due -= 1.0;
-            self.program(now);
+        let size = self.parameters.program_size.value.get().max(1);
+        let pages = size.div_ceil(self.parameters.flash_page.value.get().max(CHUNK));
+        // Moved data is read first, on a unit of the same kind.
+        let reads = self.parameters.read_time.value * pages;
+        while self.buffer.moved >= size as f64 {
+            self.buffer.moved -= size as f64;
+            self.program(now, reads);
         }
     }
 
     /// Occupies the next unit (or plane) for a program, and for an erase when one is due.
-    fn program(&mut self, now: Nanos) -> Nanos {
+    fn program(&mut self, now: Nanos, before: Nanos) -> Nanos {
         let programs = self.parameters.program_units.value.max(1);
         let next = self.buffer.next_unit as usize;
         self.buffer.next_unit = (self.buffer.next_unit + 1) % programs;
-        self.buffer.programs += 1;
-        let per_erase = u64::from(self.parameters.programs_per_erase.value.max(1));
-        let erases = self.buffer.programs.is_multiple_of(per_erase);
+        let erase = if self.buffer.erases >= 1.0 { self.erase() } else { Nanos::ZERO };
         let free = if self.plane_free.is_empty() {
             let unit = next * self.unit_free.len() / programs as usize;
             &mut self.unit_free[unit]
         } else {
             &mut self.plane_free[next]
         };
-        let done = (*free).max(now) + self.parameters.program_time.value;
-        *free = if erases { done + self.parameters.erase_time.value } else { done };
+        let done = (*free).max(now) + before + self.parameters.program_time.value;
+        *free = done + erase;
         done
+    }
+
+    /// What an erase that is due occupies its unit for.
+    fn erase(&mut self) -> Nanos {
+        self.buffer.erases -= 1.0;
+        let p = &self.parameters;
+        let pauses = p.erase_stall_share.as_ref().map_or(Share::NONE, |share| share.value);
+        let below = (pauses.fraction() * 2f64.powi(64)) as u64;
+        let pause = match &p.erase_stall_time {
+            Some(time) if self.random.next_u64() < below => time.value,
+            _ => Nanos::ZERO,
+        };
+        p.erase_time.value + pause
     }
 
     fn happen(&mut self, now: Nanos, event: Event, done: &mut Vec<Completion>) {
         match event {
+            Event::AtController(slot) => {
+                let start = self.controller_free.max(now);
+                self.controller_free = start + self.parameters.controller_time.value;
+                self.events.push(self.controller_free, Event::Arrived(slot));
+            }
             Event::Arrived(slot) => match self.slots[slot as usize].request.direction {
                 Direction::Read => self.read_pages(now, slot),
                 Direction::Write => self.write_arrived(now, slot),
@@ -287,7 +322,9 @@ impl Nand {
                 self.events.push(*free, Event::OnLink(slot, chunks));
             }
             Event::OnLink(slot, chunks) => {
-                let end = self.cross_link(now, u64::from(chunks));
+                let slot_now = &self.slots[slot as usize];
+                let first = slot_now.pages_left == slot_now.pages;
+                let end = self.cross_link(now, u64::from(chunks), first);
                 let pages_left = &mut self.slots[slot as usize].pages_left;
                 *pages_left -= 1;
                 if *pages_left == 0 {

@@ -1,0 +1,106 @@
+//! The constants of a NAND profile, and which of them no drive can have.
+//!
+//! What it is not: values; they stand in the profiles, each with its source.
+
+use serde::Deserialize;
+use units::{Bytes, Nanos, Share};
+
+use super::translation::{Collection, Drive};
+use crate::CHUNK;
+use crate::profile::Constant;
+
+/// Constants of a NAND profile.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NandParameters {
+    /// Requests the device takes at once; more wait outside.
+    pub max_in_flight: Constant<u32>,
+    /// Latency of a read before the controller that no other request waits for.
+    pub front_time: Constant<Nanos>,
+    /// The same of a write.
+    pub front_time_write: Constant<Nanos>,
+    /// Serial controller time a request.
+    pub controller_time: Constant<Nanos>,
+    /// Independently readable units.
+    pub read_units: Constant<u32>,
+    /// Bytes that one unit reads at once.
+    pub flash_page: Constant<Bytes>,
+    /// Mean time of a flash read.
+    pub read_time: Constant<Nanos>,
+    /// Its standard deviation.
+    pub read_time_sigma: Constant<Nanos>,
+    /// Channels between units and controller.
+    pub channels: Constant<u32>,
+    /// Channel time per started 4 KiB.
+    pub channel_time: Constant<Nanos>,
+    /// Link time per started 4 KiB, either direction: the link is half duplex.
+    pub link_time: Constant<Nanos>,
+    /// Link and protocol time of a request beside its data.
+    pub link_request_time: Constant<Nanos>,
+    /// Time from data in the buffer to acknowledgement.
+    pub write_ack_time: Constant<Nanos>,
+    /// Size of the write buffer.
+    pub write_buffer: Constant<Bytes>,
+    /// Units programmed in parallel.
+    pub program_units: Constant<u32>,
+    /// Bytes programmed at once on one unit.
+    pub program_size: Constant<Bytes>,
+    /// Time of a program.
+    pub program_time: Constant<Nanos>,
+    /// Time of an erase.
+    pub erase_time: Constant<Nanos>,
+    /// Programs that fill a block, which is erased as one.
+    pub programs_per_erase: Constant<u32>,
+    /// How garbage collection is modelled.
+    pub collection: Constant<Collection>,
+    /// Spare area beyond the capacity, as far as collection can use it.
+    pub over_provisioning: Constant<Share>,
+    /// Flash bytes programmed per host byte of sequential writes in steady state, at least 1.
+    pub sequential_amplification: Constant<f64>,
+    /// Mean time between background stalls (exponential); absent: none.
+    pub stall_period: Option<Constant<Nanos>>,
+    /// Length of a background stall.
+    pub stall_time: Option<Constant<Nanos>>,
+    /// Read units that stand still in it.
+    pub stalled_units: Option<Constant<u32>>,
+    /// Share of erases after which the unit stands still for `erase_stall_time`; absent: none.
+    pub erase_stall_share: Option<Constant<Share>>,
+    /// Length of such a pause: housekeeping of the translation layer under writes.
+    pub erase_stall_time: Option<Constant<Nanos>>,
+}
+
+
+impl NandParameters {
+    /// What the translation layer must know of a drive of `capacity`.
+    pub(crate) fn drive(&self, capacity: Bytes) -> Drive {
+        let block = u64::from(self.programs_per_erase.value) * self.program_size.value.get();
+        let pages_per_block = u32::try_from(block / CHUNK).unwrap_or(u32::MAX);
+        let sequential = self.sequential_amplification.value;
+        Drive::new(capacity.get(), self.over_provisioning.value, pages_per_block, sequential)
+    }
+
+    /// Why no drive can be so.
+    pub(crate) fn impossible(&self) -> Option<String> {
+        let sequential = self.sequential_amplification.value;
+        if sequential.is_nan() || sequential < 1.0 {
+            return Some("`sequential_amplification` must be at least 1".into());
+        }
+        if self.over_provisioning.value.fraction() <= 0.0 {
+            return Some("`over_provisioning` must be more than 0%: collection needs room".into());
+        }
+        if self.write_buffer.value < self.program_size.value {
+            return Some("`write_buffer` must hold one `program_size`".into());
+        }
+        if self.program_size.value.get() % CHUNK != 0 {
+            return Some("`program_size` must be a multiple of 4KiB".into());
+        }
+        let stall = [self.stall_period.is_some(), self.stall_time.is_some(), self.stalled_units.is_some()];
+        if stall.contains(&true) && stall.contains(&false) {
+            return Some("`stall_period`, `stall_time` and `stalled_units` go together".into());
+        }
+        if self.erase_stall_share.is_some() != self.erase_stall_time.is_some() {
+            return Some("`erase_stall_share` and `erase_stall_time` go together".into());
+        }
+        None
+    }
+}

@@ -1,0 +1,283 @@
+//! What several jobs together show of a device: how it takes mixes, how latency grows with load, what a
+//! used drive loses; each as one number.
+//!
+//! Invariant: pure; same profile and seed, same numbers. What it is not: the published numbers, which
+//! stand in the profiles.
+
+use std::cell::OnceCell;
+
+use device::{
+    Completion, Condition, Device, Direction, Model, Parameters, PhenomenonKind, Profile, Request,
+};
+use stats::{Recording, Timeline, estimate};
+use units::{Bytes, Nanos, Seed, Share};
+use workload::{BlockPlan, OpClass, Pattern};
+
+use crate::acceptance::Check;
+use crate::{BlockRun, Client, HostModel, run_block};
+
+/// Threads of the mixed sweep, each at queue depth 1.
+const MIX_THREADS: u32 = 16;
+/// Requests of a probe that drives the device without a host.
+const PROBES: u64 = 20_000;
+
+/// Everything that `profile` says several jobs must show, computed.
+#[must_use]
+pub fn check_phenomena(profile: &Profile, seed: Seed) -> Vec<Check> {
+    let shown = Phenomena { profile, seed, mixes: OnceCell::new() };
+    let check = |phenomenon: &device::Phenomenon| {
+        let (metric, predicted) = shown.number(phenomenon.kind);
+        Check {
+            kind: None,
+            metric,
+            job: String::new(),
+            published: phenomenon.is,
+            predicted,
+            source: phenomenon.source.clone(),
+        }
+    };
+    profile.phenomena.iter().map(check).collect()
+}
+
+struct Phenomena<'a> {
+    profile: &'a Profile,
+    seed: Seed,
+    /// `[share of reads in tenths]`: the mixed sweep, once it was asked for.
+    mixes: OnceCell<Vec<Recording>>,
+}
+
+impl Phenomena<'_> {
+    /// The number, and what to call it.
+    fn number(&self, kind: PhenomenonKind) -> (&'static str, f64) {
+        match kind {
+            PhenomenonKind::MixIopsRatio => {
+                let (low, high) = ends(self.mixes().iter().map(iops));
+                ("IOPS, highest over lowest of the mixes", high / low)
+            }
+            PhenomenonKind::MixMeanGap => {
+                let gaps = self.mixes()[1..10].iter().map(mean_gap);
+                ("mean of reads against writes in the mixes, largest gap", ends(gaps).1)
+            }
+            PhenomenonKind::MixP99 => {
+                let p99 = self.mixes().iter().map(|one| percentile(one, 99.0));
+                ("p99 of the mixes, highest, us", ends(p99).1 / 1e3)
+            }
+            PhenomenonKind::MixMedianFall => {
+                let median = |tenths: usize| percentile(&self.mixes()[tenths], 50.0);
+                ("median at 60 % reads over 40 %", median(6) / median(4))
+            }
+            PhenomenonKind::MixP99Hump => {
+                let p99 = |tenths: usize| percentile(&self.mixes()[tenths], 99.0);
+                let mixed = ends((2..10).map(p99)).0;
+                ("p99 of mixes over that of pure loads", mixed / p99(0).max(p99(10)))
+            }
+            PhenomenonKind::MixMinimumAt => {
+                let lowest = (0..11).min_by(|a, b| {
+                    iops(&self.mixes()[*a]).total_cmp(&iops(&self.mixes()[*b]))
+                });
+                ("IOPS lowest at % reads", lowest.unwrap_or(0) as f64 * 10.0)
+            }
+            PhenomenonKind::MixEndRise => {
+                let (lowest, _) = ends(self.mixes().iter().map(iops));
+                ("IOPS at 10 % reads over the lowest", iops(&self.mixes()[1]) / lowest)
+            }
+            PhenomenonKind::LatencyGrowth95 => {
+                ("latency growth at 95 % of IOPS, %", self.latency_growth() * 100.0)
+            }
+            PhenomenonKind::SustainedWrites => {
+                ("sustained writes, last over first tenth of 20 s", self.sustained())
+            }
+            PhenomenonKind::SameChunkSteps => {
+                ("8 reads of one chunk, longest over step", self.same_chunk())
+            }
+            PhenomenonKind::WorstStride => ("throughput at the worst stride", self.worst_stride()),
+            PhenomenonKind::MisalignedRead => {
+                // As a thread sees it that polls: the leanest path.
+                let host = self.host("spdk");
+                let around = (host.submit + host.complete + host.jitter).as_secs_f64();
+                let seen = |offset| around + self.alone(offset).as_secs_f64();
+                ("misaligned read over aligned", seen(2048) / seen(0))
+            }
+            PhenomenonKind::SteadyRandomWrites => {
+                ("random writes, steady over fresh", self.steady_over_fresh(false))
+            }
+            PhenomenonKind::SteadySequentialWrites => {
+                ("sequential writes, steady over fresh", self.steady_over_fresh(true))
+            }
+            PhenomenonKind::SpeedUpOverSlow => {
+                ("IOPS over the slow device alone", self.speed_up())
+            }
+        }
+    }
+
+    fn mixes(&self) -> &[Recording] {
+        self.mixes.get_or_init(|| {
+            let mix = |tenths: u32| {
+                let share = format!("{}%", tenths * 10).parse().unwrap_or(Share::ALL);
+                let plan = |end| BlockPlan {
+                    read_share: share,
+                    ..BlockPlan::reads(4096, self.profile.capacity, end)
+                };
+                let host = self.host("psync-2017");
+                self.run(self.profile, Condition::Steady, host, MIX_THREADS, timeline(2), plan)
+            };
+            (0..11).map(mix).collect()
+        })
+    }
+
+    fn host(&self, name: &str) -> HostModel {
+        HostModel::named(name).unwrap_or(HostModel::io_uring()).to(self.profile)
+    }
+
+    fn run(
+        &self,
+        profile: &Profile,
+        condition: Condition,
+        host: HostModel,
+        threads: u32,
+        timeline: Timeline,
+        plan: impl Fn(Nanos) -> BlockPlan,
+    ) -> Recording {
+        let clients = Client::group(&plan(timeline.end()), threads, self.seed);
+        let device = Model::new(profile, condition, self.seed);
+        run_block(BlockRun { device, host, clients, timeline, seed: self.seed })
+    }
+
+    /// Growth of mean latency at 95 % of the highest rate, interpolated between numbers of threads.
+    fn latency_growth(&self) -> f64 {
+        let host = self.host("ext4-psync");
+        let measure = |threads: u32| {
+            let plan = |end| BlockPlan::reads(4096, self.profile.capacity, end);
+            let run = self.run(self.profile, Condition::Steady, host, threads, timeline(0), plan);
+            (iops(&run), mean(&run, None))
+        };
+        let threads = (1..=16).chain([20, 24, 32, 48, 64, 96]);
+        let points: Vec<(f64, f64)> = threads.map(measure).collect();
+        let wanted = ends(points.iter().map(|point| point.0)).1 * 0.95;
+        let Some(after) = points.iter().position(|point| point.0 >= wanted) else { return 0.0 };
+        let ((below, earlier), (above, later)) = (points[after.max(1) - 1], points[after]);
+        let part = if above > below { (wanted - below) / (above - below) } else { 1.0 };
+        (earlier + part.clamp(0.0, 1.0) * (later - earlier)) / points[0].1 - 1.0
+    }
+
+    fn sustained(&self) -> f64 {
+        let timeline = Timeline {
+            warm_up: Nanos::from_secs(1),
+            measure: Nanos::from_secs(20),
+            interval: Nanos::from_secs(2),
+        };
+        let plan = |end| BlockPlan {
+            read_share: Share::NONE,
+            queue_depth: 16,
+            ..BlockPlan::reads(4096, self.profile.capacity, end)
+        };
+        let host = self.host("psync");
+        let run = self.run(self.profile, Condition::Steady, host, 4, timeline, plan);
+        let rates: Vec<u64> = run.measured().map(|interval| interval.counts().ops).collect();
+        *rates.last().unwrap_or(&0) as f64 / rates.first().copied().unwrap_or(1).max(1) as f64
+    }
+
+    /// When requests finish that are submitted at once to an idle device.
+    fn burst(&self, offsets: impl Iterator<Item = u64>) -> Vec<Nanos> {
+        let mut device = Model::new(self.profile, Condition::Steady, self.seed);
+        for (id, offset) in offsets.enumerate() {
+            let (id, direction) = (id as u64, Direction::Read);
+            device.submit(Nanos::ZERO, Request { id, direction, offset, length: 4096 });
+        }
+        let mut done: Vec<Completion> = Vec::new();
+        while let Some(at) = device.next_event() {
+            device.advance(at, &mut done);
+        }
+        let mut times: Vec<Nanos> = done.iter().map(|completion| completion.at).collect();
+        times.sort();
+        times
+    }
+
+    fn alone(&self, offset: u64) -> Nanos {
+        self.burst(std::iter::once(offset))[0]
+    }
+
+    fn same_chunk(&self) -> f64 {
+        let times = self.burst(std::iter::repeat_n(0, 8));
+        let step = times[7].since(times[0]).as_secs_f64() / 7.0;
+        let fixed = times[0].as_secs_f64() - step;
+        (times[7].as_secs_f64() - fixed) / step
+    }
+
+    fn worst_stride(&self) -> f64 {
+        let blocks = self.profile.capacity.get() / 4096;
+        let rate = |stride: u64| {
+            let offsets = (0..PROBES).map(|number| number * stride % blocks * 4096);
+            1.0 / self.burst(offsets).last().map_or(1.0, |last| last.as_secs_f64())
+        };
+        let (low, high) = ends((1..=16).map(rate));
+        low / high
+    }
+
+    fn steady_over_fresh(&self, sequential: bool) -> f64 {
+        let rate = |condition| {
+            let size = if sequential { 128 << 10 } else { 4096 };
+            let plan = |end| BlockPlan {
+                read_share: Share::NONE,
+                queue_depth: 32,
+                pattern: if sequential { Pattern::Sequential } else { Pattern::UNIFORM },
+                ..BlockPlan::reads(size, self.profile.capacity, end)
+            };
+            // One stream: a drive sees sequential writes as such.
+            iops(&self.run(self.profile, condition, self.host("spdk"), 1, timeline(2), plan))
+        };
+        rate(Condition::Steady) / rate(Condition::Fresh)
+    }
+
+    fn speed_up(&self) -> f64 {
+        let Parameters::Cache(_, both) = &self.profile.parameters else { return f64::NAN };
+        let span = Bytes(WARM_SPAN);
+        let rate = |profile: &Profile, seconds| {
+            let plan = |end| BlockPlan {
+                read_share: "70%".parse().unwrap_or(Share::ALL),
+                ..BlockPlan::reads(16 << 10, span, end)
+            };
+            let warm_up = Nanos::from_secs(seconds);
+            let timeline = Timeline { warm_up, ..timeline(2) };
+            iops(&self.run(profile, Condition::Steady, self.host("psync"), 8, timeline, plan))
+        };
+        rate(self.profile, 60) / rate(&both.1, 2)
+    }
+}
+
+/// Bytes that become warm within a minute of virtual time at the slow device's rate.
+const WARM_SPAN: u64 = 1 << 30;
+
+/// Half a second measured, after so many of warm-up and a little.
+fn timeline(warm_up: u64) -> Timeline {
+    Timeline {
+        warm_up: Nanos::from_secs(warm_up) + Nanos::from_millis(50),
+        measure: Nanos::from_millis(500),
+        interval: Nanos::from_millis(100),
+    }
+}
+
+fn iops(recording: &Recording) -> f64 {
+    recording.total(None).counts.ops as f64 / recording.seconds()
+}
+
+fn mean(recording: &Recording, class: Option<OpClass>) -> f64 {
+    let counts = recording.total(class).counts;
+    counts.latency_sum.get() as f64 / counts.ops.max(1) as f64
+}
+
+fn mean_gap(recording: &Recording) -> f64 {
+    let of = |class| mean(recording, Some(class));
+    let (read, write) = (of(OpClass::Read), of(OpClass::Write));
+    (read - write).abs() / read.max(write)
+}
+
+/// NaN where there are too few operations.
+fn percentile(recording: &Recording, p: f64) -> f64 {
+    estimate::percentile(&recording.total(None).latency, p).map_or(f64::NAN, |e| e.value)
+}
+
+/// The lowest and the highest.
+fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)))
+}
