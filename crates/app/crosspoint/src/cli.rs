@@ -170,6 +170,43 @@ pub enum DeviceAction {
         #[arg(long)]
         json: bool,
     },
+    /// Measure a device for three minutes, fit a profile to it, and test it on what the fit did not see
+    #[command(after_help = "Example: crosspoint device fit /var/tmp --name my-disk\n\n\
+                            Then, in a study: device = \"model:my-disk.toml\"")]
+    Fit(FitArguments),
+}
+
+/// Arguments of `device fit`.
+#[derive(Debug, clap::Args)]
+pub struct FitArguments {
+    /// Directory on the device, for a temporary file; or a block device, which is only read unless it is
+    /// confirmed
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    pub target: Option<PathBuf>,
+    /// Fit to an earlier run of the device-fit study instead of measuring
+    #[arg(long, value_name = "RUN")]
+    pub from: Option<PathBuf>,
+    /// Name of the profile
+    #[arg(long, default_value = "fitted")]
+    pub name: String,
+    /// Bytes that are addressed; 4 GiB where the target has them
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<units::Bytes>,
+    /// Run folder [default: runs/device-fit-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Profile file [default: NAME.toml]; the picture goes beside it
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Allow writes to the block device with this identity; everything on it is lost
+    #[arg(long, value_name = "IDENTITY")]
+    pub i_will_lose_data: Vec<String>,
+    /// How progress is shown
+    #[arg(long, value_enum, default_value = "auto")]
+    pub progress: ProgressKind,
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `act`.

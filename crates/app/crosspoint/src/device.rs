@@ -17,6 +17,7 @@ pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
     match action {
         DeviceAction::List { json } => list(json),
         DeviceAction::Show { name } => show(&name),
+        DeviceAction::Fit(arguments) => crate::fit::run(&arguments),
         DeviceAction::Check { names, all, json } => {
             let built_in = runner::built_in_profiles().into_iter().map(str::to_owned);
             check(&if all { built_in.collect() } else { names }, json)

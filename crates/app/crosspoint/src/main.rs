@@ -11,6 +11,8 @@ mod cli;
 mod commands;
 mod device;
 mod exit;
+mod fit;
+mod fit_picture;
 mod progress;
 mod running;
 mod show;

@@ -16,6 +16,7 @@ const STUDIES: &[(&str, &str)] = &[
     ("mixed-sweep", include_str!("../../../../studies/mixed-sweep.toml")),
     ("act-ratings", include_str!("../../../../studies/act-ratings.toml")),
     ("database-io", include_str!("../../../../studies/database-io.toml")),
+    ("device-fit", include_str!("../../../../studies/device-fit.toml")),
 ];
 
 /// A profile by the name of its file.

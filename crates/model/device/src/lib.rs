@@ -12,6 +12,7 @@
 mod cache;
 mod cloud;
 mod events;
+mod flow;
 mod hdd;
 mod hop;
 mod model;
@@ -26,6 +27,7 @@ mod xpoint;
 pub use cache::{Cache, CacheMode, CacheParameters};
 pub use cloud::{Cloud, CloudParameters};
 pub use events::EventQueue;
+pub use flow::{Flow, FlowParameters};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
 pub use model::Model;

@@ -7,6 +7,7 @@ use units::{Nanos, Seed};
 
 use crate::cache::Cache;
 use crate::cloud::Cloud;
+use crate::flow::Flow;
 use crate::hdd::Hdd;
 use crate::hop::Hop;
 use crate::profile::{Parameters, Profile};
@@ -27,6 +28,8 @@ pub enum Model {
     Hdd(Box<Hdd>),
     /// A cloud volume.
     Cloud(Box<Cloud>),
+    /// Known from measurements alone.
+    Flow(Box<Flow>),
     /// An array of devices.
     Raid(Box<Raid>),
     /// A fast device before a slow one.
@@ -47,6 +50,7 @@ impl Model {
                 Self::Hdd(Box::new(Hdd::new(parameters, profile.capacity)))
             }
             Parameters::Cloud(parameters) => Self::Cloud(Box::new(Cloud::new(parameters, seed))),
+            Parameters::Flow(parameters) => Self::Flow(Box::new(Flow::new(parameters, seed))),
             Parameters::Raid(parameters, members) => {
                 // Drives of one make still differ in their random draws.
                 let member = |(place, member): (usize, &Profile)| {
@@ -77,6 +81,7 @@ macro_rules! each {
             Self::Ram($device) => $call,
             Self::Hdd($device) => $call,
             Self::Cloud($device) => $call,
+            Self::Flow($device) => $call,
             Self::Raid($device) => $call,
             Self::Cache($device) => $call,
             Self::Hop($device) => $call,

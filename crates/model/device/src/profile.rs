@@ -10,6 +10,7 @@ use units::Bytes;
 
 use crate::cache::CacheParameters;
 use crate::cloud::CloudParameters;
+use crate::flow::FlowParameters;
 use crate::hdd::HddParameters;
 use crate::hop::HopParameters;
 use crate::nand::NandParameters;
@@ -58,6 +59,8 @@ pub enum Parameters {
     Hdd(Box<HddParameters>),
     /// `[cloud]`
     Cloud(Box<CloudParameters>),
+    /// `[flow]`: known from measurements alone.
+    Flow(Box<FlowParameters>),
     /// `[raid]`, and its members.
     Raid(Box<RaidParameters>, Vec<Profile>),
     /// `[cache]`, the fast and the slow device.
@@ -76,6 +79,7 @@ impl Parameters {
             Self::Ram(_) => "RAM".into(),
             Self::Hdd(_) => "disk drive".into(),
             Self::Cloud(_) => "cloud volume".into(),
+            Self::Flow(_) => "measured".into(),
             Self::Raid(p, members) => format!("RAID {} of {}", p.level.value, members.len()),
             Self::Cache(..) => "cache".into(),
             Self::Hop(..) => "hop".into(),
@@ -126,6 +130,7 @@ struct File {
     ram: Option<RamParameters>,
     hdd: Option<HddParameters>,
     cloud: Option<CloudParameters>,
+    flow: Option<FlowParameters>,
     raid: Option<RaidParameters>,
     cache: Option<CacheParameters>,
     hop: Option<HopParameters>,
@@ -197,6 +202,7 @@ impl Profile {
         found.extend(file.ram.map(Parameters::Ram));
         found.extend(file.hdd.map(|p| Parameters::Hdd(Box::new(p))));
         found.extend(file.cloud.map(|p| Parameters::Cloud(Box::new(p))));
+        found.extend(file.flow.map(|p| Parameters::Flow(Box::new(p))));
         if let Some(raid) = file.raid {
             let members: Result<Vec<Self>, _> = raid.devices.iter().map(below).collect();
             found.push(Parameters::Raid(Box::new(raid), members?));
@@ -209,7 +215,7 @@ impl Profile {
             let device = below(&hop.device)?;
             found.push(Parameters::Hop(Box::new(hop), Box::new(device)));
         }
-        let kinds = "[xpoint], [nand], [ram], [hdd], [cloud], [raid], [cache] and [hop]";
+        let kinds = "[xpoint], [nand], [ram], [hdd], [cloud], [flow], [raid], [cache] and [hop]";
         let parameters = match (found.pop(), found.is_empty()) {
             (Some(one), true) => one,
             _ => return Err(refuse(format!("needs exactly one of {kinds}"))),
@@ -290,6 +296,7 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
                 ("latency_median", p.latency_median.value.get()),
             ])
         }
+        Parameters::Flow(p) => p.impossible(),
         Parameters::Raid(..) | Parameters::Cache(..) | Parameters::Hop(..) => {
             impossible_layer(parameters, capacity)
         }

@@ -39,7 +39,7 @@ const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.3 us less than p
 
 /// The known paths. CPU an operation, with what is between: SPDK 0.98 us, io_uring 3.2 us, polled 3.0,
 /// libaio 3.4.
-const KNOWN: [HostModel; 7] = [
+const KNOWN: [HostModel; 8] = [
     path("spdk", [300, 0, 280], CHEOPS_2023),
     path("psync", [1_500, 1_100, 1_500], CHEOPS_2023),
     path("io_uring", [1_400, 2_800, 1_400], CHEOPS_2023),
@@ -51,7 +51,15 @@ const KNOWN: [HostModel; 7] = [
         ..path("ext4-psync", [1_500, 2_500, 600], ICPADS_2018)
     },
     path("psync-2017", [1_200, 300, 1_200], ANANDTECH_2017),
+    NONE,
 ];
+
+/// No cost at all: of a device whose measurements contain its host.
+const NONE: HostModel = HostModel {
+    between: Nanos::ZERO,
+    jitter: Nanos::ZERO,
+    ..path("none", [0, 0, 0], "the measurements contain the host they were made on")
+};
 
 /// Work takes so much longer, in percent, while the other hardware thread of the core is busy: two threads
 /// give 1.3 times the throughput of one (assumed; the usual yield of simultaneous multithreading).
@@ -103,10 +111,14 @@ impl HostModel {
         Self { wake: Nanos::ZERO, jitter: BASE_JITTER, ..self }
     }
 
-    /// The same path as `profile` meets it.
+    /// The same path as `profile` meets it: memory completes within the submission, and what was measured
+    /// whole contains its path.
     #[must_use]
     pub fn to(self, profile: &device::Profile) -> Self {
-        let within = matches!(profile.parameters, device::Parameters::Ram(_));
-        if within { self.without_wake() } else { self }
+        match profile.parameters {
+            device::Parameters::Ram(_) => self.without_wake(),
+            device::Parameters::Flow(_) => NONE,
+            _ => self,
+        }
     }
 }

@@ -9,10 +9,12 @@
 
 mod acceptance;
 mod driver;
+mod fit;
 mod host;
 mod phenomena;
 
 pub use acceptance::{Check, JobKind, check, check_job, spread};
 pub use driver::{BlockRun, Client, run_block};
+pub use fit::{FitError, FitPoint, Naming, Residual, fit, residuals};
 pub use host::HostModel;
 pub use phenomena::check_phenomena;

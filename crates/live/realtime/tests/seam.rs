@@ -1,0 +1,95 @@
+//! The seam between models and drivers: virtual and real time must give the same service times, or an
+//! emulated disk is not the predicted one.
+
+use crosspoint_realtime::RealTime;
+use device::{Completion, Condition, Device, Direction, Model, Profile, Request};
+use sim::{BlockRun, Client, HostModel, run_block};
+use stats::Timeline;
+use units::{Nanos, Seed};
+use workload::BlockPlan;
+
+const PROFILES: [&str; 3] = [
+    include_str!("../../../../devices/intel-p4800x.toml"),
+    include_str!("../../../../devices/intel-p3700.toml"),
+    include_str!("../../../../devices/intel-s3510.toml"),
+];
+
+/// What a closed loop by the wall clock did: `(request, told at)`, completions, lateness of each.
+type Log = (Vec<(Request, Nanos)>, Vec<Completion>, Vec<Nanos>);
+
+/// Keeps `depth` requests in flight for `length` by the wall clock, a third of them writes.
+fn closed_loop(profile: &Profile, depth: u64, length: Nanos) -> Log {
+    let mut driver = RealTime::new(Model::new(profile, Condition::Steady, Seed(5)));
+    let (mut told, mut done, mut late) = (Vec::new(), Vec::new(), Vec::new());
+    let mut issue = |driver: &mut RealTime<Model>, done: &mut Vec<Completion>| {
+        let id = told.len() as u64;
+        let offset = Seed(id).derive("block", 0).0 % 100_000 * 4096;
+        let direction = if id % 3 == 0 { Direction::Write } else { Direction::Read };
+        let request = Request { id, direction, offset, length: 4096 };
+        told.push((request, driver.submit(request, done)));
+    };
+    for _ in 0..depth {
+        issue(&mut driver, &mut done);
+    }
+    let mut seen = 0;
+    while driver.now() < length || seen < done.len() {
+        while seen < done.len() {
+            late.push(driver.now().since(done[seen].at));
+            seen += 1;
+            if driver.now() < length {
+                issue(&mut driver, &mut done);
+            }
+        }
+        driver.wait(None, &mut done);
+    }
+    (told, done, late)
+}
+
+/// The same requests at the same instants complete at the same nanosecond in virtual time, whatever the
+/// machine did to the real-time driver meanwhile.
+#[test]
+fn real_time_and_virtual_time_give_the_same_service_times() {
+    for text in PROFILES {
+        let profile = Profile::parse(text).expect("it ships");
+        let (told, real, mut late) = closed_loop(&profile, 4, Nanos::from_millis(150));
+        assert_eq!(told.len(), real.len(), "every request completes once");
+        let mut model = Model::new(&profile, Condition::Steady, Seed(5));
+        let mut virtual_time = Vec::new();
+        for (request, at) in &told {
+            model.advance(*at, &mut virtual_time);
+            model.submit(*at, *request);
+        }
+        model.advance(Nanos::MAX, &mut virtual_time);
+        assert_eq!(real, virtual_time, "{}", profile.name);
+        late.sort();
+        println!("{}: {} requests, late by {} (median)", profile.name, late.len(), late[late.len() / 2]);
+    }
+}
+
+/// At depth 1 an idle device is met each time, so the clock can not matter: the median service time is that
+/// of the driver of virtual time.
+#[test]
+fn at_depth_1_the_median_is_that_of_virtual_time() {
+    let profile = Profile::parse(PROFILES[1]).expect("it ships");
+    let mut driver = RealTime::new(Model::new(&profile, Condition::Steady, Seed(5)));
+    let (mut done, mut took) = (Vec::new(), Vec::new());
+    for id in 0..2_000u64 {
+        let offset = Seed(id).derive("block", 0).0 % 100_000 * 4096;
+        let request = Request { id, direction: Direction::Read, offset, length: 4096 };
+        let at = driver.submit(request, &mut done);
+        while done.is_empty() {
+            driver.wait(None, &mut done);
+        }
+        took.extend(done.drain(..).map(|completion| completion.at.since(at)));
+    }
+    took.sort();
+    let second = Nanos::from_secs(1);
+    let timeline = Timeline { warm_up: Nanos::ZERO, measure: second, interval: second };
+    let plan = BlockPlan::reads(4096, profile.capacity, timeline.end());
+    let host = HostModel::named("none").expect("it is known");
+    let device = Model::new(&profile, Condition::Steady, Seed(9));
+    let clients = Client::group(&plan, 1, Seed(9));
+    let total = run_block(BlockRun { device, host, clients, timeline, seed: Seed(9) }).total(None);
+    let (real, predicted) = (took[1_000].get() as f64, total.latency.value_at_quantile(0.5) as f64);
+    assert!((real / predicted - 1.0).abs() < 0.02, "{real} ns by the clock, {predicted} ns predicted");
+}
