@@ -27,6 +27,8 @@ macro_rules! profiles {
 }
 
 const PROFILES: &[(&str, &str)] = profiles![
+    "900p-in-2-vms",
+    "900p-in-4-vms",
     "900p-in-6-vms",
     "900p-in-vm",
     "aws-gp3",
@@ -36,6 +38,7 @@ const PROFILES: &[(&str, &str)] = profiles![
     "intel-900p",
     "intel-905p",
     "intel-p3608",
+    "intel-p3608-one-controller",
     "intel-p3700",
     "intel-p4500",
     "intel-p4800x",
@@ -43,10 +46,15 @@ const PROFILES: &[(&str, &str)] = profiles![
     "intel-s3510",
     "intel-s3520",
     "micron-9100-max",
+    "p4500-over-nvmeof-rdma",
+    "p4800x-over-iscsi",
     "p4800x-over-nvmeof-rdma",
     "p4800x-over-nvmeof-tcp",
+    "page-cache-over-s3510",
     "raid5-3x-s3520",
     "ram-disk",
+    "ram-disk-in-vm",
+    "s3510-in-vm",
     "samsung-860-qvo",
     "samsung-970-pro",
     "samsung-980-pro",

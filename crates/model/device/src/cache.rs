@@ -8,7 +8,8 @@
 //! **write-around** to the slow one, and the lines are dropped. When no line is clean, requests pass
 //! through to the slow device: the dirty-line stall. A cleaner with `clean_depth` lines in flight
 //! reads dirty lines, oldest first, and writes them to the slow device, from `dirty_high` of the cache on
-//! until a tenth less is dirty. Every request takes `lookup_time` first.
+//! until a tenth less is dirty. With `dirty_max`, writes wait while so much is dirty, as a kernel's page
+//! cache throttles its writers; without, they pass through. Every request takes `lookup_time` first.
 //! # Source: Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when
 //! eviction fails); Linux `Documentation/admin-guide/device-mapper/cache.rst`.
 //!
@@ -59,6 +60,8 @@ pub struct CacheParameters {
     pub metadata_write: Constant<Bytes>,
     /// Share of dirty lines from which on they are cleaned.
     pub dirty_high: Constant<Share>,
+    /// Share of dirty lines from which on writes wait; absent: they pass through when no line is clean.
+    pub dirty_max: Option<Constant<Share>>,
     /// Lines that are cleaned at once.
     pub clean_depth: Constant<u32>,
 }
@@ -120,6 +123,10 @@ pub struct Cache {
     promotion_hits: u32,
     metadata_write: u32,
     dirty_high: usize,
+    /// No limit where it is the largest number.
+    dirty_max: usize,
+    /// Writes that wait for lines to be cleaned.
+    throttled: VecDeque<u32>,
     clean_depth: u32,
     lines: Vec<Line>,
     map: LineMap<u32>,
@@ -144,6 +151,7 @@ impl Cache {
         let p = parameters;
         let line = p.line.value.get().max(512);
         let capacity = usize::try_from(p.size.value.get() / line).unwrap_or(usize::MAX).max(1);
+        let part = |share: Share| ((capacity as f64 * share.fraction()) as usize).max(1);
         Self {
             fast,
             slow,
@@ -153,7 +161,9 @@ impl Cache {
             lookup_time: p.lookup_time.value,
             promotion_hits: p.promotion_hits.value.max(1),
             metadata_write: p.metadata_write.value.get() as u32,
-            dirty_high: ((capacity as f64 * p.dirty_high.value.fraction()) as usize).max(1),
+            dirty_high: part(p.dirty_high.value),
+            dirty_max: p.dirty_max.as_ref().map_or(usize::MAX, |share| part(share.value)),
+            throttled: VecDeque::new(),
             clean_depth: p.clean_depth.value.max(1),
             lines: Vec::new(),
             map: LineMap::default(),
@@ -284,6 +294,10 @@ impl Cache {
 
     fn serve(&mut self, now: Nanos, job: u32) {
         let Work::User { request, .. } = self.jobs.get(job) else { return };
+        if request.direction == Direction::Write && self.dirty >= self.dirty_max {
+            self.throttled.push_back(job);
+            return;
+        }
         let (left, fill) = match request.direction {
             Direction::Read => self.read(now, job, request),
             Direction::Write => (self.write(now, job, request), false),
@@ -389,6 +403,10 @@ impl Cache {
                 self.jobs.take(job);
                 self.cleaning -= 1;
                 self.clean(now);
+                // One line was cleaned: one writer may go on.
+                if let Some(waiting) = self.throttled.pop_front() {
+                    self.serve(now, waiting);
+                }
             }
         }
     }
@@ -456,6 +474,7 @@ mod tests {
             promotion_hits: constant(1),
             metadata_write: constant(Bytes(0)),
             dirty_high: constant(dirty_high.parse().unwrap()),
+            dirty_max: None,
             clean_depth: constant(1),
         };
         Cache::new(&parameters, ram(10), ram(100))
@@ -514,6 +533,24 @@ mod tests {
         assert_eq!(done.len(), 4);
         let slowest = done.iter().map(|c| c.at.since(now).get() / 1000).max();
         assert!(slowest >= Some(100), "{slowest:?}");
+    }
+
+    /// A page cache: nobody passes it, so at its limit writers go at the pace of the cleaner.
+    #[test]
+    fn at_the_limit_writers_wait_for_the_cleaner() {
+        let mut cache = cache(CacheMode::WriteBack, "25%");
+        cache.dirty_max = 4;
+        for line in 0..40u64 {
+            let (direction, offset) = (Direction::Write, line * 4096);
+            cache.submit(Nanos::ZERO, Request { id: line, direction, offset, length: 4096 });
+        }
+        let mut done = Vec::new();
+        cache.advance(Nanos::from_secs(1), &mut done);
+        assert_eq!(done.len(), 40, "nobody waits for ever");
+        assert!(cache.dirty_lines() <= 4);
+        // Four at once, then one for each line read (10 us) and written (100 us).
+        let last = done.last().unwrap().at.get() / 1000;
+        assert!((34 * 110..38 * 110).contains(&last), "{last}");
     }
 
     #[test]

@@ -342,6 +342,9 @@ fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> 
             if p.size.value.get() < line || p.size.value > both.0.capacity {
                 return Some("`size` must hold a line and fit the fast device".into());
             }
+            if p.dirty_max.as_ref().is_some_and(|most| most.value <= p.dirty_high.value) {
+                return Some("`dirty_max` must be more than `dirty_high`, where cleaning begins".into());
+            }
             too_large(both.1.capacity.get())
         }
         Parameters::Hop(p, device) => {

@@ -13,7 +13,9 @@ macro_rules! texts {
 }
 
 /// Every profile that ships (the catalog's test holds that none is missing there).
-const TEXTS: [(&str, &str); 23] = texts![
+const TEXTS: [(&str, &str); 31] = texts![
+    "900p-in-2-vms",
+    "900p-in-4-vms",
     "900p-in-6-vms",
     "900p-in-vm",
     "aws-gp3",
@@ -23,6 +25,7 @@ const TEXTS: [(&str, &str); 23] = texts![
     "intel-900p",
     "intel-905p",
     "intel-p3608",
+    "intel-p3608-one-controller",
     "intel-p3700",
     "intel-p4500",
     "intel-p4800x",
@@ -30,10 +33,15 @@ const TEXTS: [(&str, &str); 23] = texts![
     "intel-s3510",
     "intel-s3520",
     "micron-9100-max",
+    "p4500-over-nvmeof-rdma",
+    "p4800x-over-iscsi",
     "p4800x-over-nvmeof-rdma",
     "p4800x-over-nvmeof-tcp",
+    "page-cache-over-s3510",
     "raid5-3x-s3520",
     "ram-disk",
+    "ram-disk-in-vm",
+    "s3510-in-vm",
     "samsung-860-qvo",
     "samsung-970-pro",
     "samsung-980-pro",
@@ -203,4 +211,39 @@ fn a_raid_5_of_three_writes_slower_than_it_reads() {
     let (reads, writes) = (most(true), most(false));
     assert!(reads > 150e3, "three drives of 74k: {reads:.0}");
     assert!(writes < reads / 2.0, "{writes:.0} of {reads:.0}");
+}
+
+/// The formula of the ICPADS 2018 study for a file cache: mean latency is `t_io * (1 - H) + t_load * H`. Reads
+/// over twice the cache hit half the time.
+#[test]
+fn a_page_cache_answers_as_its_hit_ratio_says() {
+    let profile = profile("page-cache-over-s3510");
+    let Parameters::Cache(parameters, _) = &profile.parameters else { panic!("no cache") };
+    let mut small = parameters.as_ref().clone();
+    small.size.value = units::Bytes(1024 * 4096);
+    let Parameters::Cache(_, both) = profile.parameters else { panic!("no cache") };
+    let fast = Model::new(&both.0, Condition::Steady, Seed(1));
+    let slow = Model::new(&both.1, Condition::Steady, Seed(1));
+    let mut cache = crosspoint_device::Cache::new(&small, fast, slow);
+    let (mut now, mut hits, mut misses, mut done) = (Nanos::ZERO, Vec::new(), Vec::new(), Vec::new());
+    for id in 0..40_000u64 {
+        now += Nanos::from_millis(1);
+        cache.advance(now, &mut Vec::new());
+        let (direction, offset) = (Direction::Read, Seed(id).derive("page", 0).0 % 2048 * 4096);
+        cache.submit(now, Request { id, direction, offset, length: 4096 });
+        while done.is_empty() {
+            cache.advance(cache.next_event().expect("something happens"), &mut done);
+        }
+        let took = done.remove(0).at.since(now).as_secs_f64() * 1e6;
+        done.clear();
+        // After it filled up.
+        if id >= 10_000 {
+            if took < 5.0 { hits.push(took) } else { misses.push(took) }
+        }
+    }
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let ratio = hits.len() as f64 / 30_000.0;
+    assert!((ratio - 0.5).abs() < 0.01, "hit ratio {ratio}");
+    assert!((mean(&hits) - 1.0).abs() < 0.2, "t_load {} us", mean(&hits));
+    assert!((40.0..55.0).contains(&mean(&misses)), "t_io {} us", mean(&misses));
 }
