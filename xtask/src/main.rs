@@ -16,13 +16,18 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["schema"] => write_schema(),
         ["validation"] => write_validation(),
+        ["speed", row] => {
+            let row = row.parse::<usize>();
+            row.map_err(|error| error.to_string())
+                .and_then(|row| speed::table(&root().join("devices"), Some(row)))
+        }
         ["speed"] => {
             speed::own_cost();
-            speed::table(&root().join("devices"))
+            speed::table(&root().join("devices"), None)
         }
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed".to_owned()),
+        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW]".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,29 +9,42 @@ use std::time::Instant;
 use device::{Condition, Model, Profile};
 use sim::{BlockRun, Client, HostModel, run_block};
 use stats::Timeline;
-use units::{Bytes, Nanos, Seed};
+use units::{Bytes, Nanos, Seed, Share};
 use workload::BlockPlan;
 
 /// Repetitions of each row; the median is printed.
 const ROUNDS: usize = 5;
 
-/// Prints a table row for each profile and queue depth.
-pub fn table(devices: &Path) -> Result<(), String> {
+/// `(profile, queue depth, share of reads)` of each row; with writes, garbage collection is at work.
+const ROWS: [(&str, u32, &str); 7] = [
+    ("intel-p4800x", 1, "100%"),
+    ("intel-p4800x", 32, "100%"),
+    ("samsung-980-pro", 1, "100%"),
+    ("samsung-980-pro", 32, "100%"),
+    ("intel-p3700", 32, "100%"),
+    ("intel-p3700", 32, "70%"),
+    ("intel-p4500", 32, "0%"),
+];
+
+/// Prints a table row for each profile and load; of rows whose number is not `only`, nothing.
+pub fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
     println!(
-        "| device | depth | IOPS in virtual time | million operations/s | virtual s / real s |"
+        "| device | depth | reads | IOPS in virtual time | million operations/s | virtual s / real s |"
     );
-    println!("|---|---|---|---|---|");
-    for (name, depth) in
-        [("intel-p4800x", 1), ("intel-p4800x", 32), ("samsung-980-pro", 1), ("samsung-980-pro", 32)]
-    {
+    println!("|---|---|---|---|---|---|");
+    for (number, (name, depth, share)) in ROWS.into_iter().enumerate() {
+        if only.is_some_and(|only| only != number) {
+            continue;
+        }
+        let read_share: Share = share.parse().map_err(|error| format!("{share}: {error:?}"))?;
         let path = devices.join(format!("{name}.toml"));
         let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
         let profile = Profile::parse(&text).map_err(|error| error.to_string())?;
         let mut rounds: Vec<(f64, f64, f64)> =
-            (0..ROUNDS).map(|_| round(&profile, depth)).collect();
+            (0..ROUNDS).map(|_| round(&profile, depth, read_share)).collect();
         rounds.sort_by(|a, b| a.1.total_cmp(&b.1));
         let (iops, rate, speed) = rounds[ROUNDS / 2];
-        println!("| {name} | {depth} | {iops:.0} | {:.1} | {speed:.0} |", rate / 1e6);
+        println!("| {name} | {depth} | {share} | {iops:.0} | {:.1} | {speed:.0} |", rate / 1e6);
     }
     Ok(())
 }
@@ -55,11 +68,14 @@ pub fn own_cost() {
 }
 
 /// One run of 20 virtual seconds: (virtual IOPS, operations a real second, virtual over real time).
-fn round(profile: &Profile, queue_depth: u32) -> (f64, f64, f64) {
+fn round(profile: &Profile, queue_depth: u32, read_share: Share) -> (f64, f64, f64) {
     let second = Nanos::from_secs(1);
     let timeline = Timeline { warm_up: second, measure: Nanos::from_secs(20), interval: second };
-    let plan =
-        BlockPlan { queue_depth, ..BlockPlan::reads(4096, Bytes::mib(1024), timeline.end()) };
+    let plan = BlockPlan {
+        queue_depth,
+        read_share,
+        ..BlockPlan::reads(4096, profile.capacity.min(Bytes::mib(1 << 20)), timeline.end())
+    };
     let seed = Seed(1);
     let began = Instant::now();
     let recording = run_block(BlockRun {

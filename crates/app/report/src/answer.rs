@@ -9,7 +9,7 @@ use workload::OpClass;
 
 use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
-use crate::knee::{Load, curves};
+use crate::knee::{Load, THREADS, curves};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct Single<'a> {
 pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
     let mut found: Vec<(u64, Single<'_>)> = Vec::new();
     for group in groups(run) {
-        let depth = depth_of(&group);
+        let depth = in_flight(&group);
         if group.first.engine != "block" || group.is_open_loop() || group.classes() != [ops] {
             continue;
         }
@@ -48,7 +48,16 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
             None => found.push((depth, single)),
         }
     }
-    found.into_iter().map(|(_, single)| single).collect()
+    // What another experiment did to a stack with more in flight is no answer of one operation.
+    let least = found.iter().map(|(depth, _)| *depth).min();
+    let least = found.into_iter().filter(|(depth, _)| Some(*depth) == least);
+    least.map(|(_, single)| single).collect()
+}
+
+/// Operations in flight of all threads.
+fn in_flight(group: &Group<'_>) -> u64 {
+    let threads = group.first.point.get(THREADS).and_then(|text| text.parse().ok());
+    depth_of(group) * threads.unwrap_or(1)
 }
 
 pub(crate) fn depth_of(group: &Group<'_>) -> u64 {
@@ -162,16 +171,17 @@ fn depth_sentence(run: &Run) -> Option<String> {
             .collect();
         let most = rates.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
         let enough = rates.iter().filter(|(rate, _)| *rate >= most * ENOUGH);
-        let Some((rate, group)) = enough.min_by_key(|(_, group)| depth_of(group)) else { continue };
+        let Some((rate, group)) = enough.min_by_key(|(_, group)| in_flight(group)) else { continue };
         deep |= rates.len() > 1;
         let notes = &group.first.notes;
         let limited = notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
         thread_limited |= limited;
         parts.push(format!(
-            "{} {}{} IOPS at depth {} ({}{})",
+            "{} {}{} IOPS at {}depth {} ({}{})",
             short(group.stack_title()),
             if limited { "at least " } else { "" },
             human_count(*rate),
+            group.first.point.get(THREADS).map_or(String::new(), |n| format!("{n} threads x ")),
             depth_of(group),
             group.source_text(),
             if limited { "; *" } else { "" },
@@ -210,6 +220,10 @@ fn growth_sentence(run: &Run) -> Option<String> {
         let knee = &curve.points[growth.knee];
         let (how, place) = match curve.load {
             Load::Depth => ("by queue depth", format!("depth {}", depth_of(&knee.group))),
+            Load::Threads => {
+                let threads = knee.group.first.point.get(THREADS).map_or("1", String::as_str);
+                ("by threads", format!("{threads} threads"))
+            }
             Load::Offered => ("by offered load", format!("{} IOPS", human_count(knee.rate.value))),
         };
         parts.push(format!(

@@ -9,7 +9,7 @@ use workload::OpClass;
 
 use crate::answer::{depth_of, short};
 use crate::groups::{Group, Ops, groups};
-use crate::knee::{Load, curves};
+use crate::knee::{Load, THREADS, curves};
 use crate::sweeps::{Sweep, sweeps};
 
 /// Everything that is drawn, by kind.
@@ -140,6 +140,10 @@ fn curve_charts(run: &Run) -> Vec<Chart> {
             let p99 = point.group.percentile(ops, 99.0).map_or(p50, |e| e.value);
             let mark = match curve.load {
                 Load::Depth => depth_of(&point.group) as f64,
+                Load::Threads => {
+                    let threads = point.group.first.point.get(THREADS);
+                    threads.and_then(|text| text.parse().ok()).unwrap_or(1.0)
+                }
                 Load::Offered => 0.0,
             };
             Some(vec![point.rate.value, p50 / 1e3, mark, p99 / 1e3])

@@ -3,7 +3,8 @@
 //! Invariants: metric names and fields are the stable interface described in `docs/FIGURES.md`; the
 //! same archive gives the same bytes. What it is not: formatting for people.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
@@ -12,7 +13,8 @@ use stats::estimate::Estimate;
 
 use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
-use crate::knee::curves;
+use crate::published::published_figures;
+use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 
 /// One number, with everything that is needed to understand it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,9 +30,9 @@ pub struct Figure {
     /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`).
     pub point: BTreeMap<String, Value>,
     /// What is counted, in the field's words.
-    pub metric: &'static str,
+    pub metric: Cow<'static, str>,
     /// Its unit.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// The value.
     pub value: f64,
     /// Lower end of the 95 % interval.
@@ -39,11 +41,11 @@ pub struct Figure {
     pub hi: Option<f64>,
     /// Observations: operations for percentiles, intervals for rates and means, trials for the rest.
     pub n: u64,
-    /// `measured` or `predicted`.
+    /// `measured`, `predicted` or `published`.
     pub source: String,
     /// Name of the run folder.
     pub run: String,
-    /// What a prediction rests on.
+    /// What a prediction rests on, or where a published figure stands.
     pub citation: Option<String>,
     /// What a prediction is worth: error on published figures of the same kind, or that there is none.
     pub validation: Option<String>,
@@ -61,9 +63,11 @@ struct Document<'a> {
 #[must_use]
 pub fn figures(runs: &[Run]) -> Vec<Figure> {
     let of_groups = runs.iter().flat_map(groups).flat_map(|group| group_figures(&group));
+    let studies: BTreeSet<&str> = runs.iter().map(|run| run.header.study.as_str()).collect();
     of_groups
         .chain(runs.iter().flat_map(curve_figures))
         .chain(runs.iter().flat_map(act_figures))
+        .chain(studies.into_iter().flat_map(published_figures))
         .collect()
 }
 
@@ -125,7 +129,7 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
         for (metric, unit, value) in figures {
             let mut made = figure(first, ops, metric, unit, 1.0, single(value));
             // It speaks of the whole curve, not of its first point.
-            for name in ["queue_depth", "rate", "rate_of_max"] {
+            for name in [DEPTH, THREADS, OFFERED[0], OFFERED[1]] {
                 let swept = curve
                     .points
                     .iter()
@@ -146,7 +150,7 @@ fn act_figures(run: &Run) -> Vec<Figure> {
     let groups = groups(run);
     let mut out = Vec::new();
     // `[stack, arrivals]`: the highest rating that passed, and how many were tried.
-    let mut best: BTreeMap<(String, String), (u32, u32, Option<Figure>)> = BTreeMap::new();
+    let mut best: BTreeMap<(String, String), (u32, u32, Vec<Figure>)> = BTreeMap::new();
     for test in &tests {
         let same = |group: &&Group<'_>| group.trials.iter().any(|t| t.number == test.trial.number);
         let Some(group) = groups.iter().find(same) else { continue };
@@ -171,11 +175,22 @@ fn act_figures(run: &Run) -> Vec<Figure> {
         entry.1 += 1;
         if test.verdict.passed && rating > entry.0 {
             let score = single(f64::from(rating), 1);
-            *entry = (rating, entry.1, Some(figure(group, "all", "act_score", "x", 1.0, score)));
+            let mut at_score = vec![figure(group, "all", "act_score", "x", 1.0, score)];
+            let worst = |share: &dyn Fn(&::act::Slice) -> f64| {
+                single(test.verdict.service.iter().map(share).fold(0.0, f64::max), 1)
+            };
+            let mut add = |metric, value| {
+                at_score.push(figure(group, "read", metric, "%", 1.0, value));
+            };
+            add("act_score_over_1ms", worst(&|slice| slice.over_limits[0]));
+            if !test.config.microsecond_histograms {
+                add("act_score_over_2ms", worst(&|slice| slice.over[1]));
+            }
+            *entry = (rating, entry.1, at_score);
         }
     }
     // A score is the highest of several ratings; one test is only a pass.
-    out.extend(best.into_values().filter(|(_, tried, _)| *tried > 1).filter_map(|(.., f)| f));
+    out.extend(best.into_values().filter(|(_, tried, _)| *tried > 1).flat_map(|(.., f)| f));
     out
 }
 
@@ -278,8 +293,8 @@ fn figure(
         engine: first.engine.clone(),
         workload: first.experiment.clone(),
         point,
-        metric,
-        unit,
+        metric: metric.into(),
+        unit: unit.into(),
         value: significant(estimate.value * scale),
         lo: estimate.lo.map(|value| significant(value * scale)),
         hi: estimate.hi.map(|value| significant(value * scale)),

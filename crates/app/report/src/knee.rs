@@ -19,8 +19,10 @@ const POINTS_MIN: usize = 4;
 /// How the load of a curve was raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// More operations in flight.
+    /// More operations in flight, of each thread.
     Depth,
+    /// More threads.
+    Threads,
     /// More arrivals.
     Offered,
 }
@@ -54,17 +56,30 @@ pub(crate) struct Growth {
 }
 
 /// Parameters that raise the load.
-const DEPTH: &str = "queue_depth";
-const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
+pub(crate) const DEPTH: &str = "queue_depth";
+pub(crate) const THREADS: &str = "threads";
+pub(crate) const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
 
-fn load_of(group: &Group<'_>) -> Load {
-    if group.is_open_loop() { Load::Offered } else { Load::Depth }
+/// How the load of a group's experiment is raised: by threads only where depth stays.
+fn load_of(group: &Group<'_>, all: &[Group<'_>]) -> Load {
+    if group.is_open_loop() {
+        return Load::Offered;
+    }
+    let varies = |name: &str| {
+        let of = |other: &Group<'_>| other.first.point.get(name).cloned();
+        let mut same = all.iter().filter(|other| {
+            other.first.experiment == group.first.experiment && !other.is_open_loop()
+        });
+        same.any(|other| of(other) != of(group))
+    };
+    if varies(THREADS) && !varies(DEPTH) { Load::Threads } else { Load::Depth }
 }
 
 /// Everything but the load, so that equal keys make a curve.
-fn key(group: &Group<'_>) -> Vec<(String, String)> {
-    let varies: &[&str] = match load_of(group) {
+fn key(group: &Group<'_>, load: Load) -> Vec<(String, String)> {
+    let varies: &[&str] = match load {
         Load::Depth => &[DEPTH],
+        Load::Threads => &[THREADS],
         Load::Offered => &OFFERED,
     };
     let rest = group.first.point.iter().filter(|(name, _)| !varies.contains(&name.as_str()));
@@ -81,14 +96,16 @@ fn key(group: &Group<'_>) -> Vec<(String, String)> {
 /// The curves of a run, in the order of the plan.
 pub(crate) fn curves(run: &Run) -> Vec<Curve<'_>> {
     let mut curves: Vec<(Vec<(String, String)>, Curve<'_>)> = Vec::new();
-    for group in groups(run) {
+    let all = groups(run);
+    let loads: Vec<Load> = all.iter().map(|group| load_of(group, &all)).collect();
+    for (group, load) in all.into_iter().zip(loads) {
         let act = group.first.point.contains_key("read_reqs_per_sec");
         let Some(&ops) = group.classes().first().filter(|_| group.first.engine == "block" && !act)
         else {
             continue;
         };
         let (Some(rate), Some(mean)) = (group.rate(ops), group.mean_latency(ops)) else { continue };
-        let (key, load) = (key(&group), load_of(&group));
+        let key = key(&group, load);
         let point = Point { group, rate, mean_ns: mean.value };
         match curves.iter_mut().find(|(other, _)| *other == key) {
             Some((_, curve)) => curve.points.push(point),

@@ -12,6 +12,7 @@ mod groups;
 mod knee;
 mod page;
 mod picture;
+mod published;
 mod sweeps;
 mod table;
 
@@ -19,4 +20,5 @@ pub use act::{ActTest, act_tests};
 pub use answer::headline;
 pub use figures::{Figure, document, figures};
 pub use page::{ReportError, html};
+pub use published::{Publication, publication};
 pub use table::{csv, text_table};

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::answer::answer;
 use crate::charts::{Charts, charts};
 use crate::picture::picture;
+use crate::published::{PlaceView, beside, publication};
 use crate::table::{interval_text, point_text};
 use crate::{Figure, figures};
 
@@ -51,6 +52,9 @@ struct RunView<'a> {
     headline: String,
     points: Vec<String>,
     picture: Option<String>,
+    /// Who printed what, with ours beside it.
+    citation: Option<String>,
+    places: Vec<PlaceView>,
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
     trials: Vec<TrialView<'a>>,
@@ -119,6 +123,14 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
 
 fn view(run: &Run) -> RunView<'_> {
     let answer = answer(run);
+    let publication = publication(&run.study.name);
+    let own = publication.as_ref().map(|_| figures(std::slice::from_ref(run)));
+    let title = |name: &str| {
+        let stack = run.header.stacks.iter().find(|stack| stack.name == name);
+        stack.map_or_else(|| name.to_owned(), |stack| stack.title.clone())
+    };
+    let places = publication.as_ref().zip(own.as_ref());
+    let places = places.map(|(one, own)| beside(one, own, &title));
     let stacks = run.header.stacks.iter().map(|record| StackView {
         record,
         facts: record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default(),
@@ -158,6 +170,8 @@ fn view(run: &Run) -> RunView<'_> {
         headline: answer.headline,
         points: answer.points,
         picture: picture(run),
+        citation: publication.map(|one| one.citation),
+        places: places.unwrap_or_default(),
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),
         trials: trials.collect(),

@@ -17,6 +17,9 @@ const STUDIES: &[(&str, &str)] = &[
     ("act-ratings", include_str!("../../../../studies/act-ratings.toml")),
     ("database-io", include_str!("../../../../studies/database-io.toml")),
     ("device-fit", include_str!("../../../../studies/device-fit.toml")),
+    ("icpads-3dxpoint", include_str!("../../../../studies/icpads-3dxpoint.toml")),
+    ("anandtech-optane", include_str!("../../../../studies/anandtech-optane.toml")),
+    ("nvmeof-block", include_str!("../../../../studies/nvmeof-block.toml")),
 ];
 
 /// A profile by the name of its file.

@@ -86,7 +86,13 @@ impl<'a> Targets<'a> {
         }
         match &stack.device {
             DeviceName::Model(name) => {
-                self.profiles.insert(stack.name.clone(), profile(name)?);
+                let profile = profile(name)?;
+                predicted::host_of(stack, &profile).map_err(|reason| RunnerError::Environment {
+                    stack: stack.name.clone(),
+                    reason,
+                    next: format!("--set stack.{}.host=auto", stack.name),
+                })?;
+                self.profiles.insert(stack.name.clone(), profile);
             }
             DeviceName::Paths(paths) => {
                 check_writes(stack, &block)?;

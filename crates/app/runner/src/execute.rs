@@ -17,13 +17,14 @@ use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, Stack, Study, Tria
 use units::{Bytes, Nanos, Seed, human_count};
 use workload::OpClass;
 
+use crate::ahead::{Ahead, seed_of};
 use crate::clients::service_threads;
 use crate::devices::{Opened, Targets};
 use crate::estimate::{estimate, trial_seconds};
 use crate::reached::Reached;
 use crate::watch::{Event, Watcher};
 use crate::watched::{watched, watched_loading};
-use crate::{RunnerError, kv_trial, measured, predicted};
+use crate::{RunnerError, kv_trial, measured};
 
 /// What the caller decides about a run.
 #[derive(Debug)]
@@ -102,10 +103,11 @@ impl Resumed {
             Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
         let (study, plan, writer) = (&self.study, &self.plan, self.writer);
         let finished = archive::Run::read(writer.path())?;
-        let (stacks, own_cost) = (self.stacks, None);
+        let (stacks, own_cost, ahead) = (self.stacks, None, Ahead::default());
         let mut reached = Reached::default();
         finished.trials.iter().for_each(|trial| reached.note(trial));
-        Runner { study, plan, options, targets, writer, stacks, own_cost, reached }.run(watcher)
+        Runner { study, plan, options, targets, writer, stacks, own_cost, reached, ahead }
+            .run(watcher)
     }
 }
 
@@ -143,8 +145,8 @@ pub fn execute(
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
     let (study, plan, stacks) = (&study, &plan, header.stacks);
-    let (own_cost, reached) = (None, Reached::default());
-    Runner { study, plan, options, targets, writer, stacks, own_cost, reached }.run(watcher)
+    let (own_cost, reached, ahead) = (None, Reached::default(), Ahead::default());
+    Runner { study, plan, options, targets, writer, stacks, own_cost, reached, ahead }.run(watcher)
 }
 
 /// A name in `dir` that nothing has yet: two runs may begin in one second.
@@ -174,6 +176,8 @@ struct Runner<'a> {
     own_cost: Option<OwnCost>,
     /// Rates that finished trials reached.
     reached: Reached,
+    /// Predictions that were made before their turn.
+    ahead: Ahead,
 }
 
 /// A trial's result before it is recorded.
@@ -263,20 +267,27 @@ impl Runner<'_> {
         let stack = study.stack.iter().find(by_name).expect("invariant: planned stack exists");
         let experiment = study.experiment.iter().find(|one| one.name == trial.experiment);
         let experiment = experiment.expect("invariant: planned experiment exists");
-        let seed =
-            Seed(u64::from(study.seed)).derive(&trial.experiment, u64::from(trial.repetition));
+        let seed = seed_of(study, trial);
         watcher.event(&Event::TrialStarted { trial });
         match &trial.job {
             Job::Kv(job) => self.kv(stack, experiment, (trial, job), seed, watcher),
             Job::Block(_) | Job::Act(_) => match self.targets.profile(stack) {
                 Some(profile) => {
-                    let predicted = predicted::predict(profile, stack, trial, seed);
-                    let (recording, notes) =
-                        predicted.map_err(|reason| RunnerError::Environment {
-                            stack: stack.name.clone(),
-                            reason,
-                            next: "crosspoint plan STUDY".into(),
-                        })?;
+                    let others = |other: &Trial| {
+                        let stack = study.stack.iter().find(|stack| stack.name == other.stack)?;
+                        let profile = self.targets.profile(stack)?;
+                        (!self.writer.has(other.number)).then_some((stack, profile))
+                    };
+                    let result = self.ahead.take(
+                        (study, self.plan),
+                        (trial, stack, profile),
+                        &others,
+                    );
+                    let (recording, notes) = result.map_err(|reason| RunnerError::Environment {
+                        stack: stack.name.clone(),
+                        reason,
+                        next: "crosspoint plan STUDY".into(),
+                    })?;
                     let path = "virtual time".into();
                     Ok(Some(Outcome { recording, notes, path, ..Outcome::default() }))
                 }

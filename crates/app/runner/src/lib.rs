@@ -3,6 +3,7 @@
 //! Invariants: the archive is written trial by trial; everything made on the host is in the undo
 //! journal; whoever watches is told, never asked. What it is not: a user interface.
 
+mod ahead;
 mod catalog;
 mod clients;
 mod devices;

@@ -8,7 +8,7 @@ use device::{Condition, Model, Profile};
 use rayon::prelude::*;
 use sim::{BlockRun, Client, HostModel, JobKind, check_job, check_phenomena, run_block, spread};
 use stats::Recording;
-use study::{Stack, Trial};
+use study::{Stack, Submission, Trial};
 use units::{Nanos, Seed};
 
 use crate::clients::{Ground, groups};
@@ -45,22 +45,46 @@ pub(crate) fn predict(
         })
         .collect();
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
+    let host = host_of(stack, profile)?;
+    let condition = match stack.condition {
+        study::Condition::Steady => Condition::Steady,
+        study::Condition::Fresh => Condition::Fresh,
+    };
     let recording = run_block(BlockRun {
-        device: Model::new(profile, Condition::Steady, seed),
-        host: HostModel::io_uring(),
+        device: Model::new(profile, condition, seed),
+        host,
         clients,
         timeline: trial.timeline,
         seed,
     });
-    let notes = notes(&recording, threads);
+    let notes = notes(&recording, host, threads);
     Ok((recording, notes))
 }
 
+/// The host that a model stack names.
+///
+/// # Errors
+/// The names that there are.
+pub(crate) fn host_of(stack: &Stack, profile: &Profile) -> Result<HostModel, String> {
+    let name = match (stack.host.as_str(), stack.submission) {
+        ("auto", Submission::Psync) => "psync",
+        ("auto", Submission::Auto | Submission::IoUring) => HostModel::io_uring().name,
+        (name, _) => name,
+    };
+    let Some(host) = HostModel::named(name) else {
+        return Err(format!(
+            "host path `{name}` is unknown; allowed: auto, {}",
+            HostModel::names().join(", ")
+        ));
+    };
+    let cores = if stack.cores > 0 { stack.cores } else { host.cores };
+    Ok(HostModel { cores, ..host.to(profile) })
+}
+
 /// What must be said of a prediction: that the host was its limit, if so.
-fn notes(recording: &Recording, threads: u32) -> Vec<String> {
-    let host = HostModel::io_uring();
+fn notes(recording: &Recording, host: HostModel, threads: u32) -> Vec<String> {
     let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
-    let busy = rate * (host.submit + host.complete).as_secs_f64() / f64::from(threads.max(1));
+    let busy = rate * (host.submit + host.complete + host.between).as_secs_f64() / f64::from(threads.max(1));
     if busy < THREAD_LIMIT_SHARE {
         return Vec::new();
     }
@@ -95,7 +119,7 @@ pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> Stac
             })
         })
         .collect();
-    let host = HostModel::io_uring();
+    let host = host_of(stack, profile).unwrap_or(HostModel::io_uring());
     StackRecord {
         name: stack.name.clone(),
         title: if stack.title.is_empty() { profile.title.clone() } else { stack.title.clone() },

@@ -84,6 +84,8 @@ struct Driver<D, W> {
     /// `[hardware thread]`: when it is next free, siblings side by side; empty where each thread has a
     /// core of its own.
     core_free: Vec<Nanos>,
+    /// Hardware thread that is looked at first.
+    next_core: usize,
     /// `[client]`: the instant at which it will be called again, if that is planned.
     wake_at: Vec<Option<Nanos>>,
     slots: Vec<InFlight>,
@@ -100,7 +102,12 @@ pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> R
         now: Nanos::ZERO,
         events: EventQueue::default(),
         thread_free: vec![Nanos::ZERO; run.clients.len()],
-        core_free: vec![Nanos::ZERO; run.host.cores as usize * 2],
+        // Threads that each find a core idle need no count of them.
+        core_free: match run.host.cores as usize {
+            cores if cores < run.clients.len() => vec![Nanos::ZERO; cores * 2],
+            _ => Vec::new(),
+        },
+        next_core: 0,
         wake_at: vec![None; run.clients.len()],
         slots: Vec::new(),
         free_slots: Vec::new(),
@@ -183,7 +190,15 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                 let request = Request { id, direction, offset: op.offset, length: op.length };
                 self.run.device.submit(self.now, request);
             }
-            Event::Visible(slot) => self.visible(slot),
+            Event::Visible(slot) => {
+                let free = self.thread_free[self.slots[slot as usize].client as usize];
+                if free > self.now && !self.core_free.is_empty() {
+                    // A core is given to whoever needs one now, so a busy thread asks again later.
+                    self.events.push(free, Event::Visible(slot));
+                } else {
+                    self.visible(slot);
+                }
+            }
             Event::Wake(client) => {
                 // A call that was planned for later than another one is out of date.
                 if self.wake_at[client as usize] == Some(self.now) {
@@ -217,16 +232,20 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
         done
     }
 
-    /// Work of `takes` on the hardware thread that is free first, of an idle core if there is one; slower
-    /// beside a busy sibling.
+    /// Work of `takes` on a core that is idle, if there is one, else on the hardware thread that is free
+    /// first; slower beside a busy sibling.
     fn on_core(&mut self, ready: Nanos, takes: Nanos) -> Nanos {
-        let key = |place: usize| {
-            let begins = self.core_free[place].max(ready);
-            (begins, self.core_free[place ^ 1] > begins)
-        };
-        let place = (0..self.core_free.len()).min_by_key(|place| key(*place)).unwrap_or(0);
-        let (begins, beside) = key(place);
-        let percent = if beside { SIBLING_BUSY_PERCENT } else { 100 };
+        let free = &self.core_free;
+        let idle = |place: &usize| free[*place] <= ready && free[place ^ 1] <= ready;
+        // Cores in turn: the one after the last is the likeliest to be idle.
+        let (before, after) = (0..self.next_core, self.next_core..free.len());
+        let place = after.chain(before).find(idle).unwrap_or_else(|| {
+            (0..free.len()).min_by_key(|place| free[*place]).unwrap_or(0)
+        });
+        let begins = free[place].max(ready);
+        // What the sibling does next is not known yet: one that is busy now is taken to go on.
+        let percent = if free[place ^ 1] > self.now { SIBLING_BUSY_PERCENT } else { 100 };
+        self.next_core = (place + 2) % free.len();
         self.core_free[place] = begins + Nanos(takes.get() * percent / 100);
         self.core_free[place]
     }
@@ -348,18 +367,20 @@ mod tests {
         assert!((3_980..=4_020).contains(&two.counts.ops), "{}", two.counts.ops);
     }
 
-    /// Threads of 5 us an operation on two cores: two have a core each, four share them and get 1.3
-    /// times as far together, eight no further.
+    /// Threads of 5 us an operation on two cores: two have a core each, many share them and get 1.3
+    /// times as far together.
     #[test]
     fn threads_share_the_cores_that_there_are() {
-        let host =
-            HostModel { submit: Nanos(3_000), complete: Nanos(2_000), cores: 2, ..NO_HOST };
-        let ops = |threads| run(host, 64, 32, threads, 1).total(None).counts.ops;
-        assert!((3_980..=4_020).contains(&ops(2)), "{}", ops(2));
+        let (submit, complete) = (Nanos(3_000), Nanos(2_000));
+        // Without jitter, siblings would begin and end together and never meet each other.
+        let host = HostModel { submit, complete, cores: 2, jitter: Nanos(700), ..NO_HOST };
+        let ops = |depth, threads| run(host, 64, depth, threads, 1).total(None).counts.ops;
+        assert!((3_980..=4_020).contains(&ops(32, 2)), "{}", ops(32, 2));
         let shared = 4_000 * 200 / SIBLING_BUSY_PERCENT;
-        // A burst is as slow as its beginning was: now and then one starts before its sibling does.
-        for threads in [4, 8] {
-            assert!((shared..shared * 11 / 10).contains(&ops(threads)), "{}", ops(threads));
+        // Bursts that were given a core ahead of time leave gaps: a tenth or so is lost.
+        for threads in [32, 64] {
+            let found = ops(1, threads);
+            assert!((shared * 85 / 100..=shared).contains(&found), "{found}, at most {shared}");
         }
     }
 

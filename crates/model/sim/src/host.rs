@@ -32,7 +32,7 @@ pub struct HostModel {
 const CHEOPS_2023: &str = "Ren and Trivedi, CHEOPS 2023: 900P on a Xeon 4210R, Linux 5.15, raw fio data; \
      CPU an operation from one saturated core at QD128, latency from QD1";
 const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 us on an Optane 900P and 3 us \
-     on a RAM disk; the device's share from CHEOPS 2023, the parts and four cores assumed; jitter fitted on \
+     on a RAM disk; the device's share from CHEOPS 2023, the parts and five cores assumed; jitter fitted on \
      p99 41 us of 16 threads on a P4800X (AnandTech 11209)";
 const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.3 us less than psync in all, fitted on the mean of \
      P4800X reads at depth 1; the path is not stated there";
@@ -47,7 +47,7 @@ const KNOWN: [HostModel; 8] = [
     path("libaio", [1_500, 2_800, 1_500], CHEOPS_2023),
     HostModel {
         jitter: Nanos(3_000),
-        cores: 4,
+        cores: 5,
         ..path("ext4-psync", [1_500, 2_500, 600], ICPADS_2018)
     },
     path("psync-2017", [1_200, 300, 1_200], ANANDTECH_2017),

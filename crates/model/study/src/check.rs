@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 
 use crate::{
-    Arrivals, BlockMatrix, DeviceName, Experiment, Job, Many, Offsets, Pattern, Stack, Study,
+    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, Job, Many, Offsets, Pattern, Stack, Study,
     StudyError, plan,
 };
 
@@ -85,6 +85,13 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size);
         let same = |quoted: &str| quoted.parse() == Ok(stack.size);
         return Err(StudyError::general(message).at_quoted(text, same));
+    }
+    let model = matches!(stack.device, DeviceName::Model(_));
+    let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
+    if modelled && !model {
+        let message =
+            format!("stack `{}`: host, cores and condition are for device models only", stack.name);
+        return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
         let message = format!("stack `{}`: allow_write is for block devices only", stack.name);

@@ -59,6 +59,27 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only.
     #[serde(default)]
     pub allow_write: bool,
+    /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
+    /// `psync` or `io_uring` by `submission`.
+    #[serde(default = "default_host")]
+    pub host: String,
+    /// Of a device model: cores of the host, of two hardware threads each; 0: what the path has.
+    #[serde(default)]
+    pub cores: u32,
+    /// Of a device model: state of the flash before the first request.
+    #[serde(default)]
+    pub condition: Condition,
+}
+
+/// State of a modelled flash drive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// Overwritten at random until nothing changes any more.
+    #[default]
+    Steady,
+    /// Erased: no garbage collection until the drive was filled once.
+    Fresh,
 }
 
 /// How operations reach the kernel.
@@ -190,6 +211,9 @@ fn default_seed() -> u32 {
     1
 }
 fn default_directory() -> String {
+    "auto".into()
+}
+fn default_host() -> String {
     "auto".into()
 }
 fn default_size() -> Bytes {

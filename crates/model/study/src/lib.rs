@@ -27,7 +27,9 @@ pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
 pub use device_name::DeviceName;
 pub use fio::{Imported, import_fio};
-pub use format::{Durability, Engine, Experiment, KvMatrix, OnError, Stack, Study, Submission};
+pub use format::{
+    Condition, Durability, Engine, Experiment, KvMatrix, OnError, Stack, Study, Submission,
+};
 pub use job::{ActJob, BlockJob, Job, KvJob};
 pub use many::Many;
 pub use offsets::Offsets;

@@ -1,0 +1,60 @@
+//! Predictions made ahead of their turn, so that independent trials in virtual time use every core.
+//!
+//! Invariant: a result is the same whether it was made ahead or not. What it is not: parallel to anything
+//! measured; a batch is finished before the run goes on.
+
+use std::collections::BTreeMap;
+
+use device::Profile;
+use rayon::prelude::*;
+use stats::Recording;
+use study::{Job, Plan, Stack, Study, Trial};
+use units::Seed;
+
+use crate::predicted::predict;
+
+/// What [`predict`] gives.
+type Predicted = Result<(Recording, Vec<String>), String>;
+
+/// Results that wait for their turn.
+#[derive(Default)]
+pub(crate) struct Ahead(BTreeMap<u32, Predicted>);
+
+/// Seed of a trial of `study`.
+pub(crate) fn seed_of(study: &Study, trial: &Trial) -> Seed {
+    Seed(u64::from(study.seed)).derive(&trial.experiment, u64::from(trial.repetition))
+}
+
+impl Ahead {
+    /// The result of `trial` on `stack`. Trials of `plan` after it that are predicted as well, and depend on
+    /// no other, are run beside it, as many as there are cores.
+    pub fn take<'a>(
+        &mut self,
+        (study, plan): (&Study, &'a Plan),
+        (trial, stack, profile): (&'a Trial, &'a Stack, &'a Profile),
+        others: &dyn Fn(&Trial) -> Option<(&'a Stack, &'a Profile)>,
+    ) -> Predicted {
+        if let Some(result) = self.0.remove(&trial.number) {
+            return result;
+        }
+        let mut batch = vec![(trial, stack, profile)];
+        let after = plan.trials.iter().filter(|other| {
+            other.number > trial.number && !waits(other) && !self.0.contains_key(&other.number)
+        });
+        let after = after.filter_map(|other| {
+            let (stack, profile) = others(other)?;
+            Some((other, stack, profile))
+        });
+        batch.extend(after.take(rayon::current_num_threads().saturating_sub(1)));
+        let run = |(trial, stack, profile): (&Trial, &Stack, &Profile)| {
+            (trial.number, predict(profile, stack, trial, seed_of(study, trial)))
+        };
+        self.0.extend(batch.into_par_iter().map(run).collect::<Vec<_>>());
+        self.0.remove(&trial.number).unwrap_or_else(|| Err("it was not predicted".into()))
+    }
+}
+
+/// Whether its load depends on what other trials reach.
+fn waits(trial: &Trial) -> bool {
+    matches!(&trial.job, Job::Block(job) if job.rate_of_max.is_some())
+}
