@@ -7,7 +7,12 @@ fuzz_target!(|text: &str| {
     if let Ok(profile) = device::Profile::parse(text) {
         let units = match &profile.parameters {
             device::Parameters::XPoint(p) => p.channels.value,
+            // A page-level translation layer costs memory by the page of the drive.
+            device::Parameters::Nand(p) if p.collection.value == device::Collection::PageLevel => {
+                u32::MAX
+            }
             device::Parameters::Nand(p) => p.read_units.value.max(p.channels.value),
+            device::Parameters::Flow(_) => 0,
             _ => u32::MAX,
         };
         // Absurd but possible counts only cost memory.

@@ -27,7 +27,9 @@ fn main() -> ExitCode {
         }
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW]".to_owned()),
+        _ => {
+            Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW]".to_owned())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

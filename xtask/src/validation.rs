@@ -39,7 +39,10 @@ pub fn tables(devices: &Path) -> Result<String, String> {
             let error = error.unwrap_or_else(|| "band".into());
             let outside = if one.within() { "" } else { " **outside**" };
             let (what, source) = (one.what(), &one.source);
-            let _ = writeln!(out, "| {what} | {published} | {predicted} | {error}{outside} | {source} |");
+            let _ = writeln!(
+                out,
+                "| {what} | {published} | {predicted} | {error}{outside} | {source} |"
+            );
         }
         out.push('\n');
         for kind in [JobKind::Read, JobKind::Write, JobKind::Mix] {

@@ -145,7 +145,8 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
         out!("  no published figures: not validated");
     }
     for one in checks {
-        let error = one.error().map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
+        let error =
+            one.error().map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
         let verdict = if one.within() { "ok" } else { "outside" };
         out!(
             "  {:<54} {:>26} {:>9} {error:>8}  {verdict:<8} {}",

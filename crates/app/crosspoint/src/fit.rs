@@ -37,7 +37,8 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let run = Run::read(&folder)?;
     let points = points(&run);
     let naming = naming(arguments, &run);
-    let refuse = |reason: String| runner::RunnerError::Profile { name: naming.name.clone(), reason };
+    let refuse =
+        |reason: String| runner::RunnerError::Profile { name: naming.name.clone(), reason };
     let text = sim::fit(&points, &naming).map_err(|error| refuse(error.to_string()))?;
     let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let residuals = sim::residuals(&profile, &points, Seed(1));
@@ -52,16 +53,20 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
                    "measured": one.measured, "predicted": one.predicted, "error": one.error()})
         });
         let rows: Vec<_> = rows.collect();
-        out!("{:#}", json!({"schema": 1, "profile": path, "picture": drawn, "run": folder,
+        out!(
+            "{:#}",
+            json!({"schema": 1, "profile": path, "picture": drawn, "run": folder,
                             "residuals": rows,
                             "held_out_mean_latency_error": mean.average,
                             "held_out_mean_latency_error_worst": mean.worst,
                             "held_out_p99_error": p99.average,
-                            "held_out_p99_error_worst": p99.worst}));
+                            "held_out_p99_error_worst": p99.worst})
+        );
         return Ok(exit::OK);
     }
     print_residuals(&residuals);
-    let text = |off: &Off| format!("{:.1} % (worst {:.1} %)", off.average * 100.0, off.worst * 100.0);
+    let text =
+        |off: &Off| format!("{:.1} % (worst {:.1} %)", off.average * 100.0, off.worst * 100.0);
     out!("held out, on average off by: mean latency {}, p99 {}", text(&mean), text(&p99));
     out!("profile: {}", path.display());
     out!("picture: {}", drawn.display());
@@ -121,7 +126,8 @@ fn points(run: &Run) -> Vec<FitPoint> {
     for trial in &run.trials {
         let Some((read_share, block_size, queue_depth)) = job(trial) else { continue };
         let total = trial.recording.total(None);
-        let key = (10_000 - (read_share.fraction() * 10_000.0) as u32, block_size.get(), queue_depth);
+        let key =
+            (10_000 - (read_share.fraction() * 10_000.0) as u32, block_size.get(), queue_depth);
         let point = points.entry(key).or_insert_with(|| FitPoint {
             read_share,
             block_size,

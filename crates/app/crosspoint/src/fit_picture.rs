@@ -22,7 +22,8 @@ const ERROR_MAX: f64 = 0.5;
 pub fn picture(title: &str, residuals: &[Residual]) -> String {
     let panels = [("reads", Share::ALL), ("writes", Share::NONE)];
     let times = residuals.iter().filter(|one| is_time(one));
-    let low = times.clone().map(|one| one.measured.min(one.predicted)).fold(f64::INFINITY, f64::min);
+    let low =
+        times.clone().map(|one| one.measured.min(one.predicted)).fold(f64::INFINITY, f64::min);
     let high = times.map(|one| one.measured.max(one.predicted)).fold(1.0, f64::max);
     let axis = Axis { low: low.log10().floor(), high: high.log10().ceil() };
     let mut svg = String::new();
@@ -64,7 +65,9 @@ impl Axis {
 
 fn panel(svg: &mut String, word: &str, left: f64, axis: &Axis, residuals: &[&Residual]) {
     let deepest = residuals.iter().map(|one| one.at.2).max().unwrap_or(1).max(2);
-    let x = |depth: u32| left + 15.0 + f64::from(depth).log2() / f64::from(deepest).log2() * (WIDTH - 30.0);
+    let x = |depth: u32| {
+        left + 15.0 + f64::from(depth).log2() / f64::from(deepest).log2() * (WIDTH - 30.0)
+    };
     let _ = write!(svg, "<text x=\"{:.1}\" y=\"{:.1}\">{word}</text>", left + 6.0, TOP - 6.0);
     let mut decade = axis.low;
     while decade <= axis.high + 0.01 {

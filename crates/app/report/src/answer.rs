@@ -54,6 +54,9 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
     least.map(|(_, single)| single).collect()
 }
 
+/// More tests than this are told of together only.
+const TESTS_TOLD: usize = 8;
+
 /// Operations in flight of all threads.
 fn in_flight(group: &Group<'_>) -> u64 {
     let threads = group.first.point.get(THREADS).and_then(|text| text.parse().ok());
@@ -81,7 +84,10 @@ pub(crate) fn answer(run: &Run) -> Answer {
     points.extend(flush_sentence(run));
     points.extend(beside_sentence(run));
     points.extend(act_sentence(run));
-    points.extend(act_tests(run).iter().map(|test| format!("ACT {}", test.sentence())));
+    let tests = act_tests(run);
+    if tests.len() <= TESTS_TOLD {
+        points.extend(tests.iter().map(|test| format!("ACT {}", test.sentence())));
+    }
     points.extend(database_sentences(run));
     let headline = single_sentence(&reads).unwrap_or_else(|| {
         if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
@@ -171,7 +177,9 @@ fn depth_sentence(run: &Run) -> Option<String> {
             .collect();
         let most = rates.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
         let enough = rates.iter().filter(|(rate, _)| *rate >= most * ENOUGH);
-        let Some((rate, group)) = enough.min_by_key(|(_, group)| in_flight(group)) else { continue };
+        let Some((rate, group)) = enough.min_by_key(|(_, group)| in_flight(group)) else {
+            continue;
+        };
         deep |= rates.len() > 1;
         let notes = &group.first.notes;
         let limited = notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
@@ -315,7 +323,7 @@ fn beside_sentence(run: &Run) -> Option<String> {
 
 /// Which ratings of ACT passed, by stack and phase.
 fn act_sentence(run: &Run) -> Option<String> {
-    let mut passed: Vec<(String, Vec<String>, Vec<String>)> = Vec::new();
+    let mut passed: Vec<(String, Vec<u32>, Vec<u32>)> = Vec::new();
     for test in act_tests(run) {
         let Some(rating) = test.config.rating() else { continue };
         let stack = run.header.stacks.iter().find(|stack| stack.name == test.trial.stack);
@@ -330,19 +338,27 @@ fn act_sentence(run: &Run) -> Option<String> {
             passed.len() - 1
         });
         let entry = &mut passed[place];
-        if test.verdict.passed { &mut entry.1 } else { &mut entry.2 }.push(format!("{rating}x"));
+        if test.verdict.passed { &mut entry.1 } else { &mut entry.2 }.push(rating);
     }
-    let list = |ratings: &[String], word: &str| {
-        (!ratings.is_empty()).then(|| format!("{word} at {}", ratings.join(", ")))
+    let part = |(key, passes, fails): &(String, Vec<u32>, Vec<u32>)| {
+        let (most, least) = (passes.iter().max(), fails.iter().min());
+        // Ratings that are not in order are told one by one.
+        let ordered = most.is_none_or(|most| least.is_none_or(|least| most < least));
+        let all = |ratings: &[u32]| {
+            ratings.iter().map(|rating| format!("{rating}x")).collect::<Vec<_>>().join(", ")
+        };
+        match (most, least) {
+            (Some(_), Some(_)) if !ordered => {
+                format!("{key} passes at {} and FAILS at {}", all(passes), all(fails))
+            }
+            (Some(most), Some(least)) => {
+                format!("{key} passes up to {most}x and FAILS from {least}x on")
+            }
+            (Some(most), None) => format!("{key} passes at every rating up to {most}x"),
+            (None, _) => format!("{key} FAILS at {}", all(fails)),
+        }
     };
-    let parts: Vec<String> = passed
-        .iter()
-        .map(|(key, passes, fails)| {
-            let parts = [list(passes, "passes"), list(fails, "FAILS")];
-            let parts: Vec<String> = parts.into_iter().flatten().collect();
-            format!("{key} {}", parts.join(" and "))
-        })
-        .collect();
+    let parts: Vec<String> = passed.iter().map(part).collect();
     let short = act_tests(run).iter().any(|test| !test.covers_a_slice());
     let caveat = if short { " Judged on less than one slice of time." } else { "" };
     (!parts.is_empty()).then(|| format!("ACT: {}.{caveat}", parts.join("; ")))

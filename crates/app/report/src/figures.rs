@@ -13,8 +13,8 @@ use stats::estimate::Estimate;
 
 use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
-use crate::published::published_figures;
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
+use crate::published::published_figures;
 
 /// One number, with everything that is needed to understand it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

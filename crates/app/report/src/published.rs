@@ -198,12 +198,11 @@ pub(crate) fn beside(
 ) -> Vec<PlaceView> {
     let mut places: Vec<PlaceView> = Vec::new();
     let mut at = |name: &str| {
-        let place = places.iter().position(|view| view.place == name).unwrap_or_else(|| {
+        places.iter().position(|view| view.place == name).unwrap_or_else(|| {
             let (rows, claims) = (Vec::new(), Vec::new());
             places.push(PlaceView { place: name.to_owned(), rows, claims });
             places.len() - 1
-        });
-        place
+        })
     };
     let rows: Vec<(usize, RowView)> =
         publication.figure.iter().map(|one| (at(&one.place), row(one, figures, title))).collect();

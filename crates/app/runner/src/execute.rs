@@ -278,11 +278,8 @@ impl Runner<'_> {
                         let profile = self.targets.profile(stack)?;
                         (!self.writer.has(other.number)).then_some((stack, profile))
                     };
-                    let result = self.ahead.take(
-                        (study, self.plan),
-                        (trial, stack, profile),
-                        &others,
-                    );
+                    let result =
+                        self.ahead.take((study, self.plan), (trial, stack, profile), &others);
                     let (recording, notes) = result.map_err(|reason| RunnerError::Environment {
                         stack: stack.name.clone(),
                         reason,

@@ -84,7 +84,8 @@ pub(crate) fn host_of(stack: &Stack, profile: &Profile) -> Result<HostModel, Str
 /// What must be said of a prediction: that the host was its limit, if so.
 fn notes(recording: &Recording, host: HostModel, threads: u32) -> Vec<String> {
     let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
-    let busy = rate * (host.submit + host.complete + host.between).as_secs_f64() / f64::from(threads.max(1));
+    let busy = rate * (host.submit + host.complete + host.between).as_secs_f64()
+        / f64::from(threads.max(1));
     if busy < THREAD_LIMIT_SHARE {
         return Vec::new();
     }

@@ -24,7 +24,7 @@ fn closed_loop(profile: &Profile, depth: u64, length: Nanos) -> Log {
     let mut issue = |driver: &mut RealTime<Model>, done: &mut Vec<Completion>| {
         let id = told.len() as u64;
         let offset = Seed(id).derive("block", 0).0 % 100_000 * 4096;
-        let direction = if id % 3 == 0 { Direction::Write } else { Direction::Read };
+        let direction = if id.is_multiple_of(3) { Direction::Write } else { Direction::Read };
         let request = Request { id, direction, offset, length: 4096 };
         told.push((request, driver.submit(request, done)));
     };
@@ -62,7 +62,12 @@ fn real_time_and_virtual_time_give_the_same_service_times() {
         model.advance(Nanos::MAX, &mut virtual_time);
         assert_eq!(real, virtual_time, "{}", profile.name);
         late.sort();
-        println!("{}: {} requests, late by {} (median)", profile.name, late.len(), late[late.len() / 2]);
+        println!(
+            "{}: {} requests, late by {} (median)",
+            profile.name,
+            late.len(),
+            late[late.len() / 2]
+        );
     }
 }
 
@@ -91,5 +96,8 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
     let clients = Client::group(&plan, 1, Seed(9));
     let total = run_block(BlockRun { device, host, clients, timeline, seed: Seed(9) }).total(None);
     let (real, predicted) = (took[1_000].get() as f64, total.latency.value_at_quantile(0.5) as f64);
-    assert!((real / predicted - 1.0).abs() < 0.02, "{real} ns by the clock, {predicted} ns predicted");
+    assert!(
+        (real / predicted - 1.0).abs() < 0.02,
+        "{real} ns by the clock, {predicted} ns predicted"
+    );
 }

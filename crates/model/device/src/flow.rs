@@ -58,7 +58,9 @@ impl FlowParameters {
                     row.len() != percentiles.len() || !row.is_sorted() || row[0] == Nanos::ZERO
                 };
                 times.value.iter().flatten().find(bad).map(|_| {
-                    format!("each row of `{name}` needs a rising time above 0 for each of `percentiles`")
+                    format!(
+                        "each row of `{name}` needs a rising time above 0 for each of `percentiles`"
+                    )
                 })
             })
         })
@@ -147,7 +149,8 @@ fn filled(measured: &[u32], rows: &[Vec<Nanos>]) -> Vec<Vec<f64>> {
         let [from, to] = [f64::from(pair[0]), f64::from(pair[1])];
         for number in pair[0]..pair[1] {
             let part = (f64::from(number).ln() - from.ln()) / (to.ln() - from.ln());
-            let between = |(low, high): (&f64, &f64)| (low.ln() + part * (high.ln() - low.ln())).exp();
+            let between =
+                |(low, high): (&f64, &f64)| (low.ln() + part * (high.ln() - low.ln())).exp();
             out.push(low.iter().zip(&high).map(between).collect());
         }
     }
@@ -203,7 +206,8 @@ mod tests {
     #[test]
     fn times_at_a_measured_number_are_the_measured_ones() {
         let mut flow = Flow::new(&parameters(), Seed(1));
-        let mut times: Vec<u64> = (0..100_000).map(|_| flow.draw(Direction::Read, 4096, 1).get()).collect();
+        let mut times: Vec<u64> =
+            (0..100_000).map(|_| flow.draw(Direction::Read, 4096, 1).get()).collect();
         times.sort_unstable();
         assert!(times[0] >= 50_000 && *times.last().unwrap() <= 100_000);
         assert!(times[50_000].abs_diff(60_000) < 300, "{}", times[50_000]);

@@ -33,9 +33,7 @@ pub use hop::{Hop, HopParameters};
 pub use model::Model;
 pub use nand::{Collection, Condition, Nand, NandParameters, steady_write_amplification};
 pub use profile::{Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
-pub use published::{
-    Acceptance, JobCondition, JobPattern, Phenomenon, PhenomenonKind, Published,
-};
+pub use published::{Acceptance, JobCondition, JobPattern, Phenomenon, PhenomenonKind, Published};
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
 pub use xpoint::{XPoint, XPointParameters};

@@ -44,7 +44,9 @@ impl Model {
     pub fn new(profile: &Profile, condition: Condition, seed: Seed) -> Self {
         match &profile.parameters {
             Parameters::XPoint(parameters) => Self::XPoint(XPoint::new(parameters)),
-            Parameters::Nand(parameters) => Self::Nand(Box::new(Nand::new(parameters, profile.capacity, condition, seed))),
+            Parameters::Nand(parameters) => {
+                Self::Nand(Box::new(Nand::new(parameters, profile.capacity, condition, seed)))
+            }
             Parameters::Ram(parameters) => Self::Ram(Ram::new(parameters)),
             Parameters::Hdd(parameters) => {
                 Self::Hdd(Box::new(Hdd::new(parameters, profile.capacity)))

@@ -258,7 +258,7 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
             ])
         }
         Parameters::Nand(p) => {
-            if let Some(reason) = p.impossible() {
+            if let Some(reason) = p.impossible(capacity) {
                 return Some(reason);
             }
             nonzero(&[
@@ -343,7 +343,9 @@ fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> 
                 return Some("`size` must hold a line and fit the fast device".into());
             }
             if p.dirty_max.as_ref().is_some_and(|most| most.value <= p.dirty_high.value) {
-                return Some("`dirty_max` must be more than `dirty_high`, where cleaning begins".into());
+                return Some(
+                    "`dirty_max` must be more than `dirty_high`, where cleaning begins".into(),
+                );
             }
             too_large(both.1.capacity.get())
         }

@@ -47,9 +47,7 @@ impl<T: Copy> Published<T> {
         match self {
             Self::Value(value) => Published::Value(to(value)),
             Self::Band(band) => Published::Band(band.map(to)),
-            Self::Both { value, band } => {
-                Published::Both { value: to(value), band: band.map(to) }
-            }
+            Self::Both { value, band } => Published::Both { value: to(value), band: band.map(to) },
         }
     }
 }

@@ -1,7 +1,9 @@
 //! What holds for every device model that ships: requests are conserved, time goes forward, nothing
 //! finishes before its service time, admission is limited, the same seed gives the same completions.
 
-use crosspoint_device::{Completion, Condition, Device, Direction, Model, Parameters, Profile, Request};
+use crosspoint_device::{
+    Completion, Condition, Device, Direction, Model, Parameters, Profile, Request,
+};
 use proptest::prelude::*;
 use units::{Nanos, Seed};
 
@@ -213,8 +215,8 @@ fn a_raid_5_of_three_writes_slower_than_it_reads() {
     assert!(writes < reads / 2.0, "{writes:.0} of {reads:.0}");
 }
 
-/// The formula of the ICPADS 2018 study for a file cache: mean latency is `t_io * (1 - H) + t_load * H`. Reads
-/// over twice the cache hit half the time.
+/// The formula of the ICPADS 2018 study for a file cache: mean latency is `t_io * (1 - H) + t_load * H`.
+/// Reads over twice the cache hit half the time.
 #[test]
 fn a_page_cache_answers_as_its_hit_ratio_says() {
     let profile = profile("page-cache-over-s3510");
@@ -225,7 +227,8 @@ fn a_page_cache_answers_as_its_hit_ratio_says() {
     let fast = Model::new(&both.0, Condition::Steady, Seed(1));
     let slow = Model::new(&both.1, Condition::Steady, Seed(1));
     let mut cache = crosspoint_device::Cache::new(&small, fast, slow);
-    let (mut now, mut hits, mut misses, mut done) = (Nanos::ZERO, Vec::new(), Vec::new(), Vec::new());
+    let (mut now, mut hits, mut misses, mut done) =
+        (Nanos::ZERO, Vec::new(), Vec::new(), Vec::new());
     for id in 0..40_000u64 {
         now += Nanos::from_millis(1);
         cache.advance(now, &mut Vec::new());

@@ -3,9 +3,7 @@
 //! The spread of those errors is what a prediction of the same kind is printed with.
 //! Invariant: pure; the error is computed, never stored. What it is not: fitting.
 
-use device::{
-    Acceptance, Condition, JobCondition, JobPattern, Model, Profile, Published,
-};
+use device::{Acceptance, Condition, JobCondition, JobPattern, Model, Profile, Published};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{Arrivals, BlockPlan, Pattern, Spacing};
@@ -30,6 +28,9 @@ pub enum JobKind {
     Write,
     /// Both.
     Mix,
+    /// Sequential, of another size than 4 KiB, or beside other loads: errors are told, and carried to
+    /// nothing.
+    Other,
 }
 
 impl JobKind {
@@ -43,6 +44,14 @@ impl JobKind {
         }
     }
 
+    /// The kind of a job against published figures.
+    fn of_job(job: &Acceptance) -> Self {
+        let plain = job.pattern == JobPattern::Random
+            && job.block_size == Bytes(4096)
+            && job.beside_writes.is_none();
+        if plain { Self::of(job.read_share) } else { Self::Other }
+    }
+
     /// The word for people.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -50,6 +59,7 @@ impl JobKind {
             Self::Read => "random reads",
             Self::Write => "random writes",
             Self::Mix => "random mixes",
+            Self::Other => "other loads",
         }
     }
 }
@@ -220,8 +230,10 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
         JobPattern::Random => "",
         JobPattern::Sequential => " sequential",
     };
-    let size = if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
-    let beside = job.beside_writes.map_or_else(String::new, |rate| format!(" beside {rate} writes"));
+    let size =
+        if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
+    let beside =
+        job.beside_writes.map_or_else(String::new, |rate| format!(" beside {rate} writes"));
     let fresh = if job.condition == JobCondition::Fresh { ", fresh" } else { "" };
     let text = format!(
         "{size}{}{order} reads, {} x depth {}, {}{beside}{fresh}",
@@ -231,7 +243,7 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
     published
         .filter_map(|(metric, published)| {
             Some(Check {
-                kind: Some(JobKind::of(job.read_share)),
+                kind: Some(JobKind::of_job(job)),
                 metric,
                 job: text.clone(),
                 published,
@@ -276,7 +288,14 @@ mod tests {
             let checks = errors(text);
             assert!(checks.len() >= 2);
             for c in &checks {
-                println!("{:?} {} {} {:?} {}", c.error(), c.metric, c.job, c.published, c.predicted);
+                println!(
+                    "{:?} {} {} {:?} {}",
+                    c.error(),
+                    c.metric,
+                    c.job,
+                    c.published,
+                    c.predicted
+                );
             }
             for kind in [JobKind::Read, JobKind::Write, JobKind::Mix] {
                 let Some((_, worst, _)) = spread(&checks, kind) else {

@@ -227,7 +227,8 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     /// The thread of `client` computes for `takes`, not before `now`; says when it is done.
     fn compute(&mut self, client: u32, now: Nanos, takes: Nanos) -> Nanos {
         let ready = self.thread_free[client as usize].max(now);
-        let done = if self.core_free.is_empty() { ready + takes } else { self.on_core(ready, takes) };
+        let done =
+            if self.core_free.is_empty() { ready + takes } else { self.on_core(ready, takes) };
         self.thread_free[client as usize] = done;
         done
     }
@@ -239,9 +240,10 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
         let idle = |place: &usize| free[*place] <= ready && free[place ^ 1] <= ready;
         // Cores in turn: the one after the last is the likeliest to be idle.
         let (before, after) = (0..self.next_core, self.next_core..free.len());
-        let place = after.chain(before).find(idle).unwrap_or_else(|| {
-            (0..free.len()).min_by_key(|place| free[*place]).unwrap_or(0)
-        });
+        let place = after
+            .chain(before)
+            .find(idle)
+            .unwrap_or_else(|| (0..free.len()).min_by_key(|place| free[*place]).unwrap_or(0));
         let begins = free[place].max(ready);
         // What the sibling does next is not known yet: one that is busy now is taken to go on.
         let percent = if free[place ^ 1] > self.now { SIBLING_BUSY_PERCENT } else { 100 };

@@ -54,7 +54,7 @@ impl FitPoint {
         let fitted = match self.block_size {
             SMALL => depth.is_power_of_two(),
             size if SIZES.contains(&size) => {
-                depth.is_power_of_two() && depth.trailing_zeros() % 2 == 0
+                depth.is_power_of_two() && depth.trailing_zeros().is_multiple_of(2)
             }
             _ => false,
         };

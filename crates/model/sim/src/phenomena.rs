@@ -72,9 +72,8 @@ impl Phenomena<'_> {
                 ("p99 of mixes over that of pure loads", mixed / p99(0).max(p99(10)))
             }
             PhenomenonKind::MixMinimumAt => {
-                let lowest = (0..11).min_by(|a, b| {
-                    iops(&self.mixes()[*a]).total_cmp(&iops(&self.mixes()[*b]))
-                });
+                let lowest = (0..11)
+                    .min_by(|a, b| iops(&self.mixes()[*a]).total_cmp(&iops(&self.mixes()[*b])));
                 ("IOPS lowest at % reads", lowest.unwrap_or(0) as f64 * 10.0)
             }
             PhenomenonKind::MixEndRise => {
@@ -104,9 +103,7 @@ impl Phenomena<'_> {
             PhenomenonKind::SteadySequentialWrites => {
                 ("sequential writes, steady over fresh", self.steady_over_fresh(true))
             }
-            PhenomenonKind::SpeedUpOverSlow => {
-                ("IOPS over the slow device alone", self.speed_up())
-            }
+            PhenomenonKind::SpeedUpOverSlow => ("IOPS over the slow device alone", self.speed_up()),
         }
     }
 
@@ -119,10 +116,15 @@ impl Phenomena<'_> {
                     ..BlockPlan::reads(4096, self.profile.capacity, end)
                 };
                 let host = self.host("psync-2017");
-                self.run(self.profile, Condition::Steady, host, MIX_THREADS, timeline(2), plan)
+                self.run(self.used(), (host, MIX_THREADS), timeline(2), plan)
             };
             (0..11).map(mix).collect()
         })
+    }
+
+    /// The device in steady state.
+    fn used(&self) -> (&Profile, Condition) {
+        (self.profile, Condition::Steady)
     }
 
     fn host(&self, name: &str) -> HostModel {
@@ -131,10 +133,8 @@ impl Phenomena<'_> {
 
     fn run(
         &self,
-        profile: &Profile,
-        condition: Condition,
-        host: HostModel,
-        threads: u32,
+        (profile, condition): (&Profile, Condition),
+        (host, threads): (HostModel, u32),
         timeline: Timeline,
         plan: impl Fn(Nanos) -> BlockPlan,
     ) -> Recording {
@@ -148,7 +148,7 @@ impl Phenomena<'_> {
         let host = self.host("ext4-psync");
         let measure = |threads: u32| {
             let plan = |end| BlockPlan::reads(4096, self.profile.capacity, end);
-            let run = self.run(self.profile, Condition::Steady, host, threads, timeline(0), plan);
+            let run = self.run(self.used(), (host, threads), timeline(0), plan);
             (iops(&run), mean(&run, None))
         };
         let threads = (1..=16).chain([20, 24, 32, 48, 64, 96]);
@@ -172,7 +172,7 @@ impl Phenomena<'_> {
             ..BlockPlan::reads(4096, self.profile.capacity, end)
         };
         let host = self.host("psync");
-        let run = self.run(self.profile, Condition::Steady, host, 4, timeline, plan);
+        let run = self.run(self.used(), (host, 4), timeline, plan);
         let rates: Vec<u64> = run.measured().map(|interval| interval.counts().ops).collect();
         *rates.last().unwrap_or(&0) as f64 / rates.first().copied().unwrap_or(1).max(1) as f64
     }
@@ -224,7 +224,8 @@ impl Phenomena<'_> {
                 ..BlockPlan::reads(size, self.profile.capacity, end)
             };
             // One stream: a drive sees sequential writes as such.
-            iops(&self.run(self.profile, condition, self.host("spdk"), 1, timeline(2), plan))
+            let host = (self.host("spdk"), 1);
+            iops(&self.run((self.profile, condition), host, timeline(2), plan))
         };
         rate(Condition::Steady) / rate(Condition::Fresh)
     }
@@ -239,7 +240,8 @@ impl Phenomena<'_> {
             };
             let warm_up = Nanos::from_secs(seconds);
             let timeline = Timeline { warm_up, ..timeline(2) };
-            iops(&self.run(profile, Condition::Steady, self.host("psync"), 8, timeline, plan))
+            let host = (self.host("psync"), 8);
+            iops(&self.run((profile, Condition::Steady), host, timeline, plan))
         };
         rate(self.profile, 60) / rate(&both.1, 2)
     }

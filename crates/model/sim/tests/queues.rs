@@ -55,7 +55,8 @@ fn m_m_c(servers: u32, load: f64) -> f64 {
 #[test]
 fn several_servers_wait_as_m_m_c() {
     assert!((m_m_c(1, 0.5) - 2.0).abs() < 1e-12, "M/M/1 is 1 / (1 - load)");
-    for (servers, load, seconds) in [(1u32, 0.5, 400), (2, 0.7, 300), (4, 0.8, 250), (16, 0.9, 150)] {
+    for (servers, load, seconds) in [(1u32, 0.5, 400), (2, 0.7, 300), (4, 0.8, 250), (16, 0.9, 150)]
+    {
         let rate = Rate((f64::from(servers) * load / SERVICE.as_secs_f64()) as u64);
         let second = Nanos::from_secs(1);
         let timeline =
@@ -79,7 +80,10 @@ fn several_servers_wait_as_m_m_c() {
         let total = run_block(run).total(None);
         let mean = total.counts.latency_sum.get() as f64 / total.counts.ops as f64;
         let (found, exact) = (mean / SERVICE.get() as f64, m_m_c(servers, load));
-        println!("{servers} servers at {load}: {found:.4}, exact {exact:.4}, {} ops", total.counts.ops);
+        println!(
+            "{servers} servers at {load}: {found:.4}, exact {exact:.4}, {} ops",
+            total.counts.ops
+        );
         assert!((found / exact - 1.0).abs() < 0.01, "{servers} at {load}: {found} against {exact}");
     }
 }

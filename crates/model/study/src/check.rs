@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 
 use crate::{
-    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, Job, Many, Offsets, Pattern, Stack, Study,
-    StudyError, plan,
+    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, Job, Many, Offsets, Pattern, Stack,
+    Study, StudyError, plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {

@@ -69,18 +69,34 @@ pub struct NandParameters {
     pub erase_stall_time: Option<Constant<Nanos>>,
 }
 
+/// Larger drives have more pages than the page-level layer counts.
+const PAGE_LEVEL_MAX: Bytes = Bytes(4 << 40);
 
 impl NandParameters {
     /// What the translation layer must know of a drive of `capacity`.
     pub(crate) fn drive(&self, capacity: Bytes) -> Drive {
-        let block = u64::from(self.programs_per_erase.value) * self.program_size.value.get();
+        let programs = u64::from(self.programs_per_erase.value);
+        let block = programs.saturating_mul(self.program_size.value.get());
         let pages_per_block = u32::try_from(block / CHUNK).unwrap_or(u32::MAX);
         let sequential = self.sequential_amplification.value;
         Drive::new(capacity.get(), self.over_provisioning.value, pages_per_block, sequential)
     }
 
     /// Why no drive can be so.
-    pub(crate) fn impossible(&self) -> Option<String> {
+    pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
+        if self.collection.value == Collection::PageLevel && capacity > PAGE_LEVEL_MAX {
+            return Some(format!(
+                "`collection` page by page is for drives of at most {PAGE_LEVEL_MAX}; use closed-form"
+            ));
+        }
+        let block = u64::from(self.programs_per_erase.value)
+            .checked_mul(self.program_size.value.get())
+            .and_then(|bytes| u32::try_from(bytes / CHUNK).ok());
+        if block.is_none() {
+            return Some(
+                "`programs_per_erase` x `program_size` is no block that can be erased".into(),
+            );
+        }
         let sequential = self.sequential_amplification.value;
         if sequential.is_nan() || sequential < 1.0 {
             return Some("`sequential_amplification` must be at least 1".into());
@@ -91,10 +107,11 @@ impl NandParameters {
         if self.write_buffer.value < self.program_size.value {
             return Some("`write_buffer` must hold one `program_size`".into());
         }
-        if self.program_size.value.get() % CHUNK != 0 {
+        if !self.program_size.value.get().is_multiple_of(CHUNK) {
             return Some("`program_size` must be a multiple of 4KiB".into());
         }
-        let stall = [self.stall_period.is_some(), self.stall_time.is_some(), self.stalled_units.is_some()];
+        let stall =
+            [self.stall_period.is_some(), self.stall_time.is_some(), self.stalled_units.is_some()];
         if stall.contains(&true) && stall.contains(&false) {
             return Some("`stall_period`, `stall_time` and `stalled_units` go together".into());
         }

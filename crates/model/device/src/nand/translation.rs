@@ -25,7 +25,7 @@ pub enum Collection {
     None,
     /// By formula; no memory.
     ClosedForm,
-    /// Page by page; 9 bytes for each 4 KiB page of the drive.
+    /// Page by page; 9 bytes for each 4 KiB page of the drive, some seconds to reach steady state.
     PageLevel,
 }
 
@@ -175,9 +175,7 @@ impl Translation {
     pub fn write(&mut self, offset: u64, length: u32) -> Owed {
         let (page, pages) = (offset / crate::CHUNK, crate::chunks_touched(offset, length));
         match self {
-            Self::None(per_block) => {
-                Owed { moved_pages: 0.0, erases: pages as f64 / *per_block }
-            }
+            Self::None(per_block) => Owed { moved_pages: 0.0, erases: pages as f64 / *per_block },
             Self::ClosedForm(form) => form.write(page, pages),
             Self::PageLevel(layer) => (page..page + pages).map(|page| layer.write(page)).fold(
                 Owed::default(),
