@@ -76,6 +76,7 @@ impl<'a> Targets<'a> {
         let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
         let jobs: Vec<&Job> = jobs.map(|trial| &trial.job).collect();
         let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
+        check_library(stack, &jobs)?;
         if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
             let (device, name) = (stack.device.text(), &stack.name);
             return Err(RunnerError::Stack(StackError::Refused {
@@ -206,4 +207,21 @@ impl<'a> Targets<'a> {
     pub fn database_directory(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
         Ok(self.area(stack)?.fresh("database")?)
     }
+}
+
+/// Loads the library of an engine that is not built in, where one is asked for.
+fn check_library(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
+    let rocksdb = jobs.iter().filter_map(|job| match job {
+        Job::Kv(job) if job.engine == study::Engine::Rocksdb => Some(job.library.as_str()),
+        _ => None,
+    });
+    for library in rocksdb {
+        let path = (library != "auto").then(|| Path::new(library));
+        kv_rocksdb::load(path).map_err(|error| RunnerError::Environment {
+            stack: stack.name.clone(),
+            reason: error.to_string(),
+            next: "apt-get install librocksdb-dev, or library = \"/path/of/librocksdb.so\"".into(),
+        })?;
+    }
+    Ok(())
 }

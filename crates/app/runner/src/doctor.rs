@@ -48,6 +48,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
         direct(dir),
         space(dir),
         blkid(),
+        rocksdb(),
         own_cost(),
         load(&facts.load),
     ]
@@ -136,6 +137,22 @@ fn blkid() -> Check {
         detail: if found { "found" } else { "not found; block devices can not be written to" }
             .into(),
         fix: (!found).then(|| "apt-get install util-linux".into()),
+    }
+}
+
+fn rocksdb() -> Check {
+    let name = "RocksDB";
+    match kv_rocksdb::load(None) {
+        Ok(()) => {
+            let detail = <kv_rocksdb::RocksDb as kv::Engine>::version();
+            Check { name, status: Status::Ok, detail, fix: None }
+        }
+        Err(error) => Check {
+            name,
+            status: Status::Limited,
+            detail: format!("{error}; other databases can be measured"),
+            fix: Some("apt-get install librocksdb-dev".into()),
+        },
     }
 }
 

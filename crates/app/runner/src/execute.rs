@@ -11,7 +11,7 @@ use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialReco
 use block::OwnCost;
 use kv::KvError;
 use observe::{BlockDevice, DiskCounters, Provenance, Usage};
-use stack::Journal;
+use stack::{Journal, MemoryLimit};
 use stats::Recording;
 use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Nanos, Seed, human_count};
@@ -382,6 +382,9 @@ impl Runner<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
         let dir = self.targets.database_directory(stack)?;
+        let limit = job.memory.bytes(job.data());
+        let limit =
+            limit.map(|bytes| MemoryLimit::enter(self.options.journal, bytes)).transpose()?;
         let result =
             watched_loading(self.options.stop, trial, (job, watcher), |control, loading| {
                 kv_trial::run(&dir, experiment, (trial, job), (seed, control), loading)
@@ -390,11 +393,12 @@ impl Runner<'_> {
             Ok(None) => Ok(None),
             Ok(Some(result)) => {
                 std::fs::remove_dir_all(&dir).map_err(stack::StackError::io("remove", &dir))?;
+                let limited = limit.map(|limit| kv_trial::memory_note(job, limit.used()));
                 Ok(Some(Outcome {
                     recording: result.recording,
                     failure: result.failure,
                     path: result.path,
-                    notes: result.notes,
+                    notes: limited.into_iter().chain(result.notes).collect(),
                     usage: Some(result.usage),
                     disk: result.disk,
                     load: Some(result.load),

@@ -10,13 +10,18 @@ use std::path::Path;
 use std::time::Instant;
 
 use archive::LoadRecord;
-use kv::{Engine, KvError, Options, Spec, evict};
+use kv::{Engine, KvError, Options, Spec, evict, residency};
 use kv_lmdb::Lmdb;
+use kv_rocksdb::RocksDb;
 use observe::{BlockDevice, Control, DiskCounters, Usage};
 use sql_sqlite::Sqlite;
+use stack::MemoryUse;
 use stats::Recording;
 use study::{Engine as EngineName, Experiment, KvJob, OnError, Trial};
-use units::{Bytes, Seed};
+use units::Seed;
+
+/// A database of which less is in the page cache starts cold.
+const RESIDENT_MAX: f64 = 0.01;
 
 /// What a key-value trial gave.
 pub(crate) struct KvResult {
@@ -51,6 +56,7 @@ pub(crate) fn run(
     };
     match job.engine {
         EngineName::Lmdb => run_engine::<Lmdb>(dir, job, &spec, control, loading),
+        EngineName::Rocksdb => run_engine::<RocksDb>(dir, job, &spec, control, loading),
         EngineName::Sqlite => run_engine::<Sqlite>(dir, job, &spec, control, loading),
     }
 }
@@ -64,8 +70,9 @@ fn run_engine<E: Engine>(
 ) -> Result<Option<KvResult>, KvError> {
     let options = Options {
         durability: job.durability,
-        expected: Bytes(job.records.saturating_mul(job.value_size.get() + 16)),
+        expected: job.data(),
         sessions: job.readers + 1,
+        memory: job.memory.bytes(job.data()),
     };
     let device = BlockDevice::under(dir);
     let disk_now = || device.as_ref().and_then(BlockDevice::counters);
@@ -81,7 +88,7 @@ fn run_engine<E: Engine>(
     if !whole {
         return Ok(None);
     }
-    let cold = evict(dir);
+    let cold = evict(dir).and_then(|()| residency(dir));
     let load = LoadRecord {
         records: job.records,
         wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
@@ -92,9 +99,13 @@ fn run_engine<E: Engine>(
     let mut notes =
         vec![format!("durability {}: {}", job.durability.word(), E::promise(job.durability))];
     match cold {
-        Ok(()) => {
+        Ok(left) if left.share() <= RESIDENT_MAX => {
             notes.push("database put out of the page cache before the clients started".into());
         }
+        Ok(left) => notes.push(format!(
+            "started warm: {:.1} % of the database was still resident",
+            left.share() * 100.0
+        )),
         Err(error) => {
             notes.push(format!("started warm: the page cache kept the database ({error})"));
         }
@@ -105,11 +116,27 @@ fn run_engine<E: Engine>(
     let measured = kv::measure(&engine, spec, control);
     let usage = Usage::now().since(&usage_before);
     let disk = difference(disk_before, disk_now());
+    notes.extend(engine.notes());
+    if let Ok(warm) = residency(dir) {
+        let (share, whole) = (warm.share() * 100.0, warm.whole);
+        notes.push(format!("{share:.0} % of the database ({whole}) was resident at the end"));
+    }
     engine.close()?;
     let measured = measured?;
     let path = E::version();
     let (recording, failure) = (measured.recording, measured.failure);
     Ok(Some(KvResult { load, recording, failure, usage, disk, path, notes }))
+}
+
+/// What must be said of a memory limit.
+pub(crate) fn memory_note(job: &KvJob, used: MemoryUse) -> String {
+    let times = job.data().get() as f64 / used.limit.get().max(1) as f64;
+    let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
+    let met = used.met.map_or_else(String::new, |met| format!(", limit met {met} times"));
+    format!(
+        "memory limited to {} with the page cache: the records are {times:.1} times that{peak}{met}",
+        used.limit
+    )
 }
 
 pub(crate) fn difference(

@@ -17,7 +17,12 @@ const RECORDS: u64 = 500;
 const VALUE: usize = 200;
 
 fn options(durability: Durability) -> Options {
-    Options { durability, expected: Bytes(RECORDS * (VALUE as u64 + 16)), sessions: 4 }
+    Options {
+        durability,
+        expected: Bytes(RECORDS * (VALUE as u64 + 16)),
+        sessions: 4,
+        memory: None,
+    }
 }
 
 fn spec() -> Spec {

@@ -42,6 +42,8 @@ pub struct Options {
     pub expected: Bytes,
     /// Threads that will have a session at once.
     pub sessions: u32,
+    /// Memory that the whole process may take, page cache included; engines size their own caches by it.
+    pub memory: Option<Bytes>,
 }
 
 /// A database that is open.
@@ -74,6 +76,11 @@ pub trait Engine: Sized + Sync {
 
     /// How the word of durability is kept, in the engine's terms.
     fn promise(durability: Durability) -> &'static str;
+
+    /// What the engine counted of itself since it was opened, and options that a reader must know.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// One thread's access to a database.

@@ -10,4 +10,4 @@ mod page_cache;
 
 pub use driver::{Measured, Spec, load, measure};
 pub use engine::{Engine, KvError, Options, Session};
-pub use page_cache::evict;
+pub use page_cache::{Residency, evict, residency};

@@ -1,4 +1,5 @@
-//! Putting a closed database out of the page cache, so that the next reader starts cold.
+//! Putting a closed database out of the page cache, so that the next reader starts cold; and how much of one
+//! is in it.
 //!
 //! Invariant: needs no privilege; touches only the files of one directory. What it is not: a limit on
 //! memory; what is read afterwards is cached again.
@@ -8,6 +9,8 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use units::Bytes;
 
 /// Writes back and drops from the page cache every file in `dir`. Files that are mapped or open
 /// elsewhere may stay.
@@ -24,4 +27,79 @@ pub fn evict(dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// How much of a database is in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// Bytes in the page cache.
+    pub resident: Bytes,
+    /// Bytes of its files.
+    pub whole: Bytes,
+}
+
+impl Residency {
+    /// The resident share, 0 to 1; 0 of nothing.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.resident.get() as f64 / self.whole.get().max(1) as f64
+    }
+}
+
+/// How much of the files in `dir` is in the page cache, by mincore(2). A hole counts as not resident.
+///
+/// # Errors
+/// When a file can not be read or mapped.
+pub fn residency(dir: &Path) -> io::Result<Residency> {
+    let mut sum = Residency::default();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if !path.is_file() {
+            continue;
+        }
+        let file = File::open(&path)?;
+        let length = file.metadata()?.len();
+        sum.whole = Bytes(sum.whole.get() + length);
+        let length = usize::try_from(length).unwrap_or(0);
+        if length > 0 {
+            let pages = resident_pages(&file, length)?;
+            sum.resident = Bytes(sum.resident.get() + pages * PAGE as u64);
+        }
+    }
+    Ok(sum)
+}
+
+/// Bytes that one entry of mincore's speaks of.
+const PAGE: usize = 4096;
+
+fn resident_pages(file: &File, length: usize) -> io::Result<u64> {
+    let mut pages = vec![0u8; length.div_ceil(PAGE)];
+    // SAFETY: a new mapping of our own, which nothing reads through.
+    let map =
+        unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+    // SAFETY: the mapping is `length` long, and the vector has a byte for each of its pages.
+    let answered = unsafe { libc::mincore(map, length, pages.as_mut_ptr()) };
+    let failed = (answered != 0).then(io::Error::last_os_error);
+    // SAFETY: mapped above, not used again.
+    unsafe { munmap(map, length)? };
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(pages.iter().map(|page| u64::from(page & 1)).sum()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_resident_until_it_is_evicted() {
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        fs::write(dir.path().join("data"), vec![7u8; 1 << 20]).unwrap();
+        let before = residency(dir.path()).unwrap();
+        assert_eq!((before.whole, before.share() > 0.99), (Bytes(1 << 20), true));
+        evict(dir.path()).unwrap();
+        let after = residency(dir.path()).unwrap();
+        assert!(after.share() < 0.01, "{after:?}");
+    }
 }

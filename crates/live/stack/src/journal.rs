@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::StackError;
+use crate::memory::remove_group;
 
 /// Name prefix of every directory that we make and may remove.
 pub(crate) const MARK: &str = ".crosspoint-work-";
@@ -25,6 +26,13 @@ pub enum Undo {
     RemoveTree {
         /// The directory.
         path: PathBuf,
+    },
+    /// Remove a control group, its processes moved back; only if its name carries our mark.
+    RemoveGroup {
+        /// The group.
+        path: PathBuf,
+        /// Where its processes were before.
+        home: PathBuf,
     },
 }
 
@@ -123,6 +131,9 @@ impl Drop for Journal {
 
 fn undo(entry: &Undo) -> Result<String, StackError> {
     match entry {
+        Undo::RemoveGroup { path, home } => {
+            remove_group(path, home).map(|()| format!("removed {}", path.display()))
+        }
         Undo::RemoveTree { path } => {
             let marked = path
                 .file_name()

@@ -7,6 +7,7 @@
 mod error;
 mod guard;
 mod journal;
+mod memory;
 mod probe;
 mod test_file;
 mod work_area;
@@ -14,6 +15,7 @@ mod work_area;
 pub use error::StackError;
 pub use guard::{Access, open_device};
 pub use journal::{Cleaned, Journal, Undo, clean, state_directory};
+pub use memory::{MemoryLimit, MemoryUse};
 pub use probe::{direct_io_works, free_space, reads_of};
 pub use test_file::{TestFile, fill};
 pub use work_area::WorkArea;

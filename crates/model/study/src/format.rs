@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::{ActMatrix, BlockMatrix, DeviceName, Many};
+use crate::{ActMatrix, BlockMatrix, DeviceName, Many, Memory};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -162,6 +162,13 @@ pub struct KvMatrix {
     /// Records a transaction while loading.
     #[serde(default = "default_load_batch")]
     pub load_batch: u32,
+    /// Memory of the whole process, its page cache included: `unlimited`, a size, or a share of the
+    /// records' bytes (`20%`: the database is five times memory).
+    #[serde(default)]
+    pub memory: Memory,
+    /// `librocksdb.so` to load, a path; `auto`: the one that the system has.
+    #[serde(default = "default_library")]
+    pub library: String,
 }
 
 /// A database.
@@ -170,6 +177,8 @@ pub struct KvMatrix {
 pub enum Engine {
     /// LMDB.
     Lmdb,
+    /// RocksDB, from the library that is installed.
+    Rocksdb,
     /// SQLite.
     Sqlite,
 }
@@ -201,7 +210,7 @@ macro_rules! words {
 
 pub(crate) use words;
 
-words!(Engine { Lmdb => "lmdb", Sqlite => "sqlite" });
+words!(Engine { Lmdb => "lmdb", Rocksdb => "rocksdb", Sqlite => "sqlite" });
 words!(Durability { None => "none", Os => "os", Device => "device" });
 
 fn default_question() -> String {
@@ -236,6 +245,9 @@ fn default_repeat() -> u32 {
 }
 fn default_durability() -> Many<Durability> {
     Many::one(Durability::Os)
+}
+fn default_library() -> String {
+    "auto".into()
 }
 fn default_load_batch() -> u32 {
     1000

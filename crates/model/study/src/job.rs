@@ -7,7 +7,7 @@ use units::{Bytes, Nanos, Rate, Share};
 
 use crate::{
     ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Durability, Engine, Experiment, KvMatrix,
-    Offsets, Pattern, Precondition, RateStep, SizeWeight,
+    Memory, Offsets, Pattern, Precondition, RateStep, SizeWeight,
 };
 
 /// One point of a block matrix.
@@ -185,7 +185,7 @@ impl ActJob {
 }
 
 /// One point of a key-value matrix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvJob {
     /// The database.
     pub engine: Engine,
@@ -199,6 +199,18 @@ pub struct KvJob {
     pub durability: Durability,
     /// Records a transaction while loading.
     pub load_batch: u32,
+    /// Memory of the process with its page cache.
+    pub memory: Memory,
+    /// Library of RocksDB, or `auto`.
+    pub library: String,
+}
+
+impl KvJob {
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn data(&self) -> Bytes {
+        Bytes(self.records.saturating_mul(self.value_size.get() + 16))
+    }
 }
 
 /// What a trial does.
@@ -228,12 +240,18 @@ impl Job {
         match self {
             Self::Block(job) => job.point(),
             Self::Act(job) => job.point(),
-            Self::Kv(job) => vec![
-                ("records", job.records.to_string()),
-                ("value_size", job.value_size.exact()),
-                ("readers", job.readers.to_string()),
-                ("durability", job.durability.word().into()),
-            ],
+            Self::Kv(job) => {
+                let mut point = vec![
+                    ("records", job.records.to_string()),
+                    ("value_size", job.value_size.exact()),
+                    ("readers", job.readers.to_string()),
+                    ("durability", job.durability.word().into()),
+                ];
+                if job.memory != Memory::Unlimited {
+                    point.push(("memory", job.memory.text()));
+                }
+                point
+            }
         }
     }
 
@@ -373,6 +391,8 @@ fn kv_jobs(matrix: &KvMatrix, jobs: &mut Vec<Job>) {
                     readers,
                     durability,
                     load_batch: matrix.load_batch,
+                    memory: matrix.memory,
+                    library: matrix.library.clone(),
                 }));
             }
         }

@@ -18,6 +18,7 @@ mod fio_values;
 mod format;
 mod job;
 mod many;
+mod memory;
 mod offsets;
 mod overrides;
 mod parse;
@@ -32,6 +33,7 @@ pub use format::{
 };
 pub use job::{ActJob, BlockJob, Job, KvJob};
 pub use many::Many;
+pub use memory::Memory;
 pub use offsets::Offsets;
 pub use overrides::apply_overrides;
 pub use parse::{StudyError, parse, resolved_text, schema};

@@ -1,0 +1,346 @@
+//! RocksDB behind the key-value contract, through whatever `librocksdb.so` is installed.
+//!
+//! The library is loaded at run time, so users test the build that they run: its file, its version and
+//! whether it was built with assertions (distributions do, and pay for it) are printed. Invariants: every
+//! object of RocksDB is freed once, by the value that holds it; one library a process.
+//! What it is not: all of RocksDB's options; what is not set here has RocksDB's own default.
+
+mod api;
+
+use std::ffi::{CString, c_char};
+use std::path::Path;
+use std::ptr;
+use std::sync::OnceLock;
+
+use api::{Api, Object};
+use kv::{Engine, KvError, Options, Session};
+use study::Durability;
+use units::Bytes;
+
+/// RocksDB's number for no compression.
+const NO_COMPRESSION: i32 = 0;
+/// Bits a key of the Bloom filter, as db_bench's flash tests have it.
+const BLOOM_BITS: f64 = 10.0;
+/// Block cache and memtable without a memory limit; with one, a quarter and an eighth of it at most.
+const CACHE: usize = 64 << 20;
+
+/// Sizes of the block cache and of a memtable (of which there are two) within `memory`.
+fn sizes(memory: Option<Bytes>) -> (usize, usize) {
+    let memory =
+        memory.map_or(usize::MAX, |bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX));
+    (CACHE.min(memory / 4), CACHE.min(memory / 8))
+}
+
+static API: OnceLock<Result<Api, String>> = OnceLock::new();
+
+fn engine(action: &'static str, reason: String) -> KvError {
+    KvError::Engine { engine: "rocksdb", action, reason }
+}
+
+fn api() -> Result<&'static Api, KvError> {
+    let found = API.get_or_init(|| Api::load(None));
+    found.as_ref().map_err(|reason| engine("load librocksdb.so", reason.clone()))
+}
+
+/// Loads the library at `path`, or the one that the system has; the first call of a process decides.
+///
+/// # Errors
+/// [`KvError::Engine`] with what the dynamic linker said.
+pub fn load(path: Option<&Path>) -> Result<(), KvError> {
+    let found = API.get_or_init(|| Api::load(path));
+    found.as_ref().map(|_| ()).map_err(|reason| engine("load librocksdb.so", reason.clone()))
+}
+
+/// An object of RocksDB's and the function that frees it.
+#[derive(Debug)]
+struct Owned {
+    object: Object,
+    free: unsafe extern "C" fn(Object),
+}
+
+impl Owned {
+    fn new(object: Object, free: unsafe extern "C" fn(Object)) -> Self {
+        Self { object, free }
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // SAFETY: made by the matching constructor, freed here alone.
+        unsafe { (self.free)(self.object) };
+    }
+}
+
+// SAFETY: RocksDB's database, options and read and write options may be used by all threads at once
+// (rocksdb/db.h: "all methods are thread safe"); iterators and batches are never shared here.
+unsafe impl Send for Owned {}
+// SAFETY: as above.
+unsafe impl Sync for Owned {}
+
+/// Calls a function of RocksDB's that reports by a message.
+fn checked<T>(
+    api: &Api,
+    action: &'static str,
+    call: impl FnOnce(*mut *mut c_char) -> T,
+) -> Result<T, KvError> {
+    let mut message: *mut c_char = ptr::null_mut();
+    let result = call(&mut message);
+    if message.is_null() {
+        return Ok(result);
+    }
+    // SAFETY: set by RocksDB, taken once.
+    Err(engine(action, unsafe { api.take(message) }))
+}
+
+/// An open RocksDB database.
+#[derive(Debug)]
+pub struct RocksDb {
+    api: &'static Api,
+    // Dropped in this order: the database first, what it refers to afterwards.
+    database: Owned,
+    read: Owned,
+    write: Owned,
+    options: Owned,
+    /// Bytes of the block cache and of a memtable.
+    sizes: (usize, usize),
+}
+
+/// A thread's access.
+#[derive(Debug)]
+pub struct RocksDbSession<'a> {
+    rocksdb: &'a RocksDb,
+}
+
+/// The options of a database.
+fn options(api: &Api, memory: Option<Bytes>) -> Owned {
+    let (cache, memtable) = sizes(memory);
+    // SAFETY: objects are made, handed over or freed as rocksdb/c.h says: the table factory takes the
+    // filter policy, and copies of the table options and a reference to the cache.
+    unsafe {
+        let options = Owned::new((api.options_create)(), api.options_destroy);
+        (api.options_set_create_if_missing)(options.object, 1);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        (api.options_increase_parallelism)(options.object, i32::try_from(cores).unwrap_or(1));
+        (api.options_set_compression)(options.object, NO_COMPRESSION);
+        (api.options_set_write_buffer_size)(options.object, memtable);
+        (api.options_enable_statistics)(options.object);
+        let table = Owned::new((api.block_based_options_create)(), api.block_based_options_destroy);
+        let cache = Owned::new((api.cache_create_lru)(cache), api.cache_destroy);
+        (api.block_based_options_set_block_cache)(table.object, cache.object);
+        let bloom = (api.filterpolicy_create_bloom)(BLOOM_BITS);
+        (api.block_based_options_set_filter_policy)(table.object, bloom);
+        (api.options_set_block_based_table_factory)(options.object, table.object);
+        options
+    }
+}
+
+impl Engine for RocksDb {
+    type Session<'a> = RocksDbSession<'a>;
+
+    fn open(dir: &Path, wanted: &Options) -> Result<Self, KvError> {
+        let api = api()?;
+        let path = CString::new(dir.as_os_str().as_encoded_bytes())
+            .map_err(|error| engine("open the database", error.to_string()))?;
+        let options = options(api, wanted.memory);
+        // SAFETY: options and path outlive the call; the message is handled by `checked`.
+        let opened = checked(api, "open the database", |message| unsafe {
+            (api.open)(options.object, path.as_ptr(), message)
+        })?;
+        let database = Owned::new(opened, api.close);
+        // SAFETY: constructors without arguments.
+        let (read, write) = unsafe {
+            (
+                Owned::new((api.readoptions_create)(), api.readoptions_destroy),
+                Owned::new((api.writeoptions_create)(), api.writeoptions_destroy),
+            )
+        };
+        // SAFETY: the write options are alive.
+        unsafe {
+            match wanted.durability {
+                Durability::None => (api.writeoptions_disable_WAL)(write.object, 1),
+                Durability::Os => {}
+                Durability::Device => (api.writeoptions_set_sync)(write.object, 1),
+            }
+        }
+        Ok(Self { api, database, read, write, options, sizes: sizes(wanted.memory) })
+    }
+
+    fn session(&self) -> Result<RocksDbSession<'_>, KvError> {
+        Ok(RocksDbSession { rocksdb: self })
+    }
+
+    fn close(self) -> Result<(), KvError> {
+        let api = self.api;
+        // SAFETY: a constructor without arguments; the database is alive.
+        unsafe {
+            let options = Owned::new((api.flushoptions_create)(), api.flushoptions_destroy);
+            checked(api, "flush the memtables", |message| {
+                (api.flush)(self.database.object, options.object, message);
+            })
+        }
+    }
+
+    fn version() -> String {
+        let Ok(api) = api() else { return "RocksDB, not found".into() };
+        let name = api.file.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        let number = name.split(".so.").nth(1).unwrap_or("of unknown version").to_owned();
+        let asserts = if asserts(&api.file) { ", built with assertions" } else { "" };
+        format!("RocksDB {number}{asserts}")
+    }
+
+    fn promise(durability: Durability) -> &'static str {
+        match durability {
+            Durability::None => {
+                "no write-ahead log: what the memtables hold is lost with the process"
+            }
+            Durability::Os => "write-ahead log, not flushed (sync=0): survives the process",
+            Durability::Device => "write-ahead log flushed (sync=1) before each commit returns",
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        // SAFETY: the options, with their statistics, outlive the call.
+        let statistics =
+            unsafe { self.api.take((self.api.options_statistics_get_string)(self.options.object)) };
+        let count = |name: &str| {
+            let line = statistics.lines().find(|line| line.starts_with(name))?;
+            line.rsplit(' ').next()?.parse::<u64>().ok()
+        };
+        let mut notes = vec![format!(
+            "options: no compression, Bloom filter {BLOOM_BITS} bits, block cache {} MiB, memtable {} MiB, \
+             else defaults",
+            self.sizes.0 >> 20,
+            self.sizes.1 >> 20
+        )];
+        if let Some(micros) = count("rocksdb.stall.micros COUNT") {
+            notes.push(format!("writes stalled {:.3} s", micros as f64 / 1e6));
+        }
+        let bytes = |name: &str| count(name).map_or(0.0, |bytes| bytes as f64 / 1e6);
+        notes.push(format!(
+            "user wrote {:.0} MB, flushes {:.0} MB, compactions {:.0} MB",
+            bytes("rocksdb.bytes.written COUNT"),
+            bytes("rocksdb.flush.write.bytes COUNT"),
+            bytes("rocksdb.compact.write.bytes COUNT")
+        ));
+        notes
+    }
+}
+
+/// Whether a library was built with assertions: it then calls the function that reports them.
+fn asserts(file: &Path) -> bool {
+    let Ok(bytes) = std::fs::read(file) else { return false };
+    let name = b"__assert_fail";
+    bytes.windows(name.len()).any(|window| window == name)
+}
+
+impl Session for RocksDbSession<'_> {
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, KvError> {
+        let RocksDb { api, database, read, .. } = self.rocksdb;
+        // SAFETY: the key outlives the call; database and read options are alive.
+        let slice = checked(api, "get", |message| unsafe {
+            (api.get_pinned)(database.object, read.object, key.as_ptr().cast(), key.len(), message)
+        })?;
+        if slice.is_null() {
+            return Ok(false);
+        }
+        let slice = Owned::new(slice, api.pinnableslice_destroy);
+        let mut length = 0usize;
+        // SAFETY: the slice stays pinned until it is dropped, after `seen`.
+        unsafe {
+            let value = (api.pinnableslice_value)(slice.object, &mut length);
+            seen(std::slice::from_raw_parts(value.cast(), length));
+        }
+        Ok(true)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
+        let RocksDb { api, database, write, .. } = self.rocksdb;
+        // SAFETY: key and value outlive the call, which copies them.
+        checked(api, "put", |message| unsafe {
+            let (key, key_length) = (key.as_ptr().cast(), key.len());
+            let (value, value_length) = (value.as_ptr().cast(), value.len());
+            (api.put)(database.object, write.object, key, key_length, value, value_length, message);
+        })
+    }
+
+    fn put_batch(
+        &mut self,
+        next: &mut dyn FnMut(&mut [u8; 16], &mut Vec<u8>) -> bool,
+    ) -> Result<(), KvError> {
+        let RocksDb { api, database, write, .. } = self.rocksdb;
+        // SAFETY: a constructor without arguments.
+        let batch = Owned::new(unsafe { (api.writebatch_create)() }, api.writebatch_destroy);
+        let (mut key, mut value) = ([0; 16], Vec::new());
+        while next(&mut key, &mut value) {
+            // SAFETY: the batch copies key and value.
+            unsafe {
+                let (key, key_length) = (key.as_ptr().cast(), key.len());
+                let (value, value_length) = (value.as_ptr().cast(), value.len());
+                (api.writebatch_put)(batch.object, key, key_length, value, value_length);
+            }
+        }
+        // SAFETY: database, options and batch are alive.
+        checked(api, "write a batch", |message| unsafe {
+            (api.write)(database.object, write.object, batch.object, message);
+        })
+    }
+
+    fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError> {
+        let RocksDb { api, database, read, .. } = self.rocksdb;
+        // SAFETY: the iterator lives no longer than the database; its key and value are used before it
+        // moves on.
+        unsafe {
+            let iterator =
+                Owned::new((api.create_iterator)(database.object, read.object), api.iter_destroy);
+            (api.iter_seek_to_first)(iterator.object);
+            while (api.iter_valid)(iterator.object) != 0 {
+                let (mut key_length, mut value_length) = (0usize, 0usize);
+                let key = (api.iter_key)(iterator.object, &mut key_length);
+                let value = (api.iter_value)(iterator.object, &mut value_length);
+                let key = std::slice::from_raw_parts(key.cast(), key_length);
+                let value = std::slice::from_raw_parts(value.cast(), value_length);
+                if !seen(key, value) {
+                    break;
+                }
+                (api.iter_next)(iterator.object);
+            }
+            checked(api, "iterate", |message| (api.iter_get_error)(iterator.object, message))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Says what is missing, where continuous integration counts it.
+    fn installed() -> bool {
+        let found = load(None).is_ok();
+        if !found {
+            eprintln!("skipped: no librocksdb.so; install librocksdb");
+            if let Ok(path) = std::env::var("CROSSPOINT_SKIPS") {
+                use std::io::Write;
+                let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+                let _ = file.and_then(|mut file| writeln!(file, "librocksdb is not installed"));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn rocksdb_keeps_the_contract() {
+        if installed() {
+            let dir = tempfile::tempdir().unwrap();
+            kv::contract::check::<RocksDb>(dir.path());
+        }
+    }
+
+    #[test]
+    fn the_library_says_what_it_is() {
+        if installed() {
+            let version = RocksDb::version();
+            assert!(version.starts_with("RocksDB ") && !version.contains("unknown"), "{version}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Memory that a database and its page cache may take, as text in the study.
+//!
+//! Invariant: the text form reads back. What it is not: a limit; that is made on the host.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Share};
+
+/// Memory of a key-value trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// What the machine has.
+    #[default]
+    Unlimited,
+    /// So many bytes.
+    Size(Bytes),
+    /// A share of the bytes of keys and values: `20%` is a database five times memory.
+    Share(Share),
+}
+
+impl Memory {
+    /// The text form, as in the study.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unlimited => "unlimited".into(),
+            Self::Size(size) => size.exact(),
+            Self::Share(share) => share.exact(),
+        }
+    }
+
+    /// Bytes for a database of `data` bytes; `None` without a limit.
+    #[must_use]
+    pub fn bytes(&self, data: Bytes) -> Option<Bytes> {
+        match self {
+            Self::Unlimited => None,
+            Self::Size(size) => Some(*size),
+            Self::Share(share) => Some(Bytes((data.get() as f64 * share.fraction()) as u64)),
+        }
+    }
+}
+
+impl Serialize for Memory {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for Memory {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if text == "unlimited" {
+            return Ok(Self::Unlimited);
+        }
+        let size = text.parse().ok().map(Self::Size);
+        size.or_else(|| text.parse().ok().map(Self::Share)).ok_or_else(|| {
+            serde::de::Error::custom(format!(
+                "`{text}` is no amount of memory; allowed: `unlimited`, a size such as \"512MiB\", or a \
+                 share of the records' bytes such as \"20%\""
+            ))
+        })
+    }
+}
+
+impl JsonSchema for Memory {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Memory".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^(unlimited|[0-9]+(\\.[0-9]+)? ?[kMGTKi]*B|[0-9]+(\\.[0-9]+)? ?%)$"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_of_the_data() {
+        let share = Memory::Share("20%".parse().unwrap());
+        assert_eq!(share.bytes(Bytes(1_000)), Some(Bytes(200)));
+        assert_eq!(Memory::Unlimited.bytes(Bytes(1_000)), None);
+        assert_eq!(share.text(), "20%");
+    }
+}
