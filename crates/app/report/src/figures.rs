@@ -256,6 +256,9 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     add("blocks_out_per_record", "blocks of 512 B", &|load| {
         (load.records > 0).then(|| load.usage.blocks_out as f64 / load.records as f64)
     });
+    add("db_bytes_per_record", "B", &|load| {
+        (load.records > 0).then(|| load.db_bytes as f64 / load.records as f64)
+    });
     add("device_bytes_per_record", "B", &|load| {
         let disk = load.disk.as_ref()?;
         (load.records > 0).then(|| disk.write_bytes as f64 / load.records as f64)

@@ -16,6 +16,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../published/icpads-3dxpoint.toml"),
     include_str!("../../../../published/anandtech-optane.toml"),
     include_str!("../../../../published/nvmeof-block.toml"),
+    include_str!("../../../../published/symas-optane.toml"),
 ];
 
 /// What a study printed.
@@ -43,6 +44,9 @@ struct Printed {
     of: Ours,
     value: f64,
     unit: String,
+    /// It does not depend on the drive or the scale: what is measured here is compared outright.
+    #[serde(default)]
+    outright: bool,
 }
 
 /// Figures of ours, by what they speak of.
@@ -51,12 +55,18 @@ struct Printed {
 struct Ours {
     workload: String,
     stack: String,
+    #[serde(default = "block")]
+    engine: String,
     metric: String,
     #[serde(default)]
     point: BTreeMap<String, Value>,
     /// Which one, where several fit.
     #[serde(default)]
     take: Take,
+}
+
+fn block() -> String {
+    "block".into()
 }
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -136,6 +146,7 @@ impl Ours {
     fn is(&self, figure: &Figure) -> bool {
         figure.workload == self.workload
             && figure.metric == self.metric
+            && figure.engine == self.engine
             && self.point.iter().all(|(name, value)| figure.point.get(name) == Some(value))
     }
 
@@ -162,7 +173,11 @@ impl Ours {
             name => Some(format!("{name} {}", plain(value))),
         };
         let words = self.point.iter().filter_map(word);
-        std::iter::once(self.workload.clone()).chain(words).collect::<Vec<_>>().join(", ")
+        let first = match self.engine.as_str() {
+            "block" => self.workload.clone(),
+            engine => engine.to_owned(),
+        };
+        std::iter::once(first).chain(words).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -172,7 +187,7 @@ pub(crate) fn published_figures(study: &str) -> Vec<Figure> {
     let figure = |printed: &Printed| Figure {
         study: publication.study.clone(),
         stack: printed.of.stack.clone(),
-        engine: "block".into(),
+        engine: printed.of.engine.clone(),
         workload: printed.of.workload.clone(),
         point: printed.of.point.clone(),
         metric: printed.of.metric.clone().into(),
@@ -215,15 +230,17 @@ pub(crate) fn beside(
 
 fn row(printed: &Printed, figures: &[Figure], title: &dyn Fn(&str) -> String) -> RowView {
     let predicted = printed.of.find(figures, "predicted", false);
-    let measured = printed.of.find(figures, "measured", true);
+    let measured = printed.of.find(figures, "measured", false);
+    let measured = measured.or_else(|| printed.of.find(figures, "measured", true));
     let text = |figure: &Figure| format!("{} {}", number(figure.value), figure.unit);
-    let error = predicted.map(|figure| figure.value / printed.value - 1.0);
+    let same = printed.of.find(figures, "measured", false).filter(|_| printed.outright);
+    let error = predicted.or(same).map(|figure| figure.value / printed.value - 1.0);
     RowView {
         stack: title(&printed.of.stack),
         what: printed.of.what(),
         metric: printed.of.metric.clone(),
         published: format!("{} {}", number(printed.value), printed.unit),
-        predicted: predicted.map_or_else(|| "not in this run".into(), text),
+        predicted: predicted.map_or_else(|| "-".into(), text),
         measured: measured.map_or_else(
             || "-".into(),
             |figure| format!("{} ({})", text(figure), title(&figure.stack)),

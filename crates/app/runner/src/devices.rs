@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 use archive::StackRecord;
 use device::Profile;
 use observe::StorageFacts;
-use stack::{Journal, StackError, WorkArea, direct_io_works, fill, free_space};
-use study::{DeviceName, Job, Plan, Stack, Study};
+use stack::{
+    Format, Journal, MadeFileSystem, StackError, WorkArea, direct_io_works, fill, free_space,
+};
+use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
 use units::{Bytes, Seed};
 
 use crate::catalog::profile;
@@ -37,6 +39,8 @@ pub(crate) struct Targets<'a> {
     confirmed: Vec<String>,
     profiles: BTreeMap<String, Profile>,
     areas: BTreeMap<String, WorkArea>,
+    /// File systems that were made, by stack.
+    made: BTreeMap<String, MadeFileSystem>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices, opened before the first trial and held exclusively until the last.
@@ -60,6 +64,7 @@ impl<'a> Targets<'a> {
             confirmed: confirmed.to_vec(),
             profiles: BTreeMap::new(),
             areas: BTreeMap::new(),
+            made: BTreeMap::new(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
             preconditioned: BTreeSet::new(),
@@ -112,7 +117,11 @@ impl<'a> Targets<'a> {
                     Job::Block(_) | Job::Act(_) => None,
                 });
                 let file = if block.is_empty() { 0 } else { stack.size.get() };
-                let needed = Bytes(file + databases.max().unwrap_or(0) + MARGIN);
+                let databases = match stack.file_system {
+                    FileSystem::AsIs => databases.max().unwrap_or(0),
+                    _ => stack.size.get(),
+                };
+                let needed = Bytes(file + databases + MARGIN);
                 let free = free_space(&dir)?;
                 if free < needed {
                     return Err(StackError::NoSpace { path: dir, free, needed }.into());
@@ -203,9 +212,38 @@ impl<'a> Targets<'a> {
         self.preconditioned.insert(stack.name.clone())
     }
 
-    /// An empty directory for a database.
-    pub fn database_directory(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
-        Ok(self.area(stack)?.fresh("database")?)
+    /// An empty directory for a database; on a file system of its own where the stack asks for one, made
+    /// anew. Also what must be said of it.
+    pub fn database_directory(
+        &mut self,
+        stack: &Stack,
+    ) -> Result<(PathBuf, Option<String>), RunnerError> {
+        let Some(format) = format_of(stack.file_system) else {
+            return Ok((self.area(stack)?.fresh("database")?, None));
+        };
+        let journal = self.journal;
+        if let Some(made) = self.made.get(&stack.name) {
+            made.remake()?;
+        } else {
+            let made = MadeFileSystem::make(journal, self.area(stack)?, stack.size, format)?;
+            self.made.insert(stack.name.clone(), made);
+        }
+        let made = &self.made[&stack.name];
+        let dir = made.path().join("database");
+        std::fs::create_dir(&dir).map_err(StackError::io("make", &dir))?;
+        let note = format!("on {}, a loop device with direct I/O, made anew", made.options());
+        Ok((dir, Some(note)))
+    }
+}
+
+/// How a file system of its own is made; `None` where the directory's is used.
+fn format_of(wanted: FileSystem) -> Option<Format> {
+    match wanted {
+        FileSystem::AsIs => None,
+        FileSystem::Ext4 => Some(Format::EXT4),
+        FileSystem::Ext4NoJournal => Some(Format::EXT4_NO_JOURNAL),
+        FileSystem::Xfs => Some(Format::XFS),
+        FileSystem::Btrfs => Some(Format::BTRFS),
     }
 }
 

@@ -381,7 +381,7 @@ impl Runner<'_> {
         seed: Seed,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
-        let dir = self.targets.database_directory(stack)?;
+        let (dir, place) = self.targets.database_directory(stack)?;
         let limit = job.memory.bytes(job.data());
         let limit =
             limit.map(|bytes| MemoryLimit::enter(self.options.journal, bytes)).transpose()?;
@@ -398,7 +398,7 @@ impl Runner<'_> {
                     recording: result.recording,
                     failure: result.failure,
                     path: result.path,
-                    notes: limited.into_iter().chain(result.notes).collect(),
+                    notes: place.into_iter().chain(limited).chain(result.notes).collect(),
                     usage: Some(result.usage),
                     disk: result.disk,
                     load: Some(result.load),

@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::StackError;
+use crate::file_system::{detach, holds_mount, unmount};
 use crate::memory::remove_group;
 
 /// Name prefix of every directory that we make and may remove.
@@ -25,6 +26,16 @@ pub enum Undo {
     /// Remove a directory with everything in it; only if its name carries our mark.
     RemoveTree {
         /// The directory.
+        path: PathBuf,
+    },
+    /// Detach the loop devices over a file; only if it lies in a directory of ours.
+    DetachLoop {
+        /// The file.
+        backing: PathBuf,
+    },
+    /// Unmount what is mounted there; only if it lies in a directory of ours.
+    Unmount {
+        /// Where.
         path: PathBuf,
     },
     /// Remove a control group, its processes moved back; only if its name carries our mark.
@@ -131,6 +142,10 @@ impl Drop for Journal {
 
 fn undo(entry: &Undo) -> Result<String, StackError> {
     match entry {
+        Undo::DetachLoop { backing } => {
+            detach(backing).map(|()| format!("detached {}", backing.display()))
+        }
+        Undo::Unmount { path } => unmount(path).map(|()| format!("unmounted {}", path.display())),
         Undo::RemoveGroup { path, home } => {
             remove_group(path, home).map(|()| format!("removed {}", path.display()))
         }
@@ -144,6 +159,13 @@ fn undo(entry: &Undo) -> Result<String, StackError> {
                     device: path.display().to_string(),
                     reason: "not made by Crosspoint".into(),
                     next: "remove it yourself if you are sure".into(),
+                });
+            }
+            if holds_mount(path) {
+                return Err(StackError::Refused {
+                    device: path.display().to_string(),
+                    reason: "something is still mounted in it".into(),
+                    next: "umount it, then: crosspoint clean".into(),
                 });
             }
             match fs::remove_dir_all(path) {

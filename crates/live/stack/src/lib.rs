@@ -5,6 +5,7 @@
 //! it. What it is not: the drivers that do I/O.
 
 mod error;
+mod file_system;
 mod guard;
 mod journal;
 mod memory;
@@ -13,6 +14,7 @@ mod test_file;
 mod work_area;
 
 pub use error::StackError;
+pub use file_system::{Format, MadeFileSystem};
 pub use guard::{Access, open_device};
 pub use journal::{Cleaned, Journal, Undo, clean, state_directory};
 pub use memory::{MemoryLimit, MemoryUse};

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 
 use crate::{
-    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, Job, Many, Offsets, Pattern, Stack,
-    Study, StudyError, plan,
+    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
+    Pattern, Stack, Study, StudyError, plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
@@ -85,6 +85,10 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size);
         let same = |quoted: &str| quoted.parse() == Ok(stack.size);
         return Err(StudyError::general(message).at_quoted(text, same));
+    }
+    if stack.file_system != FileSystem::AsIs && stack.device != DeviceName::File {
+        let message = format!("stack `{}`: file_system is for device = \"file\" only", stack.name);
+        return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     let model = matches!(stack.device, DeviceName::Model(_));
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
@@ -372,6 +376,9 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
         if block.verify || block.precondition.is_some() {
             return Some("a device model holds no data to verify or to precondition".into());
         }
+    }
+    if experiment.kv.is_none() && stack.file_system != FileSystem::AsIs {
+        return Some("block experiments on a file system of its own are not made yet".into());
     }
     match (&experiment.kv, &stack.device) {
         (Some(_), DeviceName::Model(_)) => Some(

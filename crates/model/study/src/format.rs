@@ -59,6 +59,10 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only.
     #[serde(default)]
     pub allow_write: bool,
+    /// File system for databases: the directory's own, or one made on a loop device of `size` with direct
+    /// I/O over the temporary file, anew for each trial (needs root).
+    #[serde(default)]
+    pub file_system: FileSystem,
     /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
     /// `psync` or `io_uring` by `submission`.
     #[serde(default = "default_host")]
@@ -69,6 +73,23 @@ pub struct Stack {
     /// Of a device model: state of the flash before the first request.
     #[serde(default)]
     pub condition: Condition,
+}
+
+/// What databases stand on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileSystem {
+    /// The file system of the directory.
+    #[default]
+    AsIs,
+    /// ext4.
+    Ext4,
+    /// ext4 without a journal.
+    Ext4NoJournal,
+    /// XFS.
+    Xfs,
+    /// Btrfs.
+    Btrfs,
 }
 
 /// State of a modelled flash drive.

@@ -29,7 +29,8 @@ pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, 
 pub use device_name::DeviceName;
 pub use fio::{Imported, import_fio};
 pub use format::{
-    Condition, Durability, Engine, Experiment, KvMatrix, OnError, Stack, Study, Submission,
+    Condition, Durability, Engine, Experiment, FileSystem, KvMatrix, OnError, Stack, Study,
+    Submission,
 };
 pub use job::{ActJob, BlockJob, Job, KvJob};
 pub use many::Many;
