@@ -181,8 +181,20 @@ pub struct TrialRecord {
     pub disk: Option<DiskCounters>,
     /// Loading the database, where there was one.
     pub load: Option<LoadRecord>,
+    /// The database's own counters over time; empty where it has none.
+    pub counters: Vec<CounterSample>,
     /// The time series.
     pub recording: Recording,
+}
+
+/// What a database counted of itself at an instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CounterSample {
+    /// Nanoseconds since the clients began.
+    pub at_ns: u64,
+    /// By name, with its unit.
+    pub values: BTreeMap<String, f64>,
 }
 
 /// Loading a database.
@@ -220,6 +232,8 @@ pub(crate) struct TrialDocument {
     usage: Option<Usage>,
     disk: Option<DiskCounters>,
     load: Option<LoadRecord>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    counters: Vec<CounterSample>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
     missed_arrivals: u64,
@@ -341,6 +355,7 @@ impl TrialDocument {
             usage: trial.usage,
             disk: trial.disk,
             load: trial.load.clone(),
+            counters: trial.counters.clone(),
             intervals: trial.recording.intervals.iter().map(interval).collect(),
             error_samples: trial.recording.error_samples.iter().map(error).collect(),
             missed_arrivals: trial.recording.missed_arrivals,
@@ -396,6 +411,7 @@ impl TrialDocument {
             usage: self.usage,
             disk: self.disk,
             load: self.load,
+            counters: self.counters,
             recording,
         })
     }

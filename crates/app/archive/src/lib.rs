@@ -20,7 +20,7 @@ mod reader;
 mod writer;
 
 pub use document::{
-    FORMAT, LoadRecord, NOTE_CPU_LIMIT, NOTE_THREAD_LIMIT, RunHeader, StackRecord,
+    CounterSample, FORMAT, LoadRecord, NOTE_CPU_LIMIT, NOTE_THREAD_LIMIT, RunHeader, StackRecord,
     THREAD_LIMIT_SHARE, TrialOutcome, TrialRecord, Validation,
 };
 pub use error::ArchiveError;

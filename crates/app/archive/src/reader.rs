@@ -159,6 +159,7 @@ mod tests {
             usage: None,
             disk: None,
             load: None,
+            counters: Vec::new(),
             recording: recorder.finish(Nanos(700)),
         }
     }

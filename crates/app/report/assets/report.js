@@ -33,6 +33,8 @@
     sweeps: { fx: (x) => String(+x.toPrecision(4)), fy: short, tip: null },
     series: { x: "seconds", y: "operations/s", xlog: false, ylog: false, fx: short, fy: short,
       tip: (p) => `${short(p[0])} s: ${short(p[1])}/s` },
+    inside: { x: "seconds", y: "", xlog: false, ylog: false, fx: short, fy: short,
+      tip: (p) => `${short(p[0])} s: ${short(p[1])}` },
   };
 
   // A sweep brings its own axes.

@@ -406,15 +406,25 @@ fn database_sentences(run: &Run) -> Vec<String> {
         let readers = group.first.point.get("readers").cloned().unwrap_or_default();
         let durability = group.first.point.get("durability").cloned().unwrap_or_default();
         let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(e.value));
-        let sentence = format!(
-            "{} on {} with {readers} readers: {} lookups/s{} beside {} updates/s (durability {durability}, \
-             median commit {commit}; measured).",
-            group.first.engine.to_uppercase().replace("SQLITE", "SQLite"),
-            short(group.stack_title()),
-            human_count(reads.value),
-            drift(&group),
-            human_count(writes.value),
+        let engine = match group.first.engine.as_str() {
+            "lmdb" => "LMDB",
+            "rocksdb" => "RocksDB",
+            "sqlite" => "SQLite",
+            other => other,
+        };
+        let title = short(group.stack_title());
+        let updates = format!(
+            "{} updates/s (durability {durability}, median commit {commit}; measured)",
+            human_count(writes.value)
         );
+        let sentence = match readers.as_str() {
+            "0" => format!("{engine} on {title}, a writer alone: {updates}."),
+            _ => format!(
+                "{engine} on {title} with {readers} readers: {} lookups/s{} beside {updates}.",
+                human_count(reads.value),
+                drift(&group),
+            ),
+        };
         // The last one of an engine has the most readers.
         let key = format!("{} {}", group.first.engine, group.first.stack);
         match best.iter_mut().find(|(other, _)| *other == key) {

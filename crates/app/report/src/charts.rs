@@ -23,6 +23,8 @@ pub(crate) struct Charts {
     pub sweeps: Vec<Sweep>,
     /// Rate over time.
     pub series: Vec<Chart>,
+    /// What databases counted of themselves, over the same time.
+    pub inside: Vec<Chart>,
 }
 
 /// One chart.
@@ -58,6 +60,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
         }
         let title = if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
         charts.sweeps.extend(sweeps(run, title, &of_it));
+        charts.inside.extend(inside(run, title, &of_it));
         for class in OpClass::ALL {
             let shown = last_points(&of_it, Ops::Only(class));
             if shown.is_empty() {
@@ -190,6 +193,30 @@ fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
         color: color(run, group),
         points,
     }
+}
+
+/// A chart a counter that is ever more than nothing, a line a group.
+fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
+    let samples = groups.iter().flat_map(|group| &group.first.counters);
+    let told = samples.flat_map(|sample| &sample.values).filter(|(_, value)| **value > 0.0);
+    let names: std::collections::BTreeSet<&String> = told.map(|(name, _)| name).collect();
+    let line = |group: &&Group<'_>, name: &String| {
+        let samples = group.first.counters.iter();
+        let points: Vec<Vec<f64>> = samples
+            .filter_map(|sample| Some(vec![sample.at_ns as f64 / 1e9, *sample.values.get(name)?]))
+            .collect();
+        (!points.is_empty()).then(|| Line {
+            label: label(group),
+            source: group.first.source.clone(),
+            color: color(run, group),
+            points,
+        })
+    };
+    let chart = |name: &String| Chart {
+        title: format!("{title}: {name}"),
+        lines: groups.iter().filter_map(|group| line(group, name)).collect(),
+    };
+    names.into_iter().map(chart).collect()
 }
 
 /// `[seconds, operations a second]` of the first repetition, warm-up included.

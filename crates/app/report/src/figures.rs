@@ -23,7 +23,7 @@ pub struct Figure {
     pub study: String,
     /// Name of the stack.
     pub stack: String,
-    /// `block`, `lmdb`, `sqlite`.
+    /// `block`, `lmdb`, `rocksdb`, `sqlite`.
     pub engine: String,
     /// Name of the experiment.
     pub workload: String,

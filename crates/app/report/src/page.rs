@@ -55,6 +55,8 @@ struct RunView<'a> {
     /// Who printed what, with ours beside it.
     citation: Option<String>,
     places: Vec<PlaceView>,
+    /// Databases counted something of themselves.
+    inside: bool,
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
     trials: Vec<TrialView<'a>>,
@@ -172,6 +174,7 @@ fn view(run: &Run) -> RunView<'_> {
         picture: picture(run),
         citation: publication.map(|one| one.citation),
         places: places.unwrap_or_default(),
+        inside: run.trials.iter().any(|trial| !trial.counters.is_empty()),
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),
         trials: trials.collect(),

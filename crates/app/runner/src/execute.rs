@@ -190,6 +190,7 @@ struct Outcome {
     usage: Option<Usage>,
     disk: Option<observe::DiskCounters>,
     load: Option<archive::LoadRecord>,
+    counters: Vec<archive::CounterSample>,
 }
 
 impl Runner<'_> {
@@ -360,6 +361,7 @@ impl Runner<'_> {
             disk: kv_trial::difference(disk, counters_of(&devices)),
             recording: result.recording,
             load: None,
+            counters: Vec::new(),
         }))
     }
 
@@ -402,6 +404,7 @@ impl Runner<'_> {
                     usage: Some(result.usage),
                     disk: result.disk,
                     load: Some(result.load),
+                    counters: result.counters,
                 }))
             }
             Err(error @ KvError::Wrong { .. }) => {
@@ -456,6 +459,7 @@ impl Runner<'_> {
             usage: outcome.usage,
             disk: outcome.disk,
             load: outcome.load,
+            counters: outcome.counters,
             recording: outcome.recording,
         })
     }

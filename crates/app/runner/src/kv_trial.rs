@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use archive::LoadRecord;
+use archive::{CounterSample, LoadRecord};
 use kv::{Engine, KvError, Options, Spec, evict, residency};
 use kv_lmdb::Lmdb;
 use kv_rocksdb::RocksDb;
@@ -27,6 +27,7 @@ const RESIDENT_MAX: f64 = 0.01;
 pub(crate) struct KvResult {
     pub load: LoadRecord,
     pub recording: Recording,
+    pub counters: Vec<CounterSample>,
     pub failure: Option<String>,
     pub usage: Usage,
     pub disk: Option<DiskCounters>,
@@ -125,7 +126,12 @@ fn run_engine<E: Engine>(
     let measured = measured?;
     let path = E::version();
     let (recording, failure) = (measured.recording, measured.failure);
-    Ok(Some(KvResult { load, recording, failure, usage, disk, path, notes }))
+    let counters = measured.samples.into_iter().map(|sample| CounterSample {
+        at_ns: sample.at.get(),
+        values: sample.values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    });
+    let counters = counters.collect();
+    Ok(Some(KvResult { load, recording, counters, failure, usage, disk, path, notes }))
 }
 
 /// What must be said of a memory limit.

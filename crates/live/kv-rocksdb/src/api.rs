@@ -89,6 +89,7 @@ functions! {
     flushoptions_create() -> Object;
     flushoptions_destroy(Object);
     flush(Object, Object, Message);
+    property_value(Object, *const c_char) -> *mut c_char;
     free(*mut c_void);
 }
 

@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use api::{Api, Object};
-use kv::{Engine, KvError, Options, Session};
+use kv::{Counter, Engine, KvError, Options, Session};
 use study::Durability;
 use units::Bytes;
 
@@ -199,32 +199,88 @@ impl Engine for RocksDb {
         }
     }
 
+    fn counters(&self) -> Vec<Counter> {
+        let statistics = self.statistics();
+        let sums = SUMS.iter().filter_map(|(name, ticker, unit)| {
+            Some(Counter { name, value: ticker_of(&statistics, ticker)? as f64 / unit, sum: true })
+        });
+        let now = PROPERTIES.iter().filter_map(|(name, property, unit)| {
+            let value = self.property(property).trim().parse::<f64>().ok()? / unit;
+            Some(Counter { name, value, sum: false })
+        });
+        sums.chain(now).collect()
+    }
+
     fn notes(&self) -> Vec<String> {
-        // SAFETY: the options, with their statistics, outlive the call.
-        let statistics =
-            unsafe { self.api.take((self.api.options_statistics_get_string)(self.options.object)) };
-        let count = |name: &str| {
-            let line = statistics.lines().find(|line| line.starts_with(name))?;
-            line.rsplit(' ').next()?.parse::<u64>().ok()
-        };
+        let statistics = self.statistics();
+        let count = |name: &str| ticker_of(&statistics, name);
         let mut notes = vec![format!(
             "options: no compression, Bloom filter {BLOOM_BITS} bits, block cache {} MiB, memtable {} MiB, \
              else defaults",
             self.sizes.0 >> 20,
             self.sizes.1 >> 20
         )];
-        if let Some(micros) = count("rocksdb.stall.micros COUNT") {
-            notes.push(format!("writes stalled {:.3} s", micros as f64 / 1e6));
+        if let Some(micros) = count("rocksdb.stall.micros") {
+            let causes = stall_causes(&self.property("rocksdb.cfstats-no-file-histogram"));
+            let causes = if causes.is_empty() { String::new() } else { format!(" ({causes})") };
+            notes.push(format!("writes stalled {:.3} s{causes}", micros as f64 / 1e6));
         }
         let bytes = |name: &str| count(name).map_or(0.0, |bytes| bytes as f64 / 1e6);
         notes.push(format!(
             "user wrote {:.0} MB, flushes {:.0} MB, compactions {:.0} MB",
-            bytes("rocksdb.bytes.written COUNT"),
-            bytes("rocksdb.flush.write.bytes COUNT"),
-            bytes("rocksdb.compact.write.bytes COUNT")
+            bytes("rocksdb.bytes.written"),
+            bytes("rocksdb.flush.write.bytes"),
+            bytes("rocksdb.compact.write.bytes")
         ));
         notes
     }
+}
+
+/// `(name, ticker, divisor)`: what only grows.
+const SUMS: [(&str, &str, f64); 3] = [
+    ("writes stalled, ms/s", "rocksdb.stall.micros", 1e3),
+    ("flushed, MB/s", "rocksdb.flush.write.bytes", 1e6),
+    ("compacted, MB/s", "rocksdb.compact.write.bytes", 1e6),
+];
+
+/// `(name, property, divisor)`: what is now.
+const PROPERTIES: [(&str, &str, f64); 5] = [
+    ("writes throttled to, MB/s", "rocksdb.actual-delayed-write-rate", 1e6),
+    ("writes stopped, 1 or 0", "rocksdb.is-write-stopped", 1.0),
+    ("memtables that wait to be flushed", "rocksdb.num-immutable-mem-table", 1.0),
+    ("files at level 0", "rocksdb.num-files-at-level0", 1.0),
+    ("compaction debt, MB", "rocksdb.estimate-pending-compaction-bytes", 1e6),
+];
+
+impl RocksDb {
+    fn statistics(&self) -> String {
+        // SAFETY: the options, with their statistics, outlive the call.
+        unsafe { self.api.take((self.api.options_statistics_get_string)(self.options.object)) }
+    }
+
+    /// A property's text; empty where this build does not have it.
+    fn property(&self, name: &str) -> String {
+        let Ok(name) = CString::new(name) else { return String::new() };
+        // SAFETY: database and name outlive the call.
+        unsafe { self.api.take((self.api.property_value)(self.database.object, name.as_ptr())) }
+    }
+}
+
+/// A ticker of the statistics' text: `NAME COUNT : VALUE`.
+fn ticker_of(statistics: &str, name: &str) -> Option<u64> {
+    let mut lines = statistics.lines().filter_map(|line| line.strip_prefix(name));
+    lines.find_map(|rest| rest.trim().strip_prefix("COUNT :")?.trim().parse().ok())
+}
+
+/// The causes that a stall line names with a count above 0: `Stalls(count): 3 level0_slowdown, ...`.
+fn stall_causes(statistics: &str) -> String {
+    let line = statistics.lines().find_map(|line| line.strip_prefix("Stalls(count): "));
+    let parts = line.unwrap_or_default().split(", ").filter_map(|part| {
+        let (count, cause) = part.trim().split_once(' ')?;
+        let told = count.parse::<u64>().is_ok_and(|count| count > 0);
+        told.then(|| format!("{count} x {}", cause.replace('_', " ")))
+    });
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 /// Whether a library was built with assertions: it then calls the function that reports them.
@@ -334,6 +390,16 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             kv::contract::check::<RocksDb>(dir.path());
         }
+    }
+
+    #[test]
+    fn statistics_are_read_as_rocksdb_prints_them() {
+        let text = "rocksdb.stall.micros COUNT : 1234\nrocksdb.bytes.written COUNT : 7\n";
+        assert_eq!(ticker_of(text, "rocksdb.stall.micros"), Some(1234));
+        assert_eq!(ticker_of(text, "rocksdb.stall"), None);
+        let stalls = "Uptime\nStalls(count): 2 level0_slowdown, 0 level0_numfiles, 5 memtable_compaction, \
+                      interval 3 total count\n";
+        assert_eq!(stall_causes(stalls), "2 x level0 slowdown, 5 x memtable compaction");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use workload::{
     Issue, KvClient, KvOp, KvPlan, KvRole, OpClass, Outcome, Step, Values, Workload, write_key,
 };
 
+use crate::sampler::{Sampled, sample};
 use crate::{Engine, KvError, Session};
 
 /// A key-value trial.
@@ -43,6 +44,8 @@ pub struct Measured {
     pub recording: Recording,
     /// The first failure's words, if any.
     pub failure: Option<String>,
+    /// The engine's own counters over time.
+    pub samples: Vec<Sampled>,
 }
 
 /// Error number recorded when an engine gives none.
@@ -110,7 +113,9 @@ pub fn measure<E: Engine>(
         failed: AtomicBool::new(false),
     };
     let shared = &shared;
-    let results: Vec<ClientResult> = std::thread::scope(|scope| {
+    let done = AtomicBool::new(false);
+    let (results, samples) = std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| sample(engine, &shared.origin, &done));
         let threads: Vec<_> = (0..=spec.readers)
             .map(|index| {
                 let role = if index == 0 { KvRole::Writer } else { KvRole::Reader };
@@ -126,9 +131,12 @@ pub fn measure<E: Engine>(
                 })
             })
         });
-        joined.collect()
+        let results: Vec<ClientResult> = joined.collect();
+        done.store(true, Ordering::Relaxed);
+        sampler.thread().unpark();
+        (results, sampler.join().unwrap_or_default())
     });
-    let mut measured = Measured { recording: Recording::default(), failure: None };
+    let mut measured = Measured { recording: Recording::default(), failure: None, samples };
     for result in results {
         let (recording, failure) = result?;
         measured.recording.merge(&recording);

@@ -46,6 +46,17 @@ pub struct Options {
     pub memory: Option<Bytes>,
 }
 
+/// Something that an engine counts of itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counter {
+    /// What, with its unit; of a sum, the unit a second.
+    pub name: &'static str,
+    /// The value now.
+    pub value: f64,
+    /// It only grows; its rate is what tells.
+    pub sum: bool,
+}
+
 /// A database that is open.
 pub trait Engine: Sized + Sync {
     /// A thread's access to it.
@@ -76,6 +87,12 @@ pub trait Engine: Sized + Sync {
 
     /// How the word of durability is kept, in the engine's terms.
     fn promise(durability: Durability) -> &'static str;
+
+    /// What goes on inside the engine now, for the time series; called about four times a second from a
+    /// thread of its own.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
 
     /// What the engine counted of itself since it was opened, and options that a reader must know.
     fn notes(&self) -> Vec<String> {

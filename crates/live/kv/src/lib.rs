@@ -7,7 +7,9 @@ pub mod contract;
 mod driver;
 mod engine;
 mod page_cache;
+mod sampler;
 
 pub use driver::{Measured, Spec, load, measure};
-pub use engine::{Engine, KvError, Options, Session};
+pub use engine::{Counter, Engine, KvError, Options, Session};
 pub use page_cache::{Residency, evict, residency};
+pub use sampler::Sampled;

@@ -175,7 +175,7 @@ pub struct KvMatrix {
     pub records: u64,
     /// Bytes of a value; at least 16.
     pub value_size: Bytes,
-    /// Reader threads beside the one writer, 1 to 256.
+    /// Reader threads beside the one writer, 0 to 256; 0: the writer alone.
     pub readers: Many<u32>,
     /// What a committed update survives.
     #[serde(default = "default_durability")]
