@@ -156,6 +156,9 @@ pub enum DeviceAction {
     Show {
         /// Name of a built-in profile, or a profile file
         name: String,
+        /// Print the file itself, to start one of your own from
+        #[arg(long)]
+        toml: bool,
     },
     /// Hold profiles against the published figures in them, in virtual time
     #[command(after_help = "Example: crosspoint device check intel-p4800x")]
@@ -189,7 +192,7 @@ pub struct FitArguments {
     /// Name of the profile
     #[arg(long, default_value = "fitted")]
     pub name: String,
-    /// Bytes that are addressed; 4 GiB where the target has them
+    /// Bytes that are addressed [default: 2GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<units::Bytes>,
     /// Run folder [default: runs/device-fit-TIME]

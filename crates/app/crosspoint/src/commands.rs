@@ -172,7 +172,9 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
     let mut models = Vec::new();
     for stack in &study.stack {
         if let study::DeviceName::Model(model) = &stack.device {
-            models.push(runner::profile(model)?.title);
+            let profile = runner::profile(model)?;
+            runner::check_host(stack, &profile)?;
+            models.push(profile.title);
         }
     }
     if as_json {

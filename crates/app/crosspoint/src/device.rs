@@ -16,7 +16,11 @@ use crate::show::Failure;
 pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
     match action {
         DeviceAction::List { json } => list(json),
-        DeviceAction::Show { name } => show(&name),
+        DeviceAction::Show { name, toml: true } => {
+            out!("{}", runner::profile_text(&name)?.trim_end());
+            Ok(exit::OK)
+        }
+        DeviceAction::Show { name, .. } => show(&name),
         DeviceAction::Fit(arguments) => crate::fit::run(&arguments),
         DeviceAction::Check { names, all, json } => {
             let built_in = runner::built_in_profiles().into_iter().map(str::to_owned);
@@ -56,7 +60,7 @@ fn show(name: &str) -> Result<ExitCode, Failure> {
     let checks = runner::check_profile(&profile);
     match median_error(&checks) {
         Some(median) => out!(
-            "\npublished figures: {}, median error {:.1} %; crosspoint device check {name}",
+            "\nheld against {} figures, median error {:.1} %; crosspoint device check {name}",
             checks.len(),
             median * 100.0
         ),
@@ -131,7 +135,7 @@ fn check(names: &[String], as_json: bool) -> Result<ExitCode, Failure> {
     let (inside, of) = (all.iter().filter(|one| one.within()).count(), all.len());
     if let Some(median) = median {
         out!(
-            "{errors} published values: median absolute error {:.1} %; {inside} of all {of} checks within \
+            "{errors} values held against: median absolute error {:.1} %; {inside} of all {of} checks within \
              their bands (10 % where none is given)",
             median * 100.0
         );

@@ -133,6 +133,8 @@ pub(crate) struct ClaimView {
     pub ours: String,
     pub source: String,
     pub verdict: &'static str,
+    /// Range in which it holds.
+    pub range: String,
 }
 
 /// The publication that `study` repeats, if one ships.
@@ -273,6 +275,10 @@ fn claim(claim: &Claim, figures: &[Figure]) -> ClaimView {
         published: claim.value.map_or_else(|| "in words".into(), number),
         ours: found.map_or_else(|| "not in this run".into(), |(value, _)| number(value)),
         source: found.map_or_else(String::new, |(_, source)| source.to_owned()),
+        range: match (low, high) {
+            (low, high) if high >= ENDLESS => format!("{} or more", number(low)),
+            (low, high) => format!("{} to {}", number(low), number(high)),
+        },
         verdict: match found {
             Some((value, _)) if (low..=high).contains(&value) => "holds",
             Some(_) => "does not hold",
@@ -280,6 +286,9 @@ fn claim(claim: &Claim, figures: &[Figure]) -> ClaimView {
         },
     }
 }
+
+/// A range that ends here has no upper end.
+const ENDLESS: f64 = 100.0;
 
 /// Three significant digits, without a tail of zeros.
 fn number(value: f64) -> String {

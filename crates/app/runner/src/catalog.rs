@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use device::Profile;
+use sim::HostModel;
 
 use crate::RunnerError;
 
@@ -113,6 +114,8 @@ pub fn built_in_profiles() -> Vec<&'static str> {
 /// # Errors
 /// When there is none.
 pub fn profile_text(name: &str) -> Result<String, RunnerError> {
+    // As studies write it.
+    let name = name.strip_prefix("model:").unwrap_or(name);
     let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
     if name.ends_with(".toml") {
         return std::fs::read_to_string(name).map_err(|error| refuse(error.to_string()));
@@ -131,7 +134,16 @@ pub fn profile(name: &str) -> Result<Profile, RunnerError> {
     let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
     let lookup = |name: &str| profile_text(name).map_err(|error| error.to_string());
     let text = profile_text(name)?;
-    Profile::parse_with(&text, &lookup).map_err(|error| refuse(error.to_string()))
+    let profile = Profile::parse_with(&text, &lookup).map_err(|error| refuse(error.to_string()))?;
+    let unknown = profile.acceptance.iter().find(|job| HostModel::named(&job.host).is_none());
+    match unknown {
+        Some(job) => Err(refuse(format!(
+            "an [[acceptance]] names the host path `{}`; allowed: {}",
+            job.host,
+            HostModel::names().join(", ")
+        ))),
+        None => Ok(profile),
+    }
 }
 
 #[cfg(test)]

@@ -93,11 +93,7 @@ impl<'a> Targets<'a> {
         match &stack.device {
             DeviceName::Model(name) => {
                 let profile = profile(name)?;
-                predicted::host_of(stack, &profile).map_err(|reason| RunnerError::Environment {
-                    stack: stack.name.clone(),
-                    reason,
-                    next: format!("--set stack.{}.host=auto", stack.name),
-                })?;
+                check_host(stack, &profile)?;
                 self.profiles.insert(stack.name.clone(), profile);
             }
             DeviceName::Paths(paths) => {
@@ -231,9 +227,20 @@ impl<'a> Targets<'a> {
         let made = &self.made[&stack.name];
         let dir = made.path().join("database");
         std::fs::create_dir(&dir).map_err(StackError::io("make", &dir))?;
-        let note = format!("on {}, a loop device with direct I/O, made anew", made.options());
+        let (options, journal) = (made.options(), stack.file_system == FileSystem::Ext4NoJournal);
+        let journal = if journal { ", without a journal" } else { "" };
+        let note = format!("on {options}{journal}, a loop device with direct I/O, made anew");
         Ok((dir, Some(note)))
     }
+}
+
+/// Whether the host of a model stack is one.
+///
+/// # Errors
+/// [`RunnerError::Host`] with the paths that there are.
+pub fn check_host(stack: &Stack, profile: &Profile) -> Result<(), RunnerError> {
+    let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
+    predicted::host_of(stack, profile).map(|_| ()).map_err(refuse)
 }
 
 /// How a file system of its own is made; `None` where the directory's is used.

@@ -61,6 +61,14 @@ pub enum RunnerError {
         /// Why not.
         reason: String,
     },
+    /// A model stack names a host path that is unknown.
+    #[error("stack `{stack}`: {reason}")]
+    Host {
+        /// The stack.
+        stack: String,
+        /// The name, and those that there are.
+        reason: String,
+    },
     /// The stack can not be used.
     #[error(transparent)]
     Stack(#[from] StackError),
@@ -119,7 +127,9 @@ impl RunnerError {
             Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
                 ExitClass::Usage
             }
-            Self::Study(_) | Self::Profile { .. } | Self::NoRate { .. } => ExitClass::BadStudy,
+            Self::Study(_) | Self::Profile { .. } | Self::Host { .. } | Self::NoRate { .. } => {
+                ExitClass::BadStudy
+            }
             Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
             Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
@@ -144,7 +154,11 @@ impl RunnerError {
                 "put an experiment with a closed loop of the same operations before it, or give a `rate`"
                     .into()
             }
-            Self::Profile { .. } => "name a built-in model, or a profile file: model:FILE.toml".into(),
+            Self::Profile { name, .. } if name.ends_with(".toml") => {
+                "correct the file; crosspoint device show intel-p3700 --toml prints one to start from".into()
+            }
+            Self::Profile { .. } => "crosspoint device list names those that are built in".into(),
+            Self::Host { stack, .. } => format!("--set stack.{stack}.host=auto"),
             Self::Stack(StackError::Refused { next, .. }) | Self::Environment { next, .. } => {
                 next.clone()
             }

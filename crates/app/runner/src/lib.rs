@@ -22,6 +22,7 @@ mod watched;
 pub use catalog::{
     StudyText, built_in_profiles, built_in_studies, load_study, profile, profile_text,
 };
+pub use devices::check_host;
 pub use doctor::{Check, Status, doctor};
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};

@@ -127,7 +127,10 @@ pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> Stac
         device: stack.device.text(),
         storage: None,
         not_covered: Some(profile.not_covered.clone()),
-        host_model: Some(format!("{} ({})", host.name, host.source)),
+        host_model: Some(match stack.cores {
+            0 => format!("{} ({})", host.name, host.source),
+            cores => format!("{} ({}), on {cores} cores as the study says", host.name, host.source),
+        }),
         validation,
     }
 }

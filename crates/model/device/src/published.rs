@@ -137,6 +137,21 @@ impl Acceptance {
     /// Why nothing can be held against it.
     pub(crate) fn impossible(&self) -> Option<String> {
         let published = self.published();
+        if self.threads == 0 || self.queue_depth == 0 || self.block_size.get() == 0 {
+            return Some(format!(
+                "an [[acceptance]] has no threads, depth or block size ({})",
+                self.source
+            ));
+        }
+        let least = |one: &Published<f64>| {
+            one.value().into_iter().chain(one.band().into_iter().flatten()).fold(f64::MAX, f64::min)
+        };
+        if let Some((name, _)) = published.iter().find(|(_, one)| least(one) <= 0.0) {
+            return Some(format!(
+                "{name} of an [[acceptance]] must be more than 0 ({})",
+                self.source
+            ));
+        }
         if published.is_empty() {
             return Some(format!("an [[acceptance]] has no figure ({})", self.source));
         }

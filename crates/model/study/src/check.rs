@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 
 use crate::{
-    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
-    Pattern, Stack, Study, StudyError, plan,
+    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Memory,
+    Offsets, Pattern, Stack, Study, StudyError, plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
@@ -348,6 +348,14 @@ fn check_kv(one: &Experiment) -> Result<(), StudyError> {
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
     if !(1..=10_000_000_000).contains(&kv.records) {
         return Err(refuse(format!("records = {}; allowed: 1 to 10 billion", kv.records)));
+    }
+    let data = Bytes(kv.records.saturating_mul(kv.value_size.get() + 16));
+    if let Some(limit) = kv.memory.bytes(data).filter(|limit| *limit < Memory::LEAST) {
+        return Err(refuse(format!(
+            "memory = {} is {limit}; allowed: at least {}, or unlimited",
+            kv.memory.text(),
+            Memory::LEAST
+        )));
     }
     if kv.load_batch == 0 {
         return Err(refuse("load_batch = 0; allowed: at least 1".into()));

@@ -19,6 +19,9 @@ pub enum Memory {
 }
 
 impl Memory {
+    /// Least limit: below it the kernel would end the program, which takes some tens of MiB itself.
+    pub const LEAST: Bytes = Bytes(96 << 20);
+
     /// The text form, as in the study.
     #[must_use]
     pub fn text(&self) -> String {
