@@ -409,8 +409,8 @@ impl Runner<'_> {
             }
             Err(error @ KvError::Wrong { .. }) => {
                 let evidence = self.writer.path().join(format!("evidence-{}", trial.slug()));
-                // Across file systems a rename fails; then the evidence stays where it is.
-                let evidence = std::fs::rename(&dir, &evidence).map_or(dir, |()| evidence);
+                kv_trial::keep(&dir, &evidence)
+                    .map_err(stack::StackError::io("keep", &evidence))?;
                 let (trial, reason) = (trial.slug(), error.to_string());
                 Err(RunnerError::WrongData { trial, reason, evidence })
             }

@@ -134,6 +134,22 @@ fn run_engine<E: Engine>(
     Ok(Some(KvResult { load, recording, counters, failure, usage, disk, path, notes }))
 }
 
+/// Keeps the files of a database in `to`. They are copied where they can not be moved: a file system that
+/// was made for them goes with the run.
+pub(crate) fn keep(from: &Path, to: &Path) -> std::io::Result<()> {
+    if fs::rename(from, to).is_ok() {
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
 /// What must be said of a memory limit.
 pub(crate) fn memory_note(job: &KvJob, used: MemoryUse) -> String {
     let times = job.data().get() as f64 / used.limit.get().max(1) as f64;

@@ -45,10 +45,21 @@ fn api() -> Result<&'static Api, KvError> {
 /// Loads the library at `path`, or the one that the system has; the first call of a process decides.
 ///
 /// # Errors
-/// [`KvError::Engine`] with what the dynamic linker said.
+/// [`KvError::Engine`] with what the dynamic linker said, or when another one is loaded already.
 pub fn load(path: Option<&Path>) -> Result<(), KvError> {
     let found = API.get_or_init(|| Api::load(path));
-    found.as_ref().map(|_| ()).map_err(|reason| engine("load librocksdb.so", reason.clone()))
+    let api = found.as_ref().map_err(|reason| engine("load librocksdb.so", reason.clone()))?;
+    let same = |path: &Path| {
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        real(path).is_some() && real(path) == real(&api.file)
+    };
+    match path {
+        Some(path) if !same(path) => {
+            let reason = format!("{} is loaded already; one library a run", api.file.display());
+            Err(engine("load another librocksdb.so", reason))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An object of RocksDB's and the function that frees it.

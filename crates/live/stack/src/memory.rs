@@ -16,9 +16,6 @@ use crate::{Journal, StackError, Undo};
 /// Name prefix of every group that we make and may remove.
 pub(crate) const GROUP_MARK: &str = "crosspoint-";
 
-/// Less, and the kernel would end the process: the program itself takes some tens of MiB.
-const LIMIT_MIN: Bytes = Bytes(96 << 20);
-
 /// The limit; dropping it lifts it.
 #[derive(Debug)]
 pub struct MemoryLimit {
@@ -79,20 +76,12 @@ fn hierarchy(mounts: &str, groups: &str) -> Option<(Version, PathBuf, PathBuf)> 
 }
 
 impl MemoryLimit {
-    /// Limits this process to `limit` from now on.
+    /// Limits this process to `limit` from now on. A limit below what the program itself needs ends it: the
+    /// study's check refuses one.
     ///
     /// # Errors
-    /// Without a memory controller, without the right to make groups, or below what the program itself needs.
+    /// Without a memory controller, or without the right to make groups.
     pub fn enter(journal: &Journal, limit: Bytes) -> Result<Self, StackError> {
-        if limit < LIMIT_MIN {
-            return Err(StackError::Refused {
-                device: "memory limit".into(),
-                reason: format!(
-                    "{limit} is less than this program needs; allowed: at least {LIMIT_MIN}"
-                ),
-                next: "more records, or a larger share of memory".into(),
-            });
-        }
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let place = hierarchy(&read("/proc/self/mounts"), &read("/proc/self/cgroup"));
         let Some((version, root, home)) = place else {

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod built_in;
 mod cache;
 mod cloud;
 mod events;
@@ -24,6 +25,7 @@ mod ram;
 mod slab;
 mod xpoint;
 
+pub use built_in::BUILT_IN;
 pub use cache::{Cache, CacheMode, CacheParameters};
 pub use cloud::{Cloud, CloudParameters};
 pub use events::EventQueue;
@@ -33,7 +35,7 @@ pub use hop::{Hop, HopParameters};
 pub use model::Model;
 pub use nand::{Collection, Condition, Nand, NandParameters, steady_write_amplification};
 pub use profile::{Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
-pub use published::{Acceptance, JobCondition, JobPattern, Phenomenon, PhenomenonKind, Published};
+pub use published::{Acceptance, JobPattern, Phenomenon, PhenomenonKind, Published};
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
 pub use xpoint::{XPoint, XPointParameters};

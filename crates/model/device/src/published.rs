@@ -6,6 +6,8 @@
 use serde::Deserialize;
 use units::{Bytes, Nanos, Rate, Share};
 
+use crate::Condition;
+
 /// A published number: the value, the band that a model must stay in, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "a value, `[low, high]`, or `{ value, band = [low, high] }`")]
@@ -63,17 +65,6 @@ pub enum JobPattern {
     Sequential,
 }
 
-/// State of a flash drive before a job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum JobCondition {
-    /// Overwritten until nothing changes any more.
-    #[default]
-    Steady,
-    /// Erased.
-    Fresh,
-}
-
 /// Published figures of one job, which the model is run against.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -93,7 +84,7 @@ pub struct Acceptance {
     pub pattern: JobPattern,
     /// State before it.
     #[serde(default)]
-    pub condition: JobCondition,
+    pub condition: Condition,
     /// Random 4 KiB writes a second that go on beside it and are not counted.
     pub beside_writes: Option<Rate>,
     /// Operations per second.

@@ -2,55 +2,13 @@
 //! finishes before its service time, admission is limited, the same seed gives the same completions.
 
 use crosspoint_device::{
-    Completion, Condition, Device, Direction, Model, Parameters, Profile, Request,
+    BUILT_IN, Completion, Condition, Device, Direction, Model, Parameters, Profile, Request,
 };
 use proptest::prelude::*;
 use units::{Nanos, Seed};
 
-/// A profile by the name of its file.
-macro_rules! texts {
-    ($($name:literal),+ $(,)?) => {
-        [$(($name, include_str!(concat!("../../../../devices/", $name, ".toml")))),+]
-    };
-}
-
-/// Every profile that ships (the catalog's test holds that none is missing there).
-const TEXTS: [(&str, &str); 31] = texts![
-    "900p-in-2-vms",
-    "900p-in-4-vms",
-    "900p-in-6-vms",
-    "900p-in-vm",
-    "aws-gp3",
-    "aws-io2-bx",
-    "cas-p4800x-over-raid5-s3520",
-    "hdd-7200",
-    "intel-900p",
-    "intel-905p",
-    "intel-p3608",
-    "intel-p3608-one-controller",
-    "intel-p3700",
-    "intel-p4500",
-    "intel-p4800x",
-    "intel-p5800x",
-    "intel-s3510",
-    "intel-s3520",
-    "micron-9100-max",
-    "p4500-over-nvmeof-rdma",
-    "p4800x-over-iscsi",
-    "p4800x-over-nvmeof-rdma",
-    "p4800x-over-nvmeof-tcp",
-    "page-cache-over-s3510",
-    "raid5-3x-s3520",
-    "ram-disk",
-    "ram-disk-in-vm",
-    "s3510-in-vm",
-    "samsung-860-qvo",
-    "samsung-970-pro",
-    "samsung-980-pro",
-];
-
 fn text(name: &str) -> Result<String, String> {
-    let found = TEXTS.iter().find(|(known, _)| *known == name);
+    let found = BUILT_IN.iter().find(|(known, _)| *known == name);
     found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: no such profile"))
 }
 
@@ -58,7 +16,7 @@ fn profiles() -> Vec<Profile> {
     let parse = |(name, own): &(&str, &str)| {
         Profile::parse_with(own, &text).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
-    TEXTS.iter().map(parse).collect()
+    BUILT_IN.iter().map(parse).collect()
 }
 
 fn profile(name: &str) -> Profile {

@@ -3,7 +3,7 @@
 //! The spread of those errors is what a prediction of the same kind is printed with.
 //! Invariant: pure; the error is computed, never stored. What it is not: fitting.
 
-use device::{Acceptance, Condition, JobCondition, JobPattern, Model, Profile, Published};
+use device::{Acceptance, Condition, JobPattern, Model, Profile, Published};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{Arrivals, BlockPlan, Pattern, Spacing};
@@ -196,11 +196,7 @@ fn run_job(
         beside.iter_mut().for_each(|client| client.recorded = false);
         clients.extend(beside);
     }
-    let condition = match job.condition {
-        JobCondition::Steady => Condition::Steady,
-        JobCondition::Fresh => Condition::Fresh,
-    };
-    let device = Model::new(profile, condition, seed);
+    let device = Model::new(profile, job.condition, seed);
     let recording = run_block(BlockRun { device, host, clients, timeline, seed });
     let ops = recording.total(None).counts.ops;
     let needed = operations_needed(job);
@@ -213,7 +209,7 @@ fn run_job(
 }
 
 /// What a recording says of a metric that [`Acceptance::published`] names.
-fn predicted(metric: &str, recording: &Recording) -> Option<f64> {
+pub(crate) fn predicted(metric: &str, recording: &Recording) -> Option<f64> {
     let total = recording.total(None);
     let ops = total.counts.ops.max(1) as f64;
     let percentile = |p: f64| estimate::percentile(&total.latency, p).ok().map(|e| e.value);
@@ -234,7 +230,7 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
         if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
     let beside =
         job.beside_writes.map_or_else(String::new, |rate| format!(" beside {rate} writes"));
-    let fresh = if job.condition == JobCondition::Fresh { ", fresh" } else { "" };
+    let fresh = if job.condition == Condition::Fresh { ", fresh" } else { "" };
     let text = format!(
         "{size}{}{order} reads, {} x depth {}, {}{beside}{fresh}",
         job.read_share, job.threads, job.queue_depth, job.host

@@ -11,6 +11,7 @@ use stats::{Histogram, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::BlockPlan;
 
+use crate::acceptance::predicted;
 use crate::{BlockRun, Client, HostModel, run_block};
 
 /// What was measured of one job, all its repetitions together.
@@ -244,24 +245,22 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
         timeline,
         seed,
     });
-    let total = recording.total(None);
-    let ops = total.counts.ops.max(1) as f64;
-    let of = |latency: &Histogram, p| estimate::percentile(latency, p).ok().map(|e| e.value);
+    let measured = |p| estimate::percentile(&point.latency, p).ok().map(|e| e.value);
     let pairs = [
-        ("IOPS", Some(point.iops()), Some(ops / recording.seconds())),
-        ("mean", Some(point.mean()), Some(total.counts.latency_sum.get() as f64 / ops)),
-        ("p50", of(&point.latency, 50.0), of(&total.latency, 50.0)),
-        ("p99", of(&point.latency, 99.0), of(&total.latency, 99.0)),
+        ("IOPS", Some(point.iops())),
+        ("mean", Some(point.mean())),
+        ("p50", measured(50.0)),
+        ("p99", measured(99.0)),
     ];
     let (share, size, depth) = (point.read_share, point.block_size, point.queue_depth);
-    let residual = |(metric, measured, predicted): (&'static str, Option<f64>, Option<f64>)| {
+    let residual = |(metric, measured): (&'static str, Option<f64>)| {
         Some(Residual {
             job: format!("{size} {share} reads, depth {depth}"),
             at: (share, size, depth),
             metric,
             held_out: point.held_out(),
             measured: measured?,
-            predicted: predicted?,
+            predicted: predicted(metric, &recording)?,
         })
     };
     pairs.into_iter().filter_map(residual).collect()

@@ -94,7 +94,7 @@ impl PageLevel {
         self.valid[self.host.block as usize] += 1;
         let mut owed = Owed::default();
         if full {
-            self.close(self.host.block);
+            self.list(self.host.block);
             while self.free.len() < FREE_BLOCKS_LOW {
                 owed.moved_pages += f64::from(self.collect());
                 owed.erases += 1.0;
@@ -126,6 +126,7 @@ impl PageLevel {
         }
     }
 
+    /// A full block can be collected from here on.
     fn list(&mut self, block: u32) {
         let list = &mut self.full[self.valid[block as usize] as usize];
         self.position[block as usize] = list.len() as u32;
@@ -139,10 +140,6 @@ impl PageLevel {
         if let Some(&other) = list.get(position) {
             self.position[other as usize] = position as u32;
         }
-    }
-
-    fn close(&mut self, block: u32) {
-        self.list(block);
     }
 
     /// Frees the full block with the fewest valid pages; says how many had to move.
@@ -163,7 +160,7 @@ impl PageLevel {
             });
             self.valid[self.moved.block as usize] += 1;
             if full {
-                self.close(self.moved.block);
+                self.list(self.moved.block);
                 self.moved = Open { block: self.take_free(), used: 0 };
             }
         }

@@ -30,7 +30,8 @@ pub enum Collection {
 }
 
 /// State of a drive before the first request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Condition {
     /// Overwritten at random until nothing changes any more.
     #[default]
