@@ -35,7 +35,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         },
     };
     let run = Run::read(&folder)?;
-    let points = points(&run);
+    let points = points(&run, |_| true);
     let naming = naming(arguments, &run);
     let refuse =
         |reason: String| runner::RunnerError::Profile { name: naming.name.clone(), reason };
@@ -47,6 +47,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let drawn = path.with_extension("svg");
     write_text(&picture(&naming.title, &residuals), &drawn)?;
     let (mean, p99) = (Off::of(&residuals, "mean"), Off::of(&residuals, "p99"));
+    let [own_mean, own_p99] = against_itself(&run);
     if arguments.json {
         let rows = residuals.iter().map(|one| {
             json!({"job": one.job, "metric": one.metric, "held_out": one.held_out,
@@ -60,7 +61,11 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
                             "held_out_mean_latency_error": mean.average,
                             "held_out_mean_latency_error_worst": mean.worst,
                             "held_out_p99_error": p99.average,
-                            "held_out_p99_error_worst": p99.worst})
+                            "held_out_p99_error_worst": p99.worst,
+                            "device_against_itself_mean_latency": own_mean.average,
+                            "device_against_itself_mean_latency_worst": own_mean.worst,
+                            "device_against_itself_p99": own_p99.average,
+                            "device_against_itself_p99_worst": own_p99.worst})
         );
         return Ok(exit::OK);
     }
@@ -68,6 +73,8 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let text =
         |off: &Off| format!("{:.1} % (worst {:.1} %)", off.average * 100.0, off.worst * 100.0);
     out!("held out, on average off by: mean latency {}, p99 {}", text(&mean), text(&p99));
+    let (mean, p99) = (text(&own_mean), text(&own_p99));
+    out!("the device against itself (every other repetition): mean latency {mean}, p99 {p99}");
     out!("profile: {}", path.display());
     out!("picture: {}", drawn.display());
     out!("run:     {}", folder.display());
@@ -111,19 +118,16 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
 /// The study without its jobs that write.
 fn reads_only(text: &str) -> String {
     let Ok(mut study) = study::parse(text) else { return text.to_owned() };
-    study.experiment.retain(|experiment| !["writes", "mix"].contains(&experiment.name.as_str()));
-    for experiment in &mut study.experiment {
-        if let Some(block) = &mut experiment.block {
-            block.read_share = study::Many::one(Share::ALL);
-        }
+    for block in study.experiment.iter_mut().filter_map(|experiment| experiment.block.as_mut()) {
+        block.read_share = study::Many::one(Share::ALL);
     }
     study::resolved_text(&study)
 }
 
-/// What was measured, repetitions together.
-fn points(run: &Run) -> Vec<FitPoint> {
+/// What was measured, the repetitions that are `wanted` together.
+fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     let mut points: BTreeMap<(u32, u64, u32), FitPoint> = BTreeMap::new();
-    for trial in &run.trials {
+    for trial in run.trials.iter().filter(|trial| wanted(trial.repetition)) {
         let Some((read_share, block_size, queue_depth)) = job(trial) else { continue };
         let total = trial.recording.total(None);
         let key =
@@ -180,10 +184,27 @@ struct Off {
 impl Off {
     fn of(residuals: &[Residual], metric: &str) -> Self {
         let wanted = residuals.iter().filter(|one| one.held_out && one.metric == metric);
-        let errors: Vec<f64> = wanted.map(|one| one.error().abs()).collect();
+        Self::over(wanted.map(|one| one.error().abs()))
+    }
+
+    fn over(errors: impl Iterator<Item = f64>) -> Self {
+        let errors: Vec<f64> = errors.collect();
         let average = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
         Self { average, worst: errors.into_iter().fold(0.0, f64::max) }
     }
+}
+
+/// How far the mean latency and the p99 of the held-out jobs lie apart between the odd and the even
+/// repetitions: what no model of this device can be expected to stay below.
+fn against_itself(run: &Run) -> [Off; 2] {
+    let half = |wanted| points(run, wanted).into_iter().filter(|p| p.held_out() && p.ops > 0);
+    let halves: Vec<(FitPoint, FitPoint)> =
+        half(|number| number % 2 == 0).zip(half(|number| number % 2 == 1)).collect();
+    let p99 = |point: &FitPoint| point.latency.value_at_quantile(0.99) as f64;
+    let apart = |of: &dyn Fn(&FitPoint) -> f64| {
+        Off::over(halves.iter().map(|(one, other)| (of(one) / of(other) - 1.0).abs()))
+    };
+    [apart(&FitPoint::mean), apart(&p99)]
 }
 
 fn print_residuals(residuals: &[Residual]) {

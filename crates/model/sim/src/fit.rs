@@ -46,26 +46,22 @@ impl FitPoint {
         self.latency_sum.get() as f64 / self.ops.max(1) as f64
     }
 
-    /// Whether it is kept apart: depths that are no power of two (of large blocks: no power of four), every
-    /// mix, and other sizes.
+    /// Whether it is kept apart: every job off the grid (other depths, other sizes, any mix).
     #[must_use]
     pub fn held_out(&self) -> bool {
         let pure = [Share::ALL, Share::NONE].contains(&self.read_share);
-        let depth = self.queue_depth;
-        let fitted = match self.block_size {
-            SMALL => depth.is_power_of_two(),
-            size if SIZES.contains(&size) => {
-                depth.is_power_of_two() && depth.trailing_zeros().is_multiple_of(2)
-            }
-            _ => false,
-        };
-        !(pure && fitted)
+        let depths = if self.block_size == SMALL { &SMALL_DEPTHS[..] } else { &LARGE_DEPTHS[..] };
+        !(pure && SIZES.contains(&self.block_size) && depths.contains(&self.queue_depth))
     }
 }
 
 /// Sizes of the operations that the tables speak of.
-const SIZES: [Bytes; 3] = [SMALL, Bytes(32 << 10), Bytes(128 << 10)];
+const SIZES: [Bytes; 6] =
+    [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
 const SMALL: Bytes = Bytes(4096);
+/// Depths of the grid, at the smallest size and at the others.
+const SMALL_DEPTHS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+const LARGE_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// A number measured beside the same predicted.
 #[derive(Debug, Clone)]
@@ -287,7 +283,7 @@ mod tests {
     }
 
     fn points() -> Vec<FitPoint> {
-        let depths = [1, 2, 3, 4, 6, 8, 16, 32, 48, 64];
+        let depths = [1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64];
         let small = [Share::ALL, Share::NONE]
             .into_iter()
             .flat_map(|share| depths.map(|depth| point(share, SMALL, depth)));
@@ -295,7 +291,9 @@ mod tests {
             .into_iter()
             .flat_map(|share| SIZES.map(|size| (share, size)))
             .filter(|(_, size)| *size > SMALL)
-            .flat_map(|(share, size)| [1, 4, 8, 16].map(|depth| point(share, size, depth)));
+            .flat_map(|(share, size)| {
+                [1, 2, 3, 4, 8, 12, 16].map(|depth| point(share, size, depth))
+            });
         small.chain(large).collect()
     }
 
