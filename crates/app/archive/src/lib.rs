@@ -24,5 +24,5 @@ pub use document::{
     THREAD_LIMIT_SHARE, TrialOutcome, TrialRecord, Validation,
 };
 pub use error::ArchiveError;
-pub use reader::Run;
-pub use writer::RunWriter;
+pub use reader::{Run, from_line};
+pub use writer::{RunWriter, to_line};

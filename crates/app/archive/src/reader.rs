@@ -86,6 +86,22 @@ impl Run {
     }
 }
 
+/// The record that [`to_line`](crate::to_line) wrote.
+///
+/// # Errors
+/// [`ArchiveError::Damaged`] when it is not one.
+pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
+    let path = Path::new("the record of another process");
+    let (document, log): (TrialDocument, String) =
+        serde_json::from_str(line).map_err(|error| ArchiveError::damaged(path, error))?;
+    let mut trial = document
+        .into_record(String::new())
+        .map_err(|reason| ArchiveError::damaged(path, reason))?;
+    read_log(log.as_bytes(), &mut trial.recording)
+        .map_err(|error| ArchiveError::damaged(path, error))?;
+    Ok(trial)
+}
+
 pub(crate) fn read_header(path: &Path) -> Result<(RunHeader, Study), ArchiveError> {
     let file = path.join("run.json");
     if !file.exists() {
@@ -197,6 +213,20 @@ mod tests {
     }
 
     /// A truncated archive must never become figures.
+    #[test]
+    fn a_record_goes_through_a_line() {
+        let before = trial(1);
+        let line = crate::to_line(&before).unwrap();
+        assert_eq!(line.lines().count(), 1);
+        let after = from_line(&line).unwrap();
+        let total = |trial: &TrialRecord| trial.recording.total(None).counts;
+        assert_eq!(total(&after), total(&before));
+        let p50 = |trial: &TrialRecord| trial.recording.total(None).latency.value_at_quantile(0.5);
+        assert_eq!(p50(&after), p50(&before));
+        assert_eq!((after.point, after.notes), (before.point, before.notes));
+        assert!(from_line(&line[..line.len() / 2]).is_err());
+    }
+
     #[test]
     fn every_truncation_of_a_trial_is_told() {
         let dir = tempfile::tempdir().unwrap();

@@ -121,6 +121,18 @@ impl RunWriter {
     }
 }
 
+/// A trial's record in one line, for another process.
+///
+/// # Errors
+/// When its histograms can not be written.
+pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
+    let log = write_log(&trial.recording)
+        .map_err(|error| ArchiveError::damaged(Path::new("the record"), error))?;
+    let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
+    let both = (document, String::from_utf8_lossy(&log).into_owned());
+    Ok(serde_json::to_string(&both).expect("invariant: plain data is JSON"))
+}
+
 fn set_aside(run: &Path, folder: &Path, name: &str) -> Result<(), ArchiveError> {
     let dir = run.join(ASIDE);
     fs::create_dir_all(&dir).map_err(ArchiveError::io("create", &dir))?;

@@ -100,6 +100,9 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Host a database engine for another process of this program; says and hears JSON lines
+    #[command(hide = true)]
+    Engine,
     /// Print completions for a shell
     #[command(
         after_help = "Example: crosspoint completions bash > /etc/bash_completion.d/crosspoint"

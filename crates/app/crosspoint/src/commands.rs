@@ -48,6 +48,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             out!("{}", String::from_utf8_lossy(&text).trim_end());
             Ok(exit::OK)
         }
+        Verb::Engine => Ok(crate::engines::host()),
         Verb::Man { directory } => man(&directory),
     }
 }

@@ -10,6 +10,7 @@ mod act_test;
 mod cli;
 mod commands;
 mod device;
+mod engines;
 mod exit;
 mod fit;
 mod fit_picture;

@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use archive::StackRecord;
 use device::Profile;
 use observe::StorageFacts;
-use stack::{
-    Format, Journal, MadeFileSystem, StackError, WorkArea, direct_io_works, fill, free_space,
-};
+use stack::{Format, Ground, Journal, StackError, WorkArea, direct_io_works, fill, free_space};
 use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
 use units::{Bytes, Seed};
 
 use crate::catalog::profile;
+use crate::databases::probe;
 use crate::estimate::database_bytes;
 use crate::measured::{check_writes, open_block_device, open_file};
 use crate::{RunnerError, predicted};
@@ -39,8 +38,8 @@ pub(crate) struct Targets<'a> {
     confirmed: Vec<String>,
     profiles: BTreeMap<String, Profile>,
     areas: BTreeMap<String, WorkArea>,
-    /// File systems that were made, by stack.
-    made: BTreeMap<String, MadeFileSystem>,
+    /// Ground for databases that was made, by stack.
+    grounds: BTreeMap<String, Ground>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices, opened before the first trial and held exclusively until the last.
@@ -64,7 +63,7 @@ impl<'a> Targets<'a> {
             confirmed: confirmed.to_vec(),
             profiles: BTreeMap::new(),
             areas: BTreeMap::new(),
-            made: BTreeMap::new(),
+            grounds: BTreeMap::new(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
             preconditioned: BTreeSet::new(),
@@ -81,7 +80,7 @@ impl<'a> Targets<'a> {
         let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
         let jobs: Vec<&Job> = jobs.map(|trial| &trial.job).collect();
         let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
-        check_library(stack, &jobs)?;
+        check_engines(stack, &jobs)?;
         if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
             let (device, name) = (stack.device.text(), &stack.name);
             return Err(RunnerError::Stack(StackError::Refused {
@@ -97,7 +96,7 @@ impl<'a> Targets<'a> {
                 self.profiles.insert(stack.name.clone(), profile);
             }
             DeviceName::Paths(paths) => {
-                check_writes(stack, &block)?;
+                check_writes(stack, &jobs)?;
                 let open = |path: &String| open_block_device(stack, path, &self.confirmed);
                 let devices: Result<Vec<File>, RunnerError> = paths.iter().map(open).collect();
                 self.held.insert(stack.name.clone(), devices?);
@@ -109,7 +108,7 @@ impl<'a> Targets<'a> {
                     return Err(StackError::NoDirectIo { path: dir, file_system }.into());
                 }
                 let databases = jobs.iter().filter_map(|job| match job {
-                    Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
+                    Job::Kv(job) => Some(database_bytes(job)),
                     Job::Block(_) | Job::Act(_) => None,
                 });
                 let file = if block.is_empty() { 0 } else { stack.size.get() };
@@ -208,29 +207,44 @@ impl<'a> Targets<'a> {
         self.preconditioned.insert(stack.name.clone())
     }
 
-    /// An empty directory for a database; on a file system of its own where the stack asks for one, made
-    /// anew. Also what must be said of it.
-    pub fn database_directory(
+    /// An empty directory for a database, on a file system of its own where the stack asks for one, made
+    /// anew; or the device that it has to itself. Also what must be said of it.
+    pub fn database_place(
         &mut self,
         stack: &Stack,
     ) -> Result<(PathBuf, Option<String>), RunnerError> {
-        let Some(format) = format_of(stack.file_system) else {
+        let own = matches!(stack.device, DeviceName::Paths(_));
+        if stack.file_system == FileSystem::AsIs && !own {
             return Ok((self.area(stack)?.fresh("database")?, None));
-        };
-        let journal = self.journal;
-        if let Some(made) = self.made.get(&stack.name) {
-            made.remake()?;
-        } else {
-            let made = MadeFileSystem::make(journal, self.area(stack)?, stack.size, format)?;
-            self.made.insert(stack.name.clone(), made);
         }
-        let made = &self.made[&stack.name];
-        let dir = made.path().join("database");
+        let journal = self.journal;
+        if let Some(ground) = self.grounds.get(&stack.name) {
+            ground.remake()?;
+        } else {
+            let format = format_of(stack.file_system);
+            let ground = match &stack.device {
+                DeviceName::Paths(paths) => {
+                    // The guard has let it through; nothing can be mounted on a device that is held.
+                    if format.is_some() {
+                        self.held.remove(&stack.name);
+                    }
+                    let device = PathBuf::from(&paths[0]);
+                    Ground::on_device(journal, self.area(stack)?, &device, format)?
+                }
+                _ => Ground::on_loop(journal, self.area(stack)?, stack.size, format)?,
+            };
+            self.grounds.insert(stack.name.clone(), ground);
+        }
+        let ground = &self.grounds[&stack.name];
+        let device = if own { "the device" } else { "a loop device with direct I/O" };
+        if ground.is_raw() {
+            return Ok((ground.path().to_owned(), Some(format!("{device}, no file system"))));
+        }
+        let dir = ground.path().join("database");
         std::fs::create_dir(&dir).map_err(StackError::io("make", &dir))?;
-        let (options, journal) = (made.options(), stack.file_system == FileSystem::Ext4NoJournal);
+        let (options, journal) = (ground.options(), stack.file_system == FileSystem::Ext4NoJournal);
         let journal = if journal { ", without a journal" } else { "" };
-        let note = format!("on {options}{journal}, a loop device with direct I/O, made anew");
-        Ok((dir, Some(note)))
+        Ok((dir, Some(format!("on {options}{journal}, {device}, made anew"))))
     }
 }
 
@@ -246,7 +260,7 @@ pub fn check_host(stack: &Stack, profile: &Profile) -> Result<(), RunnerError> {
 /// How a file system of its own is made; `None` where the directory's is used.
 fn format_of(wanted: FileSystem) -> Option<Format> {
     match wanted {
-        FileSystem::AsIs => None,
+        FileSystem::AsIs | FileSystem::Raw => None,
         FileSystem::Ext4 => Some(Format::EXT4),
         FileSystem::Ext4NoJournal => Some(Format::EXT4_NO_JOURNAL),
         FileSystem::Xfs => Some(Format::XFS),
@@ -254,19 +268,19 @@ fn format_of(wanted: FileSystem) -> Option<Format> {
     }
 }
 
-/// Loads the library of an engine that is not built in, where one is asked for.
-fn check_library(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
-    let rocksdb = jobs.iter().filter_map(|job| match job {
-        Job::Kv(job) if job.engine == study::Engine::Rocksdb => Some(job.library.as_str()),
-        _ => None,
-    });
-    for library in rocksdb {
-        let path = (library != "auto").then(|| Path::new(library));
-        kv_rocksdb::load(path).map_err(|error| RunnerError::Environment {
-            stack: stack.name.clone(),
-            reason: error.to_string(),
-            next: "apt-get install librocksdb-dev, or library = \"/path/of/librocksdb.so\"".into(),
-        })?;
+/// Asks every engine that the jobs need whether it is there and takes its options.
+fn check_engines(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
+    let own = matches!(stack.device, DeviceName::Paths(_));
+    let raw =
+        format_of(stack.file_system).is_none() && (own || stack.file_system == FileSystem::Raw);
+    let mut asked = Vec::new();
+    for job in jobs {
+        let Job::Kv(job) = job else { continue };
+        let what = (job.engine, &job.library, &job.options, job.workload);
+        if !asked.contains(&what) {
+            probe(&stack.name, job, raw)?;
+            asked.push(what);
+        }
     }
     Ok(())
 }

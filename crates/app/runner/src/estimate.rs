@@ -3,7 +3,7 @@
 //! Invariant: depends on the study alone. What it is not: a promise; the rates of unknown devices
 //! enter as round assumptions, named here.
 
-use study::{DeviceName, Job, Plan, Source, Study, Trial};
+use study::{DeviceName, Job, KvJob, Plan, Source, Study, Trial};
 use units::Bytes;
 
 /// Assumed rate of filling a file, bytes a second.
@@ -40,7 +40,7 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
         }
     }
     let databases = plan.trials.iter().filter_map(|trial| match &trial.job {
-        Job::Kv(job) => Some(database_bytes(job.records, job.value_size)),
+        Job::Kv(job) => Some(database_bytes(job)),
         Job::Block(_) | Job::Act(_) => None,
     });
     let databases: Vec<u64> = databases.collect();
@@ -50,8 +50,8 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
 }
 
 /// Space that a database needs: records with page slack, and the copies that updates make.
-pub(crate) fn database_bytes(records: u64, value_size: Bytes) -> u64 {
-    records.saturating_mul(value_size.get() + 32).saturating_mul(3)
+pub(crate) fn database_bytes(job: &KvJob) -> u64 {
+    job.data().get().saturating_add(job.records.saturating_mul(16)).saturating_mul(3)
 }
 
 /// Estimated wall time of one trial.
@@ -67,6 +67,7 @@ pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
         }
         (Source::Measured, Job::Act(_)) => time + TRIAL_OVERHEAD,
         (Source::Measured, Job::Kv(job)) => {
+            let time = if job.workload.fills() { 0.0 } else { time };
             time + TRIAL_OVERHEAD + 1.0 + job.records as f64 / LOAD_RATE
         }
     }

@@ -9,11 +9,10 @@ use std::time::Instant;
 
 use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use block::OwnCost;
-use kv::KvError;
 use observe::{BlockDevice, DiskCounters, Provenance, Usage};
-use stack::{Journal, MemoryLimit};
+use stack::Journal;
 use stats::Recording;
-use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, Stack, Study, Trial, parse, plan};
+use study::{DeviceName, Experiment, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Nanos, Seed, human_count};
 use workload::OpClass;
 
@@ -23,8 +22,8 @@ use crate::devices::{Opened, Targets};
 use crate::estimate::{estimate, trial_seconds};
 use crate::reached::Reached;
 use crate::watch::{Event, Watcher};
-use crate::watched::{watched, watched_loading};
-use crate::{RunnerError, kv_trial, measured};
+use crate::watched::watched;
+use crate::{RunnerError, measured};
 
 /// What the caller decides about a run.
 #[derive(Debug)]
@@ -164,12 +163,12 @@ fn parent_of(run: &Path) -> PathBuf {
     }
 }
 
-struct Runner<'a> {
+pub(crate) struct Runner<'a> {
     study: &'a Study,
     plan: &'a Plan,
-    options: &'a Options<'a>,
-    targets: Targets<'a>,
-    writer: RunWriter,
+    pub(crate) options: &'a Options<'a>,
+    pub(crate) targets: Targets<'a>,
+    pub(crate) writer: RunWriter,
     /// What the header says of the stacks.
     stacks: Vec<StackRecord>,
     /// Our own cost an operation, measured before the first block trial.
@@ -182,15 +181,15 @@ struct Runner<'a> {
 
 /// A trial's result before it is recorded.
 #[derive(Default)]
-struct Outcome {
-    recording: Recording,
-    failure: Option<String>,
-    path: String,
-    notes: Vec<String>,
-    usage: Option<Usage>,
-    disk: Option<observe::DiskCounters>,
-    load: Option<archive::LoadRecord>,
-    counters: Vec<archive::CounterSample>,
+pub(crate) struct Outcome {
+    pub recording: Recording,
+    pub failure: Option<String>,
+    pub path: String,
+    pub notes: Vec<String>,
+    pub usage: Option<Usage>,
+    pub disk: Option<observe::DiskCounters>,
+    pub load: Option<archive::LoadRecord>,
+    pub counters: Vec<archive::CounterSample>,
 }
 
 impl Runner<'_> {
@@ -358,7 +357,7 @@ impl Runner<'_> {
             path: result.path,
             notes: result.notes,
             usage: Some(Usage::now().since(&usage)),
-            disk: kv_trial::difference(disk, counters_of(&devices)),
+            disk: difference(disk, counters_of(&devices)),
             recording: result.recording,
             load: None,
             counters: Vec::new(),
@@ -375,56 +374,16 @@ impl Runner<'_> {
         }
     }
 
-    fn kv(
-        &mut self,
-        stack: &Stack,
-        experiment: &Experiment,
-        (trial, job): (&Trial, &KvJob),
-        seed: Seed,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Option<Outcome>, RunnerError> {
-        let (dir, place) = self.targets.database_directory(stack)?;
-        let limit = job.memory.bytes(job.data());
-        let limit =
-            limit.map(|bytes| MemoryLimit::enter(self.options.journal, bytes)).transpose()?;
-        let result =
-            watched_loading(self.options.stop, trial, (job, watcher), |control, loading| {
-                kv_trial::run(&dir, experiment, (trial, job), (seed, control), loading)
-            });
-        match result {
-            Ok(None) => Ok(None),
-            Ok(Some(result)) => {
-                std::fs::remove_dir_all(&dir).map_err(stack::StackError::io("remove", &dir))?;
-                let limited = limit.map(|limit| kv_trial::memory_note(job, limit.used()));
-                Ok(Some(Outcome {
-                    recording: result.recording,
-                    failure: result.failure,
-                    path: result.path,
-                    notes: place.into_iter().chain(limited).chain(result.notes).collect(),
-                    usage: Some(result.usage),
-                    disk: result.disk,
-                    load: Some(result.load),
-                    counters: result.counters,
-                }))
-            }
-            Err(error @ KvError::Wrong { .. }) => {
-                let evidence = self.writer.path().join(format!("evidence-{}", trial.slug()));
-                kv_trial::keep(&dir, &evidence)
-                    .map_err(stack::StackError::io("keep", &evidence))?;
-                let (trial, reason) = (trial.slug(), error.to_string());
-                Err(RunnerError::WrongData { trial, reason, evidence })
-            }
-            Err(error) => {
-                Ok(Some(Outcome { failure: Some(error.to_string()), ..Outcome::default() }))
-            }
-        }
-    }
-
     /// The record of a trial; `None` when it was stopped before a whole interval was measured.
     fn record(&self, trial: &Trial, outcome: Outcome) -> Option<TrialRecord> {
         let planned = match &trial.job {
             // Bounded by operations: whatever time they took is the whole of it.
             Job::Block(job) if job.operations.is_some() && !self.stopping() => Nanos(1),
+            Job::Kv(job)
+                if (job.workload.fills() || job.operations.is_some()) && !self.stopping() =>
+            {
+                Nanos(1)
+            }
             _ => trial.timeline.measure,
         };
         let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
@@ -463,6 +422,10 @@ impl Runner<'_> {
             recording: outcome.recording,
         })
     }
+}
+
+fn difference(before: Option<DiskCounters>, after: Option<DiskCounters>) -> Option<DiskCounters> {
+    Some(after?.since(&before?))
 }
 
 /// Sum of the counters of devices; `None` when one of them has none.

@@ -6,12 +6,13 @@
 mod ahead;
 mod catalog;
 mod clients;
+mod database_trial;
+mod databases;
 mod devices;
 mod doctor;
 mod error;
 mod estimate;
 mod execute;
-mod kv_trial;
 mod measured;
 mod precondition;
 mod predicted;
@@ -22,6 +23,7 @@ mod watched;
 pub use catalog::{
     StudyText, built_in_profiles, built_in_studies, load_study, profile, profile_text,
 };
+pub use databases::HOST_VERB;
 pub use devices::check_host;
 pub use doctor::{Check, Status, doctor};
 pub use error::{ExitClass, RunnerError};

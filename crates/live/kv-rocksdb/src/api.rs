@@ -52,8 +52,7 @@ functions! {
     options_increase_parallelism(Object, c_int);
     options_set_compression(Object, c_int);
     options_set_write_buffer_size(Object, usize);
-    options_enable_statistics(Object);
-    options_statistics_get_string(Object) -> *mut c_char;
+    get_options_from_string(Object, *const c_char, Object, Message);
     options_set_block_based_table_factory(Object, Object);
     block_based_options_create() -> Object;
     block_based_options_destroy(Object);
@@ -74,13 +73,14 @@ functions! {
     pinnableslice_value(Object, *mut usize) -> *const c_char;
     pinnableslice_destroy(Object);
     put(Object, Object, *const c_char, usize, *const c_char, usize, Message);
+    delete(Object, Object, *const c_char, usize, Message);
     writebatch_create() -> Object;
     writebatch_destroy(Object);
     writebatch_put(Object, *const c_char, usize, *const c_char, usize);
     write(Object, Object, Object, Message);
     create_iterator(Object, Object) -> Object;
     iter_destroy(Object);
-    iter_seek_to_first(Object);
+    iter_seek(Object, *const c_char, usize);
     iter_valid(Object) -> c_uchar;
     iter_next(Object);
     iter_key(Object, *mut usize) -> *const c_char;
@@ -89,6 +89,7 @@ functions! {
     flushoptions_create() -> Object;
     flushoptions_destroy(Object);
     flush(Object, Object, Message);
+    compact_range(Object, *const c_char, usize, *const c_char, usize);
     property_value(Object, *const c_char) -> *mut c_char;
     free(*mut c_void);
 }

@@ -8,6 +8,7 @@
 mod api;
 
 use std::ffi::{CString, c_char};
+use std::fmt::Write;
 use std::path::Path;
 use std::ptr;
 use std::sync::OnceLock;
@@ -111,9 +112,9 @@ pub struct RocksDb {
     database: Owned,
     read: Owned,
     write: Owned,
-    options: Owned,
-    /// Bytes of the block cache and of a memtable.
-    sizes: (usize, usize),
+    _options: Owned,
+    /// What is not a default, for people.
+    set: String,
 }
 
 /// A thread's access.
@@ -122,19 +123,24 @@ pub struct RocksDbSession<'a> {
     rocksdb: &'a RocksDb,
 }
 
-/// The options of a database.
-fn options(api: &Api, memory: Option<Bytes>) -> Owned {
-    let (cache, memtable) = sizes(memory);
+/// Options under which a database is filled fastest: what is written is sorted only when a memtable is full,
+/// and files are not merged meanwhile (the bulk load of RocksDB's documented flash tests).
+const BULK: &str = "memtable_factory=vector;allow_concurrent_memtable_write=false;\
+    disable_auto_compactions=true;level0_file_num_compaction_trigger=10485760;\
+    level0_slowdown_writes_trigger=10485760;level0_stop_writes_trigger=10485760;";
+
+/// The options of a database, and what of them is not a default.
+fn options(api: &Api, wanted: &Options) -> Result<(Owned, String), KvError> {
+    let (cache, memtable) = sizes(wanted.memory);
     // SAFETY: objects are made, handed over or freed as rocksdb/c.h says: the table factory takes the
     // filter policy, and copies of the table options and a reference to the cache.
-    unsafe {
+    let options = unsafe {
         let options = Owned::new((api.options_create)(), api.options_destroy);
         (api.options_set_create_if_missing)(options.object, 1);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         (api.options_increase_parallelism)(options.object, i32::try_from(cores).unwrap_or(1));
         (api.options_set_compression)(options.object, NO_COMPRESSION);
         (api.options_set_write_buffer_size)(options.object, memtable);
-        (api.options_enable_statistics)(options.object);
         let table = Owned::new((api.block_based_options_create)(), api.block_based_options_destroy);
         let cache = Owned::new((api.cache_create_lru)(cache), api.cache_destroy);
         (api.block_based_options_set_block_cache)(table.object, cache.object);
@@ -142,17 +148,44 @@ fn options(api: &Api, memory: Option<Bytes>) -> Owned {
         (api.block_based_options_set_filter_policy)(table.object, bloom);
         (api.options_set_block_based_table_factory)(options.object, table.object);
         options
+    };
+    let mut set = format!(
+        "no compression, Bloom filter {BLOOM_BITS} bits, block cache {} MiB, memtable {} MiB",
+        cache >> 20,
+        memtable >> 20
+    );
+    let bulk = if wanted.bulk { BULK } else { "" };
+    let text = format!("{bulk}{}", wanted.settings);
+    if text.is_empty() {
+        return Ok((options, set));
     }
+    let _ = write!(set, ", and over these {}", text.trim_end_matches(';'));
+    let text = CString::new(text).map_err(|error| engine("read the options", error.to_string()))?;
+    // SAFETY: a constructor without arguments.
+    let changed = Owned::new(unsafe { (api.options_create)() }, api.options_destroy);
+    // SAFETY: both options and the text outlive the call, which copies them.
+    checked(api, "read the options", |message| unsafe {
+        (api.get_options_from_string)(options.object, text.as_ptr(), changed.object, message);
+    })?;
+    Ok((changed, set))
+}
+
+/// Whether RocksDB understands options.
+///
+/// # Errors
+/// [`KvError::Engine`] with what it does not.
+pub fn check_settings(wanted: &Options) -> Result<(), KvError> {
+    options(api()?, wanted).map(|_| ())
 }
 
 impl Engine for RocksDb {
     type Session<'a> = RocksDbSession<'a>;
 
-    fn open(dir: &Path, wanted: &Options) -> Result<Self, KvError> {
+    fn open(place: &Path, wanted: &Options) -> Result<Self, KvError> {
         let api = api()?;
-        let path = CString::new(dir.as_os_str().as_encoded_bytes())
+        let path = CString::new(place.as_os_str().as_encoded_bytes())
             .map_err(|error| engine("open the database", error.to_string()))?;
-        let options = options(api, wanted.memory);
+        let (options, set) = options(api, wanted)?;
         // SAFETY: options and path outlive the call; the message is handled by `checked`.
         let opened = checked(api, "open the database", |message| unsafe {
             (api.open)(options.object, path.as_ptr(), message)
@@ -173,7 +206,7 @@ impl Engine for RocksDb {
                 Durability::Device => (api.writeoptions_set_sync)(write.object, 1),
             }
         }
-        Ok(Self { api, database, read, write, options, sizes: sizes(wanted.memory) })
+        Ok(Self { api, database, read, write, _options: options, set })
     }
 
     fn session(&self) -> Result<RocksDbSession<'_>, KvError> {
@@ -210,65 +243,65 @@ impl Engine for RocksDb {
         }
     }
 
+    fn compact(&self) -> Result<(), KvError> {
+        let Self { api, database, .. } = self;
+        // SAFETY: without bounds everything is compacted; the database is alive.
+        unsafe { (api.compact_range)(database.object, ptr::null(), 0, ptr::null(), 0) };
+        Ok(())
+    }
+
     fn counters(&self) -> Vec<Counter> {
-        let statistics = self.statistics();
-        let sums = SUMS.iter().filter_map(|(name, ticker, unit)| {
-            Some(Counter { name, value: ticker_of(&statistics, ticker)? as f64 / unit, sum: true })
+        let stalled = stalled_seconds(&self.property(DATABASE_STATISTICS));
+        let stalled = stalled.map(|seconds| Counter {
+            name: "writes stalled, ms/s",
+            value: seconds * 1e3,
+            sum: true,
         });
         let now = PROPERTIES.iter().filter_map(|(name, property, unit)| {
             let value = self.property(property).trim().parse::<f64>().ok()? / unit;
             Some(Counter { name, value, sum: false })
         });
-        sums.chain(now).collect()
+        stalled.into_iter().chain(now).collect()
     }
 
     fn notes(&self) -> Vec<String> {
-        let statistics = self.statistics();
-        let count = |name: &str| ticker_of(&statistics, name);
-        let mut notes = vec![format!(
-            "options: no compression, Bloom filter {BLOOM_BITS} bits, block cache {} MiB, memtable {} MiB, \
-             else defaults",
-            self.sizes.0 >> 20,
-            self.sizes.1 >> 20
-        )];
-        if let Some(micros) = count("rocksdb.stall.micros") {
-            let causes = stall_causes(&self.property("rocksdb.cfstats-no-file-histogram"));
+        let mut notes = vec![format!("options: {}; else defaults", self.set)];
+        let (database, column) =
+            (self.property(DATABASE_STATISTICS), self.property(COLUMN_STATISTICS));
+        if let Some(seconds) = stalled_seconds(&database) {
+            let causes = stall_causes(&column);
             let causes = if causes.is_empty() { String::new() } else { format!(" ({causes})") };
-            notes.push(format!("writes stalled {:.3} s{causes}", micros as f64 / 1e6));
+            notes.push(format!("writes stalled {seconds:.3} s{causes}"));
         }
-        let bytes = |name: &str| count(name).map_or(0.0, |bytes| bytes as f64 / 1e6);
-        notes.push(format!(
-            "user wrote {:.0} MB, flushes {:.0} MB, compactions {:.0} MB",
-            bytes("rocksdb.bytes.written"),
-            bytes("rocksdb.flush.write.bytes"),
-            bytes("rocksdb.compact.write.bytes")
-        ));
+        let bytes = [
+            ("user wrote", number_after(&database, "Cumulative writes:", "ingest: ")),
+            ("flushes", number_after(&column, "Flush(GB):", "cumulative ")),
+            ("compactions", number_after(&column, "Cumulative compaction:", "")),
+        ];
+        let bytes: Vec<String> = bytes
+            .into_iter()
+            .filter_map(|(name, gigabytes)| Some(format!("{name} {:.2} GiB", gigabytes?)))
+            .collect();
+        notes.push(bytes.join(", "));
         notes
     }
 }
 
-/// `(name, ticker, divisor)`: what only grows.
-const SUMS: [(&str, &str, f64); 3] = [
-    ("writes stalled, ms/s", "rocksdb.stall.micros", 1e3),
-    ("flushed, MB/s", "rocksdb.flush.write.bytes", 1e6),
-    ("compacted, MB/s", "rocksdb.compact.write.bytes", 1e6),
-];
+const DATABASE_STATISTICS: &str = "rocksdb.dbstats";
+const COLUMN_STATISTICS: &str = "rocksdb.cfstats-no-file-histogram";
 
-/// `(name, property, divisor)`: what is now.
-const PROPERTIES: [(&str, &str, f64); 5] = [
+/// `(name, property, divisor)`: what is now. Tickers would tell more, and cost every operation.
+const PROPERTIES: [(&str, &str, f64); 7] = [
     ("writes throttled to, MB/s", "rocksdb.actual-delayed-write-rate", 1e6),
     ("writes stopped, 1 or 0", "rocksdb.is-write-stopped", 1.0),
     ("memtables that wait to be flushed", "rocksdb.num-immutable-mem-table", 1.0),
     ("files at level 0", "rocksdb.num-files-at-level0", 1.0),
     ("compaction debt, MB", "rocksdb.estimate-pending-compaction-bytes", 1e6),
+    ("flushes that run", "rocksdb.num-running-flushes", 1.0),
+    ("compactions that run", "rocksdb.num-running-compactions", 1.0),
 ];
 
 impl RocksDb {
-    fn statistics(&self) -> String {
-        // SAFETY: the options, with their statistics, outlive the call.
-        unsafe { self.api.take((self.api.options_statistics_get_string)(self.options.object)) }
-    }
-
     /// A property's text; empty where this build does not have it.
     fn property(&self, name: &str) -> String {
         let Ok(name) = CString::new(name) else { return String::new() };
@@ -277,10 +310,18 @@ impl RocksDb {
     }
 }
 
-/// A ticker of the statistics' text: `NAME COUNT : VALUE`.
-fn ticker_of(statistics: &str, name: &str) -> Option<u64> {
-    let mut lines = statistics.lines().filter_map(|line| line.strip_prefix(name));
-    lines.find_map(|rest| rest.trim().strip_prefix("COUNT :")?.trim().parse().ok())
+/// Seconds that writes were stalled: `Cumulative stall: 00:01:2.345 H:M:S, 3.4 percent`.
+fn stalled_seconds(statistics: &str) -> Option<f64> {
+    let rest = statistics.lines().find_map(|line| line.strip_prefix("Cumulative stall: "))?;
+    let (time, _) = rest.split_once(" H:M:S")?;
+    time.split(':').try_fold(0.0, |sum, part| Some(sum * 60.0 + part.parse::<f64>().ok()?))
+}
+
+/// The number that follows `word` on the line that begins with `line`.
+fn number_after(statistics: &str, line: &str, word: &str) -> Option<f64> {
+    let rest = statistics.lines().find_map(|found| found.strip_prefix(line))?;
+    let (_, rest) = rest.split_once(word)?;
+    rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()
 }
 
 /// The causes that a stall line names with a count above 0: `Stalls(count): 3 level0_slowdown, ...`.
@@ -331,14 +372,23 @@ impl Session for RocksDbSession<'_> {
         })
     }
 
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        let RocksDb { api, database, write, .. } = self.rocksdb;
+        // SAFETY: the key outlives the call, which copies it.
+        checked(api, "delete", |message| unsafe {
+            let (key, length) = (key.as_ptr().cast(), key.len());
+            (api.delete)(database.object, write.object, key, length, message);
+        })
+    }
+
     fn put_batch(
         &mut self,
-        next: &mut dyn FnMut(&mut [u8; 16], &mut Vec<u8>) -> bool,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
     ) -> Result<(), KvError> {
         let RocksDb { api, database, write, .. } = self.rocksdb;
         // SAFETY: a constructor without arguments.
         let batch = Owned::new(unsafe { (api.writebatch_create)() }, api.writebatch_destroy);
-        let (mut key, mut value) = ([0; 16], Vec::new());
+        let (mut key, mut value) = (Vec::new(), Vec::new());
         while next(&mut key, &mut value) {
             // SAFETY: the batch copies key and value.
             unsafe {
@@ -353,14 +403,18 @@ impl Session for RocksDbSession<'_> {
         })
     }
 
-    fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError> {
+    fn scan(
+        &mut self,
+        from: &[u8],
+        seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), KvError> {
         let RocksDb { api, database, read, .. } = self.rocksdb;
         // SAFETY: the iterator lives no longer than the database; its key and value are used before it
         // moves on.
         unsafe {
             let iterator =
                 Owned::new((api.create_iterator)(database.object, read.object), api.iter_destroy);
-            (api.iter_seek_to_first)(iterator.object);
+            (api.iter_seek)(iterator.object, from.as_ptr().cast(), from.len());
             while (api.iter_valid)(iterator.object) != 0 {
                 let (mut key_length, mut value_length) = (0usize, 0usize);
                 let key = (api.iter_key)(iterator.object, &mut key_length);
@@ -387,7 +441,7 @@ mod tests {
         if !found {
             eprintln!("skipped: no librocksdb.so; install librocksdb");
             if let Ok(path) = std::env::var("CROSSPOINT_SKIPS") {
-                use std::io::Write;
+                use std::io::Write as _;
                 let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
                 let _ = file.and_then(|mut file| writeln!(file, "librocksdb is not installed"));
             }
@@ -405,12 +459,50 @@ mod tests {
 
     #[test]
     fn statistics_are_read_as_rocksdb_prints_them() {
-        let text = "rocksdb.stall.micros COUNT : 1234\nrocksdb.bytes.written COUNT : 7\n";
-        assert_eq!(ticker_of(text, "rocksdb.stall.micros"), Some(1234));
-        assert_eq!(ticker_of(text, "rocksdb.stall"), None);
+        let text = "Uptime(secs): 1.0 total\nCumulative writes: 10 writes, 10 keys, ingest: 1.25 GB, 9 MB/s\n\
+                    Cumulative stall: 00:01:2.500 H:M:S, 3.4 percent\n";
+        assert_eq!(stalled_seconds(text), Some(62.5));
+        assert_eq!(stalled_seconds("Uptime"), None);
+        assert_eq!(number_after(text, "Cumulative writes:", "ingest: "), Some(1.25));
+        let text =
+            "Cumulative compaction: 0.75 GB write, 3 MB/s write\nFlush(GB): cumulative 0.125, x";
+        assert_eq!(number_after(text, "Cumulative compaction:", ""), Some(0.75));
+        assert_eq!(number_after(text, "Flush(GB):", "cumulative "), Some(0.125));
         let stalls = "Uptime\nStalls(count): 2 level0_slowdown, 0 level0_numfiles, 5 memtable_compaction, \
                       interval 3 total count\n";
         assert_eq!(stall_causes(stalls), "2 x level0 slowdown, 5 x memtable compaction");
+    }
+
+    /// An option that is not understood must be told before anything is loaded, in RocksDB's words.
+    #[test]
+    fn options_are_rocksdbs_own() {
+        if !installed() {
+            return;
+        }
+        let wanted = |settings: &str, bulk| Options {
+            durability: Durability::Os,
+            expected: Bytes(1 << 20),
+            sessions: 1,
+            memory: None,
+            bulk,
+            write_map: false,
+            read_ahead: false,
+            map_size: None,
+            settings: settings.into(),
+        };
+        let good = "compaction_style=kCompactionStyleUniversal;max_background_jobs=4;\
+                    rate_limiter_bytes_per_sec=1048576;use_direct_reads=true;\
+                    block_based_table_factory={block_size=8192;partition_filters=true;\
+                    index_type=kTwoLevelIndexSearch}";
+        check_settings(&wanted(good, true)).unwrap();
+        let error = check_settings(&wanted("no_such_option=1", false)).unwrap_err().to_string();
+        assert!(error.contains("no_such_option"), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        let opened = RocksDb::open(dir.path(), &wanted(good, true)).unwrap();
+        opened.session().unwrap().put(b"key", b"value").unwrap();
+        opened.compact().unwrap();
+        assert!(opened.notes().iter().any(|note| note.contains("vector")), "{:?}", opened.notes());
+        opened.close().unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Loading a database, and driving it with readers beside one writer.
+//! Loading a database, and driving it with any clients.
 //!
 //! A thread a client, each with its own session and recorder. Invariants: all clients start together
 //! and share one time origin; a wrong value ends the trial. What it is not: preparation of the
@@ -6,27 +6,31 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use observe::Control;
 use stats::{Recorder, Recording, Sample, Timeline};
 use units::{Nanos, Seed};
 use workload::{
-    Issue, KvClient, KvOp, KvPlan, KvRole, OpClass, Outcome, Step, Values, Workload, write_key,
+    Issue, KvClient, KvOp, KvPlan, KvRole, OpClass, Outcome, Step, ValueShape, Values, Workload,
+    write_key,
 };
 
+use crate::operations::{Buffers, Records};
 use crate::sampler::{Sampled, sample};
-use crate::{Engine, KvError, Session};
+use crate::{Engine, KvError, Ledger, Session};
 
 /// A key-value trial.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Spec {
     /// Records in the database.
     pub records: u64,
-    /// Bytes of a value.
-    pub value_size: usize,
-    /// Reader threads; one writer runs beside them.
-    pub readers: u32,
+    /// Bytes of a key.
+    pub key_size: usize,
+    /// Sizes of values and what they are made of.
+    pub values: ValueShape,
+    /// What each client does.
+    pub clients: Vec<KvRole>,
     /// Records a transaction while loading.
     pub load_batch: u32,
     /// Phases and interval.
@@ -51,17 +55,18 @@ pub struct Measured {
 /// Error number recorded when an engine gives none.
 const UNSPECIFIED: i32 = -1;
 
-/// Loads records `0..records` in key order. `step` is told how many are in and says whether to go
-/// on; returns whether all are in.
+/// Loads records `0..records` in key order; notes each transaction in `ledger`. `step` is told how many are
+/// in and says whether to go on; returns whether all are in.
 ///
 /// # Errors
 /// What the engine said.
 pub fn load<E: Engine>(
     engine: &E,
     spec: &Spec,
+    ledger: Option<&Ledger>,
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool, KvError> {
-    let values = Values::new(spec.value_size, spec.seed);
+    let values = Values::new(spec.values, spec.seed);
     let mut session = engine.session()?;
     let mut record = 0;
     while record < spec.records {
@@ -70,11 +75,15 @@ pub fn load<E: Engine>(
             if record == end {
                 return false;
             }
+            key.resize(spec.key_size, 0);
             write_key(record, key);
             values.fill(record, 0, value);
             record += 1;
             true
         })?;
+        if let Some(ledger) = ledger {
+            ledger.loaded(record)?;
+        }
         if !step(record) {
             return Ok(record == spec.records);
         }
@@ -85,6 +94,7 @@ pub fn load<E: Engine>(
 struct Shared<'a> {
     spec: &'a Spec,
     control: &'a Control<'a>,
+    ledger: Option<&'a Ledger>,
     values: Values,
     start: Barrier,
     /// The common origin of time, read by whoever passes the barrier first.
@@ -94,7 +104,7 @@ struct Shared<'a> {
 
 type ClientResult = Result<(Recording, Option<String>), KvError>;
 
-/// Runs the readers and the writer over a loaded database.
+/// Runs the clients over a database, and notes in `ledger` what was acknowledged.
 ///
 /// # Errors
 /// [`KvError::Wrong`] at the first value that is not what was written; engine failures during the
@@ -102,13 +112,15 @@ type ClientResult = Result<(Recording, Option<String>), KvError>;
 pub fn measure<E: Engine>(
     engine: &E,
     spec: &Spec,
+    ledger: Option<&Ledger>,
     control: &Control<'_>,
 ) -> Result<Measured, KvError> {
     let shared = Shared {
         spec,
         control,
-        values: Values::new(spec.value_size, spec.seed),
-        start: Barrier::new(spec.readers as usize + 1),
+        ledger,
+        values: Values::new(spec.values, spec.seed),
+        start: Barrier::new(spec.clients.len()),
         origin: OnceLock::new(),
         failed: AtomicBool::new(false),
     };
@@ -116,11 +128,9 @@ pub fn measure<E: Engine>(
     let done = AtomicBool::new(false);
     let (results, samples) = std::thread::scope(|scope| {
         let sampler = scope.spawn(|| sample(engine, &shared.origin, &done));
-        let threads: Vec<_> = (0..=spec.readers)
-            .map(|index| {
-                let role = if index == 0 { KvRole::Writer } else { KvRole::Reader };
-                scope.spawn(move || run_client(engine, shared, role, index))
-            })
+        let threads: Vec<_> = (0u32..)
+            .zip(&spec.clients)
+            .map(|(index, role)| scope.spawn(move || run_client(engine, shared, *role, index)))
             .collect();
         let joined = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| {
@@ -157,14 +167,29 @@ fn run_client<E: Engine>(
     let origin = *shared.origin.get_or_init(Instant::now);
     let mut session = session?;
     let spec = shared.spec;
-    let plan = KvPlan { records: spec.records, end: spec.timeline.end() };
+    let clients = u32::try_from(spec.clients.len()).unwrap_or(u32::MAX);
+    let plan = KvPlan { records: spec.records, end: spec.timeline.end(), clients };
     let mut client = KvClient::new(plan, role, spec.seed, index);
-    let mut recorder = Recorder::new(spec.timeline, &[OpClass::Read, OpClass::Write]);
-    let mut value = Vec::with_capacity(spec.value_size);
+    let classes = if role.background {
+        [OpClass::BackgroundRead, OpClass::BackgroundWrite]
+    } else {
+        [OpClass::Read, OpClass::Write]
+    };
+    let mut recorder = Recorder::new(spec.timeline, &classes);
+    let records = Records { values: &shared.values, ledger: shared.ledger };
+    let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;
     let mut now = Nanos::from(origin.elapsed());
-    'trial: while let Step::Issue(issue) = client.next(now) {
-        let result = perform(&mut session, &shared.values, issue.op, &mut value);
+    'trial: loop {
+        let issue = match client.next(now) {
+            Step::Issue(issue) => Some(issue),
+            Step::WaitUntil(due) => {
+                rest(due.since(now), spec.timeline.interval);
+                None
+            }
+            Step::WaitCompletion | Step::Finished => break,
+        };
+        let result = issue.map(|issue| records.perform(&mut session, issue.op, &mut buffers));
         now = Nanos::from(origin.elapsed());
         while let Some(summary) = recorder.poll(now) {
             shared.control.tell(index, summary);
@@ -172,22 +197,24 @@ fn run_client<E: Engine>(
                 break 'trial;
             }
         }
-        let outcome = match result {
-            Ok(()) => Outcome::Done,
-            Err(error @ KvError::Wrong { .. }) => {
-                shared.failed.store(true, Ordering::Relaxed);
-                return Err(error);
-            }
-            Err(error) => {
-                failure.get_or_insert_with(|| error.to_string());
-                if spec.stop_on_error {
+        if let (Some(issue), Some(result)) = (issue, result) {
+            let (bytes, outcome) = match result {
+                Ok(bytes) => (bytes, Outcome::Done),
+                Err(error @ KvError::Wrong { .. }) => {
                     shared.failed.store(true, Ordering::Relaxed);
+                    return Err(error);
                 }
-                Outcome::Failed(UNSPECIFIED)
-            }
-        };
-        record(&mut recorder, issue, now, outcome, spec.value_size);
-        client.completed(issue.id, outcome, now);
+                Err(error) => {
+                    failure.get_or_insert_with(|| error.to_string());
+                    if spec.stop_on_error {
+                        shared.failed.store(true, Ordering::Relaxed);
+                    }
+                    (0, Outcome::Failed(UNSPECIFIED))
+                }
+            };
+            record(&mut recorder, issue, now, outcome, bytes);
+            client.completed(issue.id, outcome, now);
+        }
         if shared.failed.load(Ordering::Relaxed) {
             break;
         }
@@ -195,33 +222,9 @@ fn run_client<E: Engine>(
     Ok((recorder.finish(now), failure))
 }
 
-fn perform<S: Session>(
-    session: &mut S,
-    values: &Values,
-    op: KvOp,
-    value: &mut Vec<u8>,
-) -> Result<(), KvError> {
-    let record = op.record;
-    let mut key = [0; 16];
-    write_key(record, &mut key);
-    match op.class {
-        OpClass::Write => {
-            values.fill(record, op.generation, value);
-            session.put(&key, value)
-        }
-        // A client issues updates and lookups, nothing else.
-        _ => {
-            let mut right = false;
-            let found = session.get(&key, &mut |bytes| right = values.check(record, bytes))?;
-            match (found, right) {
-                (true, true) => Ok(()),
-                (true, false) => {
-                    Err(KvError::Wrong { record, what: "its value is not one that was written" })
-                }
-                (false, _) => Err(KvError::Wrong { record, what: "it is missing" }),
-            }
-        }
-    }
+/// Sleeps until something is due, but no longer than an interval, so that its end is told in time.
+fn rest(left: Nanos, interval: Nanos) {
+    std::thread::sleep(Duration::from_nanos(left.get().min(interval.get())));
 }
 
 fn record(
@@ -229,14 +232,14 @@ fn record(
     issue: Issue<KvOp>,
     completed: Nanos,
     outcome: Outcome,
-    value_size: usize,
+    bytes: u32,
 ) {
     recorder.record(Sample {
         class: issue.op.class,
         intended: issue.intended,
         issued: issue.intended,
         completed,
-        bytes: value_size as u32,
+        bytes,
         outcome,
         position: issue.op.record,
     });

@@ -31,10 +31,18 @@ pub enum KvError {
         /// What was found.
         what: &'static str,
     },
+    /// Updates that were acknowledged are not there any more.
+    #[error("{count} acknowledged updates are lost in spite of durability {durability}")]
+    Lost {
+        /// How many.
+        count: u64,
+        /// The word that was promised.
+        durability: &'static str,
+    },
 }
 
 /// How a database is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// What a committed update must survive.
     pub durability: Durability,
@@ -44,6 +52,16 @@ pub struct Options {
     pub sessions: u32,
     /// Memory that the whole process may take, page cache included; engines size their own caches by it.
     pub memory: Option<Bytes>,
+    /// It will be filled at random and compacted afterwards; nothing else matters meanwhile.
+    pub bulk: bool,
+    /// Of engines that map their file: write through the map.
+    pub write_map: bool,
+    /// Of engines that map their file: let the kernel read ahead.
+    pub read_ahead: bool,
+    /// Of engines that map their file: bytes of the map, instead of what `expected` asks for.
+    pub map_size: Option<Bytes>,
+    /// Settings by the engine's own names, as it writes them itself.
+    pub settings: String,
 }
 
 /// Something that an engine counts of itself.
@@ -64,11 +82,12 @@ pub trait Engine: Sized + Sync {
     where
         Self: 'a;
 
-    /// Opens the database in `dir`, an existing directory; makes one if there is none.
+    /// Opens the database in `place`, an existing directory (or, if the engine can, a block device); makes
+    /// one if there is none.
     ///
     /// # Errors
     /// [`KvError::Engine`] with the engine's own words.
-    fn open(dir: &Path, options: &Options) -> Result<Self, KvError>;
+    fn open(place: &Path, options: &Options) -> Result<Self, KvError>;
 
     /// Access for the calling thread.
     ///
@@ -94,6 +113,19 @@ pub trait Engine: Sized + Sync {
         Vec::new()
     }
 
+    /// Brings the database into the shape that it would have after a long rest.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`].
+    fn compact(&self) -> Result<(), KvError> {
+        Ok(())
+    }
+
+    /// Bytes that the database takes of a device that it has to itself.
+    fn bytes_of_device(&self) -> Option<Bytes> {
+        None
+    }
+
     /// What the engine counted of itself since it was opened, and options that a reader must know.
     fn notes(&self) -> Vec<String> {
         Vec::new()
@@ -114,6 +146,12 @@ pub trait Session {
     /// [`KvError::Engine`]; then nothing is stored.
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError>;
 
+    /// Deletes `key`, in a transaction of its own; it need not be there.
+    ///
+    /// # Errors
+    /// [`KvError::Engine`].
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError>;
+
     /// Stores what `next` yields, until it yields `false`, in one transaction. `next` fills key and
     /// value; keys ascend.
     ///
@@ -121,12 +159,16 @@ pub trait Session {
     /// [`KvError::Engine`]; then nothing is stored.
     fn put_batch(
         &mut self,
-        next: &mut dyn FnMut(&mut [u8; 16], &mut Vec<u8>) -> bool,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
     ) -> Result<(), KvError>;
 
-    /// Shows every record in key order to `seen` until it says no.
+    /// Shows records in key order, from the first that is not before `from`, to `seen` until it says no.
     ///
     /// # Errors
     /// [`KvError::Engine`].
-    fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError>;
+    fn scan(
+        &mut self,
+        from: &[u8],
+        seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), KvError>;
 }

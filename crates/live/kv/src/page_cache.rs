@@ -1,32 +1,40 @@
 //! Putting a closed database out of the page cache, so that the next reader starts cold; and how much of one
 //! is in it.
 //!
-//! Invariant: needs no privilege; touches only the files of one directory. What it is not: a limit on
-//! memory; what is read afterwards is cached again.
+//! Invariant: needs no privilege; touches only the files of one directory, or one device. What it is not:
+//! a limit on memory; what is read afterwards is cached again.
 
 use std::fs::{self, File};
-use std::io;
-use std::path::Path;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use units::Bytes;
 
-/// Writes back and drops from the page cache every file in `dir`. Files that are mapped or open
-/// elsewhere may stay.
+/// Writes back and drops from the page cache every file in the directory `place`, or the device that it is.
+/// Files that are mapped or open elsewhere may stay.
 ///
 /// # Errors
 /// When a file can not be opened or written back.
-pub fn evict(dir: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if path.is_file() {
-            let file = File::open(&path)?;
-            file.sync_all()?;
-            fadvise(&file, 0, None, Advice::DontNeed)?;
-        }
+pub fn evict(place: &Path) -> io::Result<()> {
+    for path in files_of(place)? {
+        let file = File::open(&path)?;
+        file.sync_all()?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(())
+}
+
+/// The files in a directory, or the device itself.
+fn files_of(place: &Path) -> io::Result<Vec<PathBuf>> {
+    if fs::metadata(place)?.file_type().is_block_device() {
+        return Ok(vec![place.to_owned()]);
+    }
+    let paths = fs::read_dir(place)?.map(|entry| Ok(entry?.path()));
+    let paths: io::Result<Vec<PathBuf>> = paths.collect();
+    Ok(paths?.into_iter().filter(|path| path.is_file()).collect())
 }
 
 /// How much of a database is in memory.
@@ -46,19 +54,17 @@ impl Residency {
     }
 }
 
-/// How much of the files in `dir` is in the page cache, by mincore(2). A hole counts as not resident.
+/// How much of the files in `place`, or of the device that it is, is in the page cache, by mincore(2). A hole
+/// counts as not resident.
 ///
 /// # Errors
 /// When a file can not be read or mapped.
-pub fn residency(dir: &Path) -> io::Result<Residency> {
+pub fn residency(place: &Path) -> io::Result<Residency> {
     let mut sum = Residency::default();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
-        if !path.is_file() {
-            continue;
-        }
-        let file = File::open(&path)?;
-        let length = file.metadata()?.len();
+    for path in files_of(place)? {
+        let mut file = File::open(&path)?;
+        // A device says its size in no other way.
+        let length = file.seek(SeekFrom::End(0))?;
         sum.whole = Bytes(sum.whole.get() + length);
         let length = usize::try_from(length).unwrap_or(0);
         if length > 0 {

@@ -31,6 +31,9 @@ const GET: &str = "SELECT v FROM records WHERE k = ?1";
 const PUT: &str = "INSERT INTO records (k, v) VALUES (?1, ?2) \
                    ON CONFLICT (k) DO UPDATE SET v = excluded.v";
 
+const DELETE: &str = "DELETE FROM records WHERE k = ?1";
+const SCAN: &str = "SELECT k, v FROM records WHERE k >= ?1 ORDER BY k";
+
 fn failed(action: &'static str) -> impl Fn(rusqlite::Error) -> KvError {
     move |error| KvError::Engine { engine: "sqlite", action, reason: error.to_string() }
 }
@@ -108,27 +111,37 @@ impl Session for SqliteSession {
         Ok(())
     }
 
+    fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {
+        let fail = failed("delete");
+        let mut statement = self.connection.prepare_cached(DELETE).map_err(&fail)?;
+        statement.execute(params![key]).map_err(&fail)?;
+        Ok(())
+    }
+
     fn put_batch(
         &mut self,
-        next: &mut dyn FnMut(&mut [u8; 16], &mut Vec<u8>) -> bool,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
     ) -> Result<(), KvError> {
         let fail = failed("put a batch");
-        let (mut key, mut value) = ([0; 16], Vec::new());
+        let (mut key, mut value) = (Vec::new(), Vec::new());
         let transaction = self.connection.transaction().map_err(&fail)?;
         {
             let mut statement = transaction.prepare_cached(PUT).map_err(&fail)?;
             while next(&mut key, &mut value) {
-                statement.execute(params![&key[..], value]).map_err(&fail)?;
+                statement.execute(params![key, value]).map_err(&fail)?;
             }
         }
         transaction.commit().map_err(&fail)
     }
 
-    fn scan(&mut self, seen: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), KvError> {
+    fn scan(
+        &mut self,
+        from: &[u8],
+        seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), KvError> {
         let fail = failed("scan");
-        let mut statement =
-            self.connection.prepare("SELECT k, v FROM records ORDER BY k").map_err(&fail)?;
-        let mut rows = statement.query([]).map_err(&fail)?;
+        let mut statement = self.connection.prepare_cached(SCAN).map_err(&fail)?;
+        let mut rows = statement.query(params![from]).map_err(&fail)?;
         while let Some(row) = rows.next().map_err(&fail)? {
             let key = row.get_ref(0).map_err(&fail)?.as_blob().unwrap_or_default();
             let value = row.get_ref(1).map_err(&fail)?.as_blob().unwrap_or_default();

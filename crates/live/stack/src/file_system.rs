@@ -1,12 +1,15 @@
-//! A file system of our own: a loop device with direct I/O over a file of ours, formatted and mounted.
+//! Ground for a database: a loop device with direct I/O over a file of ours, or a device that the guard has
+//! let through; formatted and mounted, or left to the database as it is.
 //!
-//! Invariants: each step is in the undo journal before it is taken; only what was made here is formatted,
-//! unmounted or detached; formatting discards the whole device first, as every mkfs used here does.
-//! What it is not: a user's own device; the guard decides about those.
+//! Invariants: each step is in the undo journal before it is taken; only what was made here, or what the
+//! guard let through, is formatted, unmounted, detached or erased; each time the whole device is discarded
+//! first (every mkfs used here does). What it is not: the guard.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use units::Bytes;
 
@@ -42,73 +45,144 @@ impl Format {
         Self { program: "mkfs.btrfs", arguments: &["-q", "-f"], package: "btrfs-progs" };
 }
 
-/// A mounted file system over a file.
+/// A device that is ours for the run, with or without a file system.
 #[derive(Debug)]
-pub struct MadeFileSystem {
+pub struct Ground {
     device: PathBuf,
-    mount: PathBuf,
-    format: Format,
+    /// Where it is mounted, and how it is formatted; `None`: it is not.
+    mounted: Option<(PathBuf, Format)>,
+    /// Of a device of the user's: erased when the run is over, so that the next may use it.
+    erase: bool,
 }
 
-impl MadeFileSystem {
-    /// Makes and mounts one of `size` in `area`.
+/// Bytes at the beginning of a device that hold every signature that is looked for.
+const SIGNATURES: usize = 1 << 20;
+
+impl Ground {
+    /// A loop device of `size` over a file in `area`.
     ///
     /// # Errors
     /// Without root, a program, a free loop device, or space.
-    pub fn make(
+    pub fn on_loop(
         journal: &Journal,
         area: &WorkArea,
         size: Bytes,
-        format: Format,
+        format: Option<Format>,
     ) -> Result<Self, StackError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(StackError::Refused {
-                device: "a file system of its own".into(),
-                reason: "only root can make one".into(),
-                next: "sudo, or file_system = \"as_is\"".into(),
-            });
-        }
+        need_root()?;
         let backing = area.path().join("loop.img");
         let made = File::create(&backing).and_then(|file| file.set_len(size.get()));
         made.map_err(StackError::io("make", &backing))?;
         journal.note(Undo::DetachLoop { backing: backing.clone() })?;
         let found = run("losetup", "mount", &["--find", "--show", "--direct-io=on"], &backing)?;
-        let device = PathBuf::from(found.trim());
-        let mount = area.path().join("mount");
-        fs::create_dir(&mount).map_err(StackError::io("make", &mount))?;
-        journal.note(Undo::Unmount { path: mount.clone() })?;
-        let made = Self { device, mount, format };
-        made.format_and_mount()?;
+        Self::made(journal, area, (PathBuf::from(found.trim()), false), format)
+    }
+
+    /// A device that [`open_device`](crate::open_device) let through for overwriting.
+    ///
+    /// # Errors
+    /// Without root or a program.
+    pub fn on_device(
+        journal: &Journal,
+        area: &WorkArea,
+        device: &Path,
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        need_root()?;
+        Self::made(journal, area, (device.to_owned(), true), format)
+    }
+
+    fn made(
+        journal: &Journal,
+        area: &WorkArea,
+        (device, erase): (PathBuf, bool),
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        let mut mounted = None;
+        if let Some(format) = format {
+            let mount = area.path().join("mount");
+            fs::create_dir(&mount).map_err(StackError::io("make", &mount))?;
+            journal.note(Undo::Unmount { path: mount.clone() })?;
+            mounted = Some((mount, format));
+        }
+        let made = Self { device, mounted, erase };
+        made.begin()?;
         Ok(made)
     }
 
-    fn format_and_mount(&self) -> Result<(), StackError> {
-        run(self.format.program, self.format.package, self.format.arguments, &self.device)?;
+    fn begin(&self) -> Result<(), StackError> {
+        let Some((mount, format)) = &self.mounted else {
+            // Not every device can discard; the database looks at the beginning alone.
+            let _ = run("blkdiscard", "util-linux", &["-f"], &self.device);
+            return self.erase_signatures();
+        };
+        run(format.program, format.package, format.arguments, &self.device)?;
         let device = self.device.display().to_string();
-        run("mount", "mount", &[&device], &self.mount)?;
+        run("mount", "mount", &[&device], mount)?;
         Ok(())
     }
 
-    /// Makes it anew: whatever was in it is gone.
+    fn erase_signatures(&self) -> Result<(), StackError> {
+        let erase = || {
+            let device = OpenOptions::new().write(true).open(&self.device)?;
+            device.write_all_at(&vec![0; SIGNATURES], 0)?;
+            device.sync_all()
+        };
+        erase().map_err(StackError::io("erase the beginning of", &self.device))
+    }
+
+    /// Begins anew: whatever was on it is gone.
     ///
     /// # Errors
     /// When something of it is still in use.
     pub fn remake(&self) -> Result<(), StackError> {
-        run("umount", "mount", &[], &self.mount)?;
-        self.format_and_mount()
+        if let Some((mount, _)) = &self.mounted {
+            unmount(mount)?;
+        }
+        self.begin()
     }
 
-    /// Where it is mounted.
+    /// Where the file system is mounted; without one, the device.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.mount
+        self.mounted.as_ref().map_or(&self.device, |(mount, _)| mount)
+    }
+
+    /// Whether a database has the device to itself.
+    #[must_use]
+    pub const fn is_raw(&self) -> bool {
+        self.mounted.is_none()
     }
 
     /// Type and options as the kernel has them.
     #[must_use]
     pub fn options(&self) -> String {
-        mounts().find(|line| line.0 == self.mount).map_or_else(String::new, |line| line.1)
+        mounts().find(|line| line.0 == self.path()).map_or_else(String::new, |line| line.1)
     }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        if !self.erase {
+            return;
+        }
+        let free = self.mounted.as_ref().is_none_or(|(mount, _)| unmount(mount).is_ok());
+        if free {
+            // A signature that stays costs the user a wipefs before the next run, nothing else.
+            let _ = self.erase_signatures();
+        }
+    }
+}
+
+fn need_root() -> Result<(), StackError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(StackError::Refused {
+        device: "a device or file system of its own".into(),
+        reason: "only root can make one".into(),
+        next: "sudo, or file_system = \"as_is\"".into(),
+    })
 }
 
 /// `(where, "type options")` of everything that is mounted.
@@ -168,11 +242,20 @@ fn refuse_others(path: &Path) -> Result<(), StackError> {
 /// Unmounts what is mounted at a path of ours, however often.
 pub(crate) fn unmount(path: &Path) -> Result<(), StackError> {
     refuse_others(path)?;
+    let began = Instant::now();
     while mounts().any(|(place, _)| place == path) {
-        run("umount", "mount", &[], path)?;
+        match run("umount", "mount", &[], path) {
+            Ok(_) => {}
+            // A killed process gives its files back in its own time.
+            Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(50)),
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
+
+/// How long what a killed process holds is tried again.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Detaches every loop device over a file of ours.
 pub(crate) fn detach(backing: &Path) -> Result<(), StackError> {

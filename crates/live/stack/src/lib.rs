@@ -14,7 +14,7 @@ mod test_file;
 mod work_area;
 
 pub use error::StackError;
-pub use file_system::{Format, MadeFileSystem};
+pub use file_system::{Format, Ground};
 pub use guard::{Access, open_device};
 pub use journal::{Cleaned, Journal, Undo, clean, state_directory};
 pub use memory::{MemoryLimit, MemoryUse};

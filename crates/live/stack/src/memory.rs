@@ -1,9 +1,9 @@
-//! A limit on the memory of this process, page cache included, for as long as a value lives.
+//! A limit on the memory of a process, page cache included, for as long as a value lives.
 //!
 //! A control group of our own holds the process: version 1 (`memory.limit_in_bytes`) or version 2
 //! (`memory.max`), whichever has the memory controller. Pages that another group has cached are charged to
 //! that one, so files must be put out of the cache first. Invariants: the group is in the undo journal
-//! before it is made; the process goes back to where it was on every way out.
+//! before it is made; what is in it goes back to where this process is on every way out.
 //! What it is not: a limit on swap of version 1 without swap accounting; there the group may swap.
 
 use std::fs;
@@ -20,7 +20,7 @@ pub(crate) const GROUP_MARK: &str = "crosspoint-";
 #[derive(Debug)]
 pub struct MemoryLimit {
     group: PathBuf,
-    /// Where the process was before.
+    /// Where this process is.
     home: PathBuf,
     version: Version,
     limit: Bytes,
@@ -41,6 +41,8 @@ pub struct MemoryUse {
     pub peak: Option<Bytes>,
     /// Times that the limit was met.
     pub met: Option<u64>,
+    /// Processes that the kernel ended because of it.
+    pub ended: Option<u64>,
 }
 
 /// The hierarchy that has the memory controller, and our group in it.
@@ -76,12 +78,11 @@ fn hierarchy(mounts: &str, groups: &str) -> Option<(Version, PathBuf, PathBuf)> 
 }
 
 impl MemoryLimit {
-    /// Limits this process to `limit` from now on. A limit below what the program itself needs ends it: the
-    /// study's check refuses one.
+    /// A limit that holds nobody yet.
     ///
     /// # Errors
     /// Without a memory controller, or without the right to make groups.
-    pub fn enter(journal: &Journal, limit: Bytes) -> Result<Self, StackError> {
+    pub fn make(journal: &Journal, limit: Bytes) -> Result<Self, StackError> {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let place = hierarchy(&read("/proc/self/mounts"), &read("/proc/self/cgroup"));
         let Some((version, root, home)) = place else {
@@ -102,8 +103,15 @@ impl MemoryLimit {
                 made.write("memory.swap.max", "0")?;
             }
         }
-        made.write("cgroup.procs", &std::process::id().to_string())?;
         Ok(made)
+    }
+
+    /// Limits `process` from now on. The kernel ends one that needs more.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn hold(&self, process: u32) -> Result<(), StackError> {
+        self.write("cgroup.procs", &process.to_string())
     }
 
     fn write(&self, file: &str, text: &str) -> Result<(), StackError> {
@@ -116,15 +124,24 @@ impl MemoryLimit {
     pub fn used(&self) -> MemoryUse {
         let read = |file: &str| fs::read_to_string(self.group.join(file)).ok();
         let number = |file: &str| read(file)?.trim().parse::<u64>().ok();
-        let (peak, met) = match self.version {
-            Version::One => (number("memory.max_usage_in_bytes"), number("memory.failcnt")),
-            Version::Two => {
-                let events = read("memory.events").unwrap_or_default();
-                let max = events.lines().find_map(|line| line.strip_prefix("max "));
-                (number("memory.peak"), max.and_then(|text| text.parse().ok()))
-            }
+        let field = |file: &str, name: &str| {
+            let text = read(file)?;
+            let mut fields = text.lines().filter_map(|line| line.split_once(' '));
+            fields.find(|(key, _)| *key == name)?.1.trim().parse::<u64>().ok()
         };
-        MemoryUse { limit: self.limit, peak: peak.map(Bytes), met }
+        let (peak, met, ended) = match self.version {
+            Version::One => (
+                number("memory.max_usage_in_bytes"),
+                number("memory.failcnt"),
+                field("memory.oom_control", "oom_kill"),
+            ),
+            Version::Two => (
+                number("memory.peak"),
+                field("memory.events", "max"),
+                field("memory.events", "oom_kill"),
+            ),
+        };
+        MemoryUse { limit: self.limit, peak: peak.map(Bytes), met, ended }
     }
 }
 

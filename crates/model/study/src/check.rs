@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 
 use units::{Bytes, Nanos, Share};
 
+use crate::kv::check_kv;
 use crate::{
-    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Memory,
-    Offsets, Pattern, Stack, Study, StudyError, plan,
+    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
+    Pattern, Stack, Study, StudyError, plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
@@ -86,8 +87,9 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         let same = |quoted: &str| quoted.parse() == Ok(stack.size);
         return Err(StudyError::general(message).at_quoted(text, same));
     }
-    if stack.file_system != FileSystem::AsIs && stack.device != DeviceName::File {
-        let message = format!("stack `{}`: file_system is for device = \"file\" only", stack.name);
+    let modelled = matches!(stack.device, DeviceName::Model(_));
+    if stack.file_system != FileSystem::AsIs && modelled {
+        let message = format!("stack `{}`: a device model has no file_system yet", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     let model = matches!(stack.device, DeviceName::Model(_));
@@ -139,7 +141,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     }
     check_block(one, study, text)?;
     check_act(one, text)?;
-    check_kv(one)
+    check_kv(one, text)
 }
 
 fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyError> {
@@ -342,35 +344,6 @@ fn check_act(one: &Experiment, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-fn check_kv(one: &Experiment) -> Result<(), StudyError> {
-    let Some(kv) = &one.kv else { return Ok(()) };
-    let refuse =
-        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
-    if !(1..=10_000_000_000).contains(&kv.records) {
-        return Err(refuse(format!("records = {}; allowed: 1 to 10 billion", kv.records)));
-    }
-    let data = Bytes(kv.records.saturating_mul(kv.value_size.get() + 16));
-    if let Some(limit) = kv.memory.bytes(data).filter(|limit| *limit < Memory::LEAST) {
-        return Err(refuse(format!(
-            "memory = {} is {limit}; allowed: at least {}, or unlimited",
-            kv.memory.text(),
-            Memory::LEAST
-        )));
-    }
-    if kv.load_batch == 0 {
-        return Err(refuse("load_batch = 0; allowed: at least 1".into()));
-    }
-    if kv.value_size < Bytes(16) || kv.value_size > Bytes::mib(1) {
-        return Err(refuse(format!("value_size {}; allowed: 16 B to 1 MiB", kv.value_size)));
-    }
-    for readers in kv.readers.values() {
-        if *readers > 256 {
-            return Err(refuse(format!("readers = {readers}; allowed: 0 to 256")));
-        }
-    }
-    Ok(())
-}
-
 /// Why this experiment can not run on that stack, if so.
 pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
     let model = matches!(stack.device, DeviceName::Model(_));
@@ -393,9 +366,21 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
             "databases can not be predicted on a device model yet; only block experiments can"
                 .into(),
         ),
-        (Some(_), DeviceName::Paths(_)) => Some(
-            "databases need a file system; use device = \"file\" with a directory on it".into(),
-        ),
+        (Some(kv), DeviceName::Paths(paths)) => {
+            let raw = [FileSystem::AsIs, FileSystem::Raw].contains(&stack.file_system);
+            if paths.len() > 1 {
+                Some("a database stands on one device".into())
+            } else {
+                (raw && !kv.runs_raw()).then(|| NEEDS_FILE_SYSTEM.into())
+            }
+        }
+        (Some(kv), DeviceName::File) => {
+            let raw = stack.file_system == FileSystem::Raw;
+            (raw && !kv.runs_raw()).then(|| NEEDS_FILE_SYSTEM.into())
+        }
         _ => None,
     }
 }
+
+const NEEDS_FILE_SYSTEM: &str =
+    "only lmdb runs on a device without a file system; give the stack a file_system";

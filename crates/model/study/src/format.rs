@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
-use crate::{ActMatrix, BlockMatrix, DeviceName, Many, Memory};
+use crate::{ActMatrix, BlockMatrix, DeviceName, KvMatrix};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -42,7 +42,8 @@ pub struct Stack {
     #[serde(default)]
     pub title: String,
     /// `file` (a temporary file, removed afterwards), `model:NAME`, or a block device by its stable
-    /// path, such as `/dev/disk/by-id/...`; several devices separated by commas.
+    /// path, such as `/dev/disk/by-id/...`; several devices separated by commas. Databases stand on a device
+    /// without a file system (LMDB only) or on the `file_system` that is made on it.
     pub device: DeviceName,
     /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
     #[serde(default = "default_directory")]
@@ -59,8 +60,8 @@ pub struct Stack {
     /// Allow writes to a block device; without it the device is opened read-only.
     #[serde(default)]
     pub allow_write: bool,
-    /// File system for databases: the directory's own, or one made on a loop device of `size` with direct
-    /// I/O over the temporary file, anew for each trial (needs root).
+    /// File system for databases: the directory's own; or one made anew for each trial, on the device or on a
+    /// loop device of `size` with direct I/O over the temporary file (needs root); or none (`raw`).
     #[serde(default)]
     pub file_system: FileSystem,
     /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
@@ -90,6 +91,8 @@ pub enum FileSystem {
     Xfs,
     /// Btrfs.
     Btrfs,
+    /// None: the database has the device to itself.
+    Raw,
 }
 
 /// State of a modelled flash drive.
@@ -165,45 +168,6 @@ pub enum OnError {
     Continue,
 }
 
-/// Key-value operations: load, then readers while one writer updates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KvMatrix {
-    /// The databases.
-    pub engine: Many<Engine>,
-    /// Records loaded, 1 to 10 billion. Keys have 16 bytes.
-    pub records: u64,
-    /// Bytes of a value; at least 16.
-    pub value_size: Bytes,
-    /// Reader threads beside the one writer, 0 to 256; 0: the writer alone.
-    pub readers: Many<u32>,
-    /// What a committed update survives.
-    #[serde(default = "default_durability")]
-    pub durability: Many<Durability>,
-    /// Records a transaction while loading.
-    #[serde(default = "default_load_batch")]
-    pub load_batch: u32,
-    /// Memory of the whole process, its page cache included: `unlimited`, a size, or a share of the
-    /// records' bytes (`20%`: the database is five times memory).
-    #[serde(default)]
-    pub memory: Memory,
-    /// `librocksdb.so` to load, a path; `auto`: the one that the system has.
-    #[serde(default = "default_library")]
-    pub library: String,
-}
-
-/// A database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// LMDB.
-    Lmdb,
-    /// RocksDB, from the library that is installed.
-    Rocksdb,
-    /// SQLite.
-    Sqlite,
-}
-
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -231,7 +195,6 @@ macro_rules! words {
 
 pub(crate) use words;
 
-words!(Engine { Lmdb => "lmdb", Rocksdb => "rocksdb", Sqlite => "sqlite" });
 words!(Durability { None => "none", Os => "os", Device => "device" });
 
 fn default_question() -> String {
@@ -263,13 +226,4 @@ fn default_interval() -> Nanos {
 }
 fn default_repeat() -> u32 {
     1
-}
-fn default_durability() -> Many<Durability> {
-    Many::one(Durability::Os)
-}
-fn default_library() -> String {
-    "auto".into()
-}
-fn default_load_batch() -> u32 {
-    1000
 }

@@ -5,9 +5,10 @@
 
 use units::{Bytes, Nanos, Rate, Share};
 
+use crate::kv::kv_jobs;
 use crate::{
-    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Durability, Engine, Experiment, KvMatrix,
-    Memory, Offsets, Pattern, Precondition, RateStep, SizeWeight,
+    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Experiment, KvJob, Offsets, Pattern,
+    Precondition, RateStep, SizeWeight,
 };
 
 /// One point of a block matrix.
@@ -184,35 +185,6 @@ impl ActJob {
     }
 }
 
-/// One point of a key-value matrix.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KvJob {
-    /// The database.
-    pub engine: Engine,
-    /// Records loaded.
-    pub records: u64,
-    /// Bytes of a value.
-    pub value_size: Bytes,
-    /// Reader threads.
-    pub readers: u32,
-    /// What a committed update survives.
-    pub durability: Durability,
-    /// Records a transaction while loading.
-    pub load_batch: u32,
-    /// Memory of the process with its page cache.
-    pub memory: Memory,
-    /// Library of RocksDB, or `auto`.
-    pub library: String,
-}
-
-impl KvJob {
-    /// Bytes of all keys and values.
-    #[must_use]
-    pub fn data(&self) -> Bytes {
-        Bytes(self.records.saturating_mul(self.value_size.get() + 16))
-    }
-}
-
 /// What a trial does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Job {
@@ -221,7 +193,7 @@ pub enum Job {
     /// ACT's storage test.
     Act(Box<ActJob>),
     /// Key-value operations.
-    Kv(KvJob),
+    Kv(Box<KvJob>),
 }
 
 impl Job {
@@ -240,28 +212,17 @@ impl Job {
         match self {
             Self::Block(job) => job.point(),
             Self::Act(job) => job.point(),
-            Self::Kv(job) => {
-                let mut point = vec![
-                    ("records", job.records.to_string()),
-                    ("value_size", job.value_size.exact()),
-                    ("readers", job.readers.to_string()),
-                    ("durability", job.durability.word().into()),
-                ];
-                if job.memory != Memory::Unlimited {
-                    point.push(("memory", job.memory.text()));
-                }
-                point
-            }
+            Self::Kv(job) => job.point(),
         }
     }
 
-    /// Whether it writes to a block target.
+    /// Whether it writes to a device that it is given.
     #[must_use]
     pub fn writes_blocks(&self) -> bool {
         match self {
             Self::Block(job) => job.writes(),
             Self::Act(job) => job.config.write_reqs_per_sec > 0 || job.fills > 0,
-            Self::Kv(_) => false,
+            Self::Kv(_) => true,
         }
     }
 
@@ -282,7 +243,7 @@ pub(crate) fn jobs(experiment: &Experiment) -> Vec<Job> {
         act_jobs(matrix, &mut jobs);
     }
     if let Some(matrix) = &experiment.kv {
-        kv_jobs(matrix, &mut jobs);
+        jobs.extend(kv_jobs(matrix).into_iter().map(|job| Job::Kv(Box::new(job))));
     }
     jobs
 }
@@ -375,25 +336,6 @@ fn act_jobs(matrix: &ActMatrix, jobs: &mut Vec<Job>) {
                 let (config, slice, fills) = (config.clone(), matrix.slice, matrix.fills);
                 let job = ActJob { config, phase, service_threads, slice, fills };
                 jobs.push(Job::Act(Box::new(job)));
-            }
-        }
-    }
-}
-
-fn kv_jobs(matrix: &KvMatrix, jobs: &mut Vec<Job>) {
-    for &engine in matrix.engine.values() {
-        for &durability in matrix.durability.values() {
-            for &readers in matrix.readers.values() {
-                jobs.push(Job::Kv(KvJob {
-                    engine,
-                    records: matrix.records,
-                    value_size: matrix.value_size,
-                    readers,
-                    durability,
-                    load_batch: matrix.load_batch,
-                    memory: matrix.memory,
-                    library: matrix.library.clone(),
-                }));
             }
         }
     }

@@ -17,6 +17,7 @@ mod fio;
 mod fio_values;
 mod format;
 mod job;
+mod kv;
 mod many;
 mod memory;
 mod offsets;
@@ -29,10 +30,10 @@ pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, 
 pub use device_name::DeviceName;
 pub use fio::{Imported, import_fio};
 pub use format::{
-    Condition, Durability, Engine, Experiment, FileSystem, KvMatrix, OnError, Stack, Study,
-    Submission,
+    Condition, Durability, Experiment, FileSystem, OnError, Stack, Study, Submission,
 };
-pub use job::{ActJob, BlockJob, Job, KvJob};
+pub use job::{ActJob, BlockJob, Job};
+pub use kv::{Engine, KvJob, KvMatrix, KvWorkload};
 pub use many::Many;
 pub use memory::Memory;
 pub use offsets::Offsets;

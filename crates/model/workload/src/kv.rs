@@ -1,29 +1,88 @@
-//! Key-value workloads: lookups and updates of uniformly drawn existing records.
+//! Key-value workloads: what one client does to the records of a database.
 //!
-//! Invariants: one operation in flight a client; keys are `0..records`; a value is a pure function
-//! of its key and generation, so any reader can check what it got.
-//! What it is not: a database; engines get keys and values as bytes.
+//! Invariants: one operation in flight a client; a value is a pure function of its key and generation, so
+//! any reader can check what it got; a client that inserts has record numbers of its own, beyond the
+//! loaded ones. What it is not: a database; engines get keys and values as bytes.
 
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::{Nanos, Seed};
+use units::{Nanos, Rate, Seed};
 
-use crate::{Issue, OpClass, OpId, Outcome, Step, Workload};
+use crate::offsets::{Sampler, uniform};
+use crate::{Issue, Offsets, OpClass, OpId, Outcome, Step, Workload};
+
+/// What is done to one record, or from one record on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvAction {
+    /// Look it up.
+    Get,
+    /// Write it, whether or not it is there.
+    Put,
+    /// Write one that was never there.
+    Insert,
+    /// Look it up, then write it.
+    Update,
+    /// Delete it.
+    Delete,
+    /// Look at so many records in key order, beginning with it.
+    Scan(u32),
+    /// As `Scan`, of a length drawn between 1 and this.
+    ScanUpTo(u32),
+}
+
+/// How a client chooses records.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum KvKeys {
+    /// Drawn.
+    Drawn(Offsets),
+    /// One after the other, from the first; the client ends (or, with scans, begins again) at the last.
+    InOrder,
+    /// As YCSB's "latest": Zipf over age, the youngest first.
+    Latest,
+}
 
 /// What a client does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KvRole {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KvRole {
+    /// Two actions and their weights, the first above 0.
+    pub mix: [(KvAction, u32); 2],
+    /// How records are chosen.
+    pub keys: KvKeys,
+    /// It goes on beside the clients of interest.
+    pub background: bool,
+    /// Operations a second, evenly spaced; none: as fast as they complete.
+    pub rate: Option<Rate>,
+    /// Operations after which it ends.
+    pub operations: Option<u64>,
+}
+
+impl KvRole {
+    /// A closed loop of `action` on uniformly drawn records.
+    #[must_use]
+    pub const fn of(action: KvAction) -> Self {
+        Self::mixed((action, 1), (action, 0))
+    }
+
+    /// A closed loop of two actions by weight on uniformly drawn records.
+    #[must_use]
+    pub const fn mixed(one: (KvAction, u32), other: (KvAction, u32)) -> Self {
+        let keys = KvKeys::Drawn(Offsets::Uniform);
+        Self { mix: [one, other], keys, background: false, rate: None, operations: None }
+    }
+
     /// Looks records up.
-    Reader,
+    pub const READER: Self = Self::of(KvAction::Get);
     /// Overwrites existing records, one a transaction.
-    Writer,
+    pub const WRITER: Self = Self::of(KvAction::Put);
 }
 
 /// One key-value operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvOp {
-    /// Lookup or update.
+    /// Class that it is recorded under.
     pub class: OpClass,
+    /// What is done.
+    pub action: KvAction,
     /// Number of the record.
     pub record: u64,
     /// Generation to write; 0 is what the load wrote. Unused by lookups.
@@ -37,29 +96,113 @@ pub struct KvPlan {
     pub records: u64,
     /// No operation is issued from this instant on.
     pub end: Nanos,
+    /// Clients in all, so that inserts of each have numbers of their own.
+    pub clients: u32,
 }
 
-/// One closed-loop client with one operation in flight.
+/// One client with one operation in flight.
 #[derive(Debug, Clone)]
 pub struct KvClient {
     plan: KvPlan,
     role: KvRole,
+    index: u32,
+    keys: Sampler,
     generation: u64,
+    /// Operations issued.
+    issued: u64,
+    inserted: u64,
     in_flight: bool,
     random: Xoshiro256PlusPlus,
 }
 
+/// Exponent of YCSB's Zipf distributions.
+const YCSB_EXPONENT: f64 = 0.99;
+
 impl KvClient {
-    /// Client number `index` of a trial. Readers and writers draw from different streams.
+    /// Client number `index` of a trial; each draws from a stream of its own.
     #[must_use]
     pub fn new(plan: KvPlan, role: KvRole, seed: Seed, index: u32) -> Self {
-        let label = match role {
-            KvRole::Reader => "kv-reader",
-            KvRole::Writer => "kv-writer",
-        };
+        let writes = role
+            .mix
+            .iter()
+            .any(|(action, weight)| *weight > 0 && class_of(*action) == OpClass::Write);
+        let label = if writes { "kv-writer" } else { "kv-reader" };
         let seed = seed.derive(label, u64::from(index));
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
-        Self { plan, role, generation: 0, in_flight: false, random }
+        let keys = match role.keys {
+            KvKeys::Drawn(offsets) => Sampler::new(offsets, plan.records),
+            KvKeys::InOrder => Sampler::new(Offsets::Uniform, plan.records),
+            KvKeys::Latest => Sampler::unscattered(YCSB_EXPONENT, plan.records),
+        };
+        let (generation, issued, inserted, in_flight) = (0, 0, 0, false);
+        Self { plan, role, index, keys, generation, issued, inserted, in_flight, random }
+    }
+
+    fn action(&mut self) -> KvAction {
+        let [(one, weight), (other, rest)] = self.role.mix;
+        if rest == 0 {
+            return one;
+        }
+        let draw = uniform(&mut self.random, u64::from(weight) + u64::from(rest));
+        if draw < u64::from(weight) { one } else { other }
+    }
+
+    /// Number of this client's insert number `count`, from 0.
+    fn own(&self, count: u64) -> u64 {
+        self.plan.records + count * u64::from(self.plan.clients.max(1)) + u64::from(self.index)
+    }
+
+    fn record(&mut self) -> u64 {
+        match self.role.keys {
+            KvKeys::InOrder => self.issued % self.plan.records,
+            KvKeys::Drawn(_) => self.keys.draw(&mut self.random),
+            KvKeys::Latest => {
+                // Of the inserted records a client knows its own; the others are as old.
+                let age = self.keys.draw(&mut self.random);
+                match self.inserted.checked_sub(age + 1) {
+                    Some(count) => self.own(count),
+                    None => self.plan.records - 1 - (age - self.inserted),
+                }
+            }
+        }
+    }
+
+    fn operation(&mut self) -> KvOp {
+        let mut action = self.action();
+        let record = match action {
+            KvAction::Insert => {
+                self.inserted += 1;
+                self.own(self.inserted - 1)
+            }
+            KvAction::Scan(length) if self.role.keys == KvKeys::InOrder => {
+                self.issued.wrapping_mul(u64::from(length)) % self.plan.records
+            }
+            _ => self.record(),
+        };
+        if let KvAction::ScanUpTo(most) = action {
+            action = KvAction::Scan(1 + uniform(&mut self.random, u64::from(most.max(1))) as u32);
+        }
+        let class = class_of(action);
+        // What fills a database writes the first generation, as a load does.
+        let fills = action == KvAction::Insert || self.role.keys == KvKeys::InOrder;
+        if class == OpClass::Write && !fills {
+            self.generation += 1;
+        }
+        let generation = if fills { 0 } else { self.generation };
+        KvOp { class: class.beside(self.role.background), action, record, generation }
+    }
+
+    fn ended(&self, now: Nanos) -> bool {
+        let all = self.role.operations.is_some_and(|most| self.issued >= most);
+        all || now >= self.plan.end
+    }
+}
+
+/// The class that an action is recorded under, in the foreground.
+const fn class_of(action: KvAction) -> OpClass {
+    match action {
+        KvAction::Get | KvAction::Scan(_) | KvAction::ScanUpTo(_) => OpClass::Read,
+        KvAction::Put | KvAction::Insert | KvAction::Update | KvAction::Delete => OpClass::Write,
     }
 }
 
@@ -70,20 +213,24 @@ impl Workload for KvClient {
         if self.in_flight {
             return Step::WaitCompletion;
         }
-        if now >= self.plan.end {
+        if self.ended(now) {
             return Step::Finished;
         }
-        self.in_flight = true;
-        let draw = u128::from(self.random.next_u64()) * u128::from(self.plan.records);
-        let class = match self.role {
-            KvRole::Reader => OpClass::Read,
-            KvRole::Writer => {
-                self.generation += 1;
-                OpClass::Write
+        let intended = match self.role.rate {
+            Some(rate) => {
+                let due = u128::from(self.issued) * 1_000_000_000 / u128::from(rate.get().max(1));
+                Nanos(u64::try_from(due).unwrap_or(u64::MAX))
             }
+            None => now,
         };
-        let op = KvOp { class, record: (draw >> 64) as u64, generation: self.generation };
-        Step::Issue(Issue { id: OpId(0), op, intended: now })
+        if intended > now {
+            // Nothing is due before the end: the client waits for that.
+            return Step::WaitUntil(intended.min(self.plan.end));
+        }
+        self.in_flight = true;
+        let op = self.operation();
+        self.issued += 1;
+        Step::Issue(Issue { id: OpId(0), op, intended })
     }
 
     fn completed(&mut self, _id: OpId, _outcome: Outcome, _now: Nanos) {
@@ -91,113 +238,82 @@ impl Workload for KvClient {
     }
 }
 
-/// Writes the key of `record`: 16 lower-case hexadecimal digits, as Symas's driver does.
-///
-/// Source: Symas, "Intel Optane SSD Microbenchmark" (2018), driver `dbbench`.
-pub fn write_key(record: u64, key: &mut [u8; 16]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    for (position, byte) in key.iter_mut().enumerate() {
-        *byte = DIGITS[(record >> (60 - 4 * position) & 15) as usize];
-    }
-}
-
-/// Makes and checks values: a header of record and generation, then incompressible filler.
-#[derive(Debug, Clone)]
-pub struct Values {
-    filler: Vec<u8>,
-    size: usize,
-}
-
-/// Bytes of the value header: record and generation, 8 bytes each, little-endian.
-const HEADER: usize = 16;
-/// Filler is cut from a buffer this much longer than a value.
-const SLIDE: usize = 1 << 16;
-
-impl Values {
-    /// Values of `size` bytes (at least 16; smaller sizes are raised to it).
-    #[must_use]
-    pub fn new(size: usize, seed: Seed) -> Self {
-        let size = size.max(HEADER);
-        let mut filler = vec![0; size + SLIDE];
-        Xoshiro256PlusPlus::seed_from_u64(seed.derive("kv-values", 0).0).fill_bytes(&mut filler);
-        Self { filler, size }
-    }
-
-    /// Writes the value of (`record`, `generation`) into `out`, replacing what is there.
-    pub fn fill(&self, record: u64, generation: u64, out: &mut Vec<u8>) {
-        out.clear();
-        out.extend_from_slice(&record.to_le_bytes());
-        out.extend_from_slice(&generation.to_le_bytes());
-        let start = Self::slide(record, generation);
-        out.extend_from_slice(&self.filler[start..start + self.size - HEADER]);
-    }
-
-    /// Whether `value` is one that was written for `record`, in any generation.
-    #[must_use]
-    pub fn check(&self, record: u64, value: &[u8]) -> bool {
-        let word = |at: usize| Some(u64::from_le_bytes(value.get(at..at + 8)?.try_into().ok()?));
-        let (Some(found), Some(generation)) = (word(0), word(8)) else {
-            return false;
-        };
-        let start = Self::slide(record, generation);
-        // The ends of the filler: a whole comparison would cost more than the lookup.
-        let body = &self.filler[start..start + self.size - HEADER];
-        let edge = body.len().min(8);
-        found == record
-            && value.len() == self.size
-            && value[HEADER..HEADER + edge] == body[..edge]
-            && value[self.size - edge..] == body[body.len() - edge..]
-    }
-
-    fn slide(record: u64, generation: u64) -> usize {
-        (Seed(record).derive("slide", generation).0 % SLIDE as u64) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn keys_sort_like_their_numbers() {
-        let key = |record| {
-            let mut key = [0; 16];
-            write_key(record, &mut key);
-            key
-        };
-        assert_eq!(&key(0xbeef), b"000000000000beef");
-        assert!(key(9) < key(10) && key(255) < key(256) && key(u64::MAX - 1) < key(u64::MAX));
-    }
+    const PLAN: KvPlan = KvPlan { records: 10, end: Nanos(100), clients: 2 };
 
-    /// A wrong value that passes would let a broken engine win a benchmark.
-    #[test]
-    fn check_tells_wrong_values() {
-        let values = Values::new(100, Seed(1));
-        let mut value = Vec::new();
-        values.fill(7, 3, &mut value);
-        assert_eq!(value.len(), 100);
-        assert!(values.check(7, &value));
-        assert!(!values.check(8, &value));
-        let mut torn = value.clone();
-        torn[99] ^= 1;
-        assert!(!values.check(7, &torn));
-        assert!(!values.check(7, &value[..99]));
-        assert!(!values.check(7, &[]));
+    fn issue(client: &mut KvClient, now: Nanos) -> Issue<KvOp> {
+        let Step::Issue(issue) = client.next(now) else { panic!("no operation") };
+        assert_eq!(client.next(now), Step::WaitCompletion);
+        client.completed(issue.id, Outcome::Done, now);
+        issue
     }
 
     #[test]
     fn clients_draw_existing_records_and_end() {
-        let plan = KvPlan { records: 10, end: Nanos(100) };
-        let mut writer = KvClient::new(plan, KvRole::Writer, Seed(1), 0);
+        let mut writer = KvClient::new(PLAN, KvRole::WRITER, Seed(1), 0);
         let mut seen = [false; 10];
         for turn in 1..200 {
-            let Step::Issue(issue) = writer.next(Nanos(0)) else { panic!("no operation") };
-            assert_eq!(writer.next(Nanos(0)), Step::WaitCompletion);
-            assert_eq!((issue.op.class, issue.op.generation), (OpClass::Write, turn));
-            seen[issue.op.record as usize] = true;
-            writer.completed(issue.id, Outcome::Done, Nanos(1));
+            let op = issue(&mut writer, Nanos(0)).op;
+            assert_eq!((op.class, op.generation), (OpClass::Write, turn));
+            seen[op.record as usize] = true;
         }
         assert_eq!(seen, [true; 10]);
         assert_eq!(writer.next(Nanos(100)), Step::Finished);
+    }
+
+    /// A fill that leaves records out would make every later lookup of them wrong data.
+    #[test]
+    fn a_fill_in_order_writes_every_record_once_as_a_load_does() {
+        let operations = Some(10);
+        let role = KvRole { keys: KvKeys::InOrder, operations, ..KvRole::WRITER };
+        let mut filler = KvClient::new(PLAN, role, Seed(1), 0);
+        for record in 0..10 {
+            let op = issue(&mut filler, Nanos(0)).op;
+            assert_eq!((op.record, op.generation), (record, 0));
+        }
+        assert_eq!(filler.next(Nanos(0)), Step::Finished);
+    }
+
+    /// Response time counts from when an operation was due, also when the one before was late.
+    #[test]
+    fn a_rate_spaces_operations_and_keeps_them_due() {
+        let end = Nanos::from_secs(1);
+        let role = KvRole { rate: Some(Rate(1000)), ..KvRole::WRITER };
+        let mut writer = KvClient::new(KvPlan { end, ..PLAN }, role, Seed(1), 0);
+        assert_eq!(issue(&mut writer, Nanos(0)).intended, Nanos(0));
+        assert_eq!(writer.next(Nanos(1)), Step::WaitUntil(Nanos::from_millis(1)));
+        let late = Nanos::from_millis(5);
+        assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(1));
+        assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(2));
+    }
+
+    /// YCSB's D: inserts have numbers of their own, and the youngest records are read most.
+    #[test]
+    fn latest_reads_what_is_there_and_mostly_the_youngest() {
+        let role = KvRole {
+            keys: KvKeys::Latest,
+            ..KvRole::mixed((KvAction::Get, 95), (KvAction::Insert, 5))
+        };
+        let plan = KvPlan { records: 1000, ..PLAN };
+        let mut client = KvClient::new(plan, role, Seed(1), 1);
+        let (mut there, mut young, mut reads) = (std::collections::BTreeSet::new(), 0, 0);
+        for _ in 0..20_000 {
+            let op = issue(&mut client, Nanos(0)).op;
+            if op.action == KvAction::Insert {
+                assert!(op.record >= 1000 && op.record % 2 == 1 && there.insert(op.record));
+            } else {
+                assert!(op.record < 1000 || there.contains(&op.record), "{op:?}");
+                let newest = there.iter().rev().take(10).any(|one| *one == op.record);
+                young += u32::from(newest || (there.is_empty() && op.record >= 990));
+                reads += 1;
+            }
+        }
+        let share = f64::from(young) / f64::from(reads);
+        // Of Zipf 0.99 over a thousand, the first ten have 39 %.
+        assert!((0.30..0.48).contains(&share), "{share}");
+        assert!((900..1100).contains(&there.len()), "{}", there.len());
     }
 }

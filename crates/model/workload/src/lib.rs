@@ -15,12 +15,14 @@ mod kv;
 mod offsets;
 mod sizes;
 pub mod stamp;
+mod values;
 
 pub use arrivals::{Arrivals, OpenLoop, RateStep, Spacing};
 pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
-pub use kv::{KvClient, KvOp, KvPlan, KvRole, Values, write_key};
+pub use kv::{KvAction, KvClient, KvKeys, KvOp, KvPlan, KvRole};
 pub use offsets::Offsets;
 pub use sizes::Sizes;
+pub use values::{KEY_DIGITS, ValueShape, Values, write_key};
 
 use units::Nanos;
 

@@ -81,6 +81,15 @@ impl Sampler {
         Self { sites, kind }
     }
 
+    /// A Zipf sampler whose most popular site is 0, the next 1, and so on.
+    pub fn unscattered(exponent: f64, sites: u64) -> Self {
+        let kind = match Zipf::new(sites as f64, exponent) {
+            Ok(ranks) => Kind::Zipf { ranks, multiplier: 1 },
+            Err(_) => Kind::Uniform,
+        };
+        Self { sites, kind }
+    }
+
     /// The next site.
     #[inline]
     pub fn draw(&self, random: &mut Xoshiro256PlusPlus) -> u64 {
@@ -111,7 +120,7 @@ impl Sampler {
 
 /// Lemire's multiply-shift: unbiased to 2^-64 * `below`, without a division.
 #[inline]
-fn uniform(random: &mut Xoshiro256PlusPlus, below: u64) -> u64 {
+pub(crate) fn uniform(random: &mut Xoshiro256PlusPlus, below: u64) -> u64 {
     ((u128::from(random.next_u64()) * u128::from(below)) >> 64) as u64
 }
 

@@ -1,0 +1,114 @@
+//! The part of a run that is about databases: what an engine's process gave, as the outcome of a trial.
+//!
+//! Invariants: a database that holds what was never written is kept and ends the run; one whose engine died
+//! is held against its ledger first, where there is one. What it is not: the engine's process.
+
+use std::path::{Path, PathBuf};
+
+use study::{Experiment, KvJob, Stack, Trial};
+use units::Seed;
+use worker::Ended;
+
+use crate::RunnerError;
+use crate::databases::{self, Asking};
+use crate::execute::{Outcome, Runner};
+use crate::watch::{Event, Watcher};
+
+impl Runner<'_> {
+    pub(crate) fn kv(
+        &mut self,
+        stack: &Stack,
+        experiment: &Experiment,
+        (trial, job): (&Trial, &KvJob),
+        seed: Seed,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Outcome>, RunnerError> {
+        let asking = Asking { journal: self.options.journal, stop: self.options.stop, seed };
+        let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
+        // One that is there is from a program that was ended in this trial.
+        let before = if ledger.exists() {
+            Some(self.after_the_end(trial, job, (&ledger, "program"), &asking)?)
+        } else {
+            None
+        };
+        let (place, ground) = self.targets.database_place(stack)?;
+        let mut heard = |event| match event {
+            worker::Event::Loading(done) => {
+                watcher.event(&Event::Loading { done, of: job.records });
+            }
+            worker::Event::Interval(progress) => {
+                watcher.event(&Event::Interval { trial, progress });
+            }
+        };
+        let noted = job.verify.then_some(ledger.as_path());
+        let answer =
+            databases::run((&place, noted), experiment, (trial, job), &asking, &mut heard)?;
+        let said = [ground, before, answer.memory].into_iter().flatten();
+        let outcome = match answer.ended {
+            Ended::Stopped => None,
+            Ended::Done(record) => Some(Outcome {
+                recording: record.recording,
+                failure: record.failure,
+                path: record.path,
+                notes: said.chain(record.notes).collect(),
+                usage: record.usage,
+                disk: record.disk,
+                load: record.load,
+                counters: record.counters,
+            }),
+            Ended::Wrong(reason) => return Err(self.keep_database(trial, reason, &place)),
+            Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {
+                let mut notes: Vec<String> = said.collect();
+                if noted.is_some() && ledger.exists() {
+                    let after = (ledger.as_path(), "engine's process");
+                    notes.push(self.after_the_end(trial, job, after, &asking)?);
+                }
+                Some(Outcome { failure: Some(reason), notes, ..Outcome::default() })
+            }
+        };
+        if outcome.is_some() && ledger.exists() {
+            std::fs::remove_file(&ledger).map_err(stack::StackError::io("remove", &ledger))?;
+        }
+        if !databases::is_device(&place) {
+            std::fs::remove_dir_all(&place).map_err(stack::StackError::io("remove", &place))?;
+        }
+        Ok(outcome)
+    }
+
+    /// Holds the database of a trial that ended early, with the program or with the engine's process, against
+    /// its ledger; gives what was found in words.
+    fn after_the_end(
+        &self,
+        trial: &Trial,
+        job: &KvJob,
+        (ledger, of): (&Path, &str),
+        asking: &Asking<'_>,
+    ) -> Result<String, RunnerError> {
+        let what = format!("after the end of the {of}, reopened");
+        match databases::check(job, ledger, asking)? {
+            Ended::Wrong(reason) => {
+                let place = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
+                Err(self.keep_database(trial, format!("{what}: {reason}"), &place))
+            }
+            Ended::Said(words) => Ok(format!("{what}: {words}")),
+            Ended::Failed(reason) | Ended::Died(reason) => Ok(format!(
+                "the database could not be looked at after the end of the {of}: {reason}"
+            )),
+            Ended::Done(_) | Ended::Stopped => Ok(format!("{what}: nothing was said of it")),
+        }
+    }
+
+    /// Keeps a database that was wrong, and says where.
+    fn keep_database(&self, trial: &Trial, reason: String, place: &Path) -> RunnerError {
+        let evidence: PathBuf = self.writer.path().join(format!("evidence-{}", trial.slug()));
+        match databases::keep(place, &evidence) {
+            Ok(()) if evidence.exists() => {
+                RunnerError::WrongData { trial: trial.slug(), reason, evidence }
+            }
+            Ok(()) => {
+                RunnerError::WrongData { trial: trial.slug(), reason, evidence: place.to_owned() }
+            }
+            Err(error) => stack::StackError::io("keep", &evidence)(error).into(),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Database trials: an engine's process started, limited, asked, and what it leaves put away.
+//!
+//! Each trial has a database of its own, so trials do not depend on each other. Invariants: the engine runs
+//! in a process of its own, so its death is a failed trial; a database with wrong data is kept.
+//! What it is not: the engine's side; that is `worker`.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use stack::{Journal, MemoryLimit, MemoryUse};
+use study::{Engine, Experiment, KvJob, OnError, Trial};
+use units::Seed;
+use worker::{CheckRequest, Ended, Event, Line, Request, TrialRequest};
+
+use crate::RunnerError;
+
+/// Program that has the LMDB for devices, beside this one.
+const RAW_PROGRAM: &str = "crosspoint-raw";
+/// Word that makes this program a host of engines.
+pub const HOST_VERB: &str = "engine";
+
+/// What every request needs.
+pub(crate) struct Asking<'a> {
+    pub journal: &'a Journal,
+    pub stop: &'a AtomicBool,
+    pub seed: Seed,
+}
+
+/// How a database trial ended, and what is to be said of its memory.
+pub(crate) struct Answer {
+    pub ended: Ended,
+    pub memory: Option<String>,
+}
+
+/// Whether `place` is a device.
+pub(crate) fn is_device(place: &Path) -> bool {
+    fs::metadata(place).is_ok_and(|data| data.file_type().is_block_device())
+}
+
+/// The program that hosts the engine for `place`, and its arguments.
+fn program(raw: bool) -> io::Result<(PathBuf, &'static [&'static str])> {
+    let own = std::env::current_exe()?;
+    if raw {
+        return Ok((own.with_file_name(RAW_PROGRAM), &[]));
+    }
+    Ok((own, &[HOST_VERB]))
+}
+
+fn start(raw: bool) -> Result<Line, RunnerError> {
+    let (program, arguments) =
+        program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;
+    Line::start(&program, arguments).map_err(|error| worker_error(&error))
+}
+
+fn worker_error(error: &worker::WorkerError) -> RunnerError {
+    RunnerError::Environment {
+        stack: "engine".into(),
+        reason: error.to_string(),
+        next: format!("{RAW_PROGRAM} belongs beside crosspoint: cargo build --release builds both"),
+    }
+}
+
+/// Runs one trial in the empty directory, or on the device, `place`.
+pub(crate) fn run(
+    (place, ledger): (&Path, Option<&Path>),
+    experiment: &Experiment,
+    (trial, job): (&Trial, &KvJob),
+    asking: &Asking<'_>,
+    heard: &mut dyn FnMut(Event),
+) -> Result<Answer, RunnerError> {
+    let line = start(is_device(place))?;
+    let limit = job.memory.bytes(job.data());
+    let limit = limit.map(|bytes| MemoryLimit::make(asking.journal, bytes)).transpose()?;
+    if let Some(limit) = &limit {
+        limit.hold(line.process())?;
+    }
+    let request = Request::Trial(Box::new(TrialRequest {
+        job: job.clone(),
+        place: place.to_owned(),
+        warm_up_ns: trial.timeline.warm_up.get(),
+        measure_ns: trial.timeline.measure.get(),
+        interval_ns: trial.timeline.interval.get(),
+        seed: asking.seed.0,
+        stop_on_error: experiment.on_error == OnError::Stop,
+        ledger: ledger.map(Path::to_owned),
+    }));
+    let ended = line.ask(&request, asking.stop, heard).map_err(|error| worker_error(&error))?;
+    let used = limit.as_ref().map(MemoryLimit::used);
+    let ended = match (ended, used.and_then(|used| used.ended).unwrap_or(0)) {
+        (Ended::Died(how), 1..) => {
+            Ended::Died(format!("{how}; it needed more than the memory limit of the study"))
+        }
+        (ended, _) => ended,
+    };
+    Ok(Answer { ended, memory: used.map(|used| memory_note(job, used)) })
+}
+
+/// Holds the database of a trial that ended early against its ledger.
+pub(crate) fn check(job: &KvJob, ledger: &Path, asking: &Asking<'_>) -> Result<Ended, RunnerError> {
+    let (_, place) = kv::Ledger::open(ledger).map_err(stack::StackError::io("read", ledger))?;
+    let request = CheckRequest { job: job.clone(), ledger: ledger.to_owned(), seed: asking.seed.0 };
+    let line = start(is_device(&place))?;
+    let ended = line.ask(&Request::Check(Box::new(request)), asking.stop, &mut |_| ());
+    ended.map_err(|error| worker_error(&error))
+}
+
+/// Whether the engine of a job is there and takes its options, before anything is made.
+pub(crate) fn probe(stack: &str, job: &KvJob, raw: bool) -> Result<(), RunnerError> {
+    let line = start(raw)?;
+    let never = AtomicBool::new(false);
+    let ended = line.ask(&Request::Probe(Box::new(job.clone())), &never, &mut |_| ());
+    let reason = match ended.map_err(|error| worker_error(&error))? {
+        Ended::Failed(reason) | Ended::Died(reason) => reason,
+        _ => return Ok(()),
+    };
+    let next = match job.engine {
+        Engine::Rocksdb if reason.contains("load") => {
+            "apt-get install librocksdb-dev, or library = \"/path/of/librocksdb.so\""
+        }
+        Engine::Rocksdb => {
+            "options have the names of RocksDB's OPTIONS file: name=value;name=value"
+        }
+        _ => "crosspoint doctor",
+    };
+    Err(RunnerError::Environment { stack: stack.into(), reason, next: next.into() })
+}
+
+/// What must be said of a memory limit.
+fn memory_note(job: &KvJob, used: MemoryUse) -> String {
+    let times = job.data().get() as f64 / used.limit.get().max(1) as f64;
+    let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
+    let met = used.met.map_or_else(String::new, |met| format!(", limit met {met} times"));
+    format!(
+        "memory limited to {} with the page cache: the records are {times:.1} times that{peak}{met}",
+        used.limit
+    )
+}
+
+/// Keeps the files of a database in `to`. They are copied where they can not be moved: a file system that
+/// was made for them goes with the run.
+pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
+    if is_device(from) {
+        // Too large to copy; the device stays as it is until the run is undone.
+        return Ok(());
+    }
+    if fs::rename(from, to).is_ok() {
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! What program and engine process say to each other: JSON, a line each.
+//!
+//! Invariant: both ends are of one build, so there is no version. What it is not: a public interface.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stats::{Phase, Summary};
+use study::{Engine, KvJob};
+use units::Nanos;
+
+/// The first line to the child; any later line, or the end of its input, asks it to stop.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Run a trial.
+    Trial(Box<TrialRequest>),
+    /// Hold a database against the ledger of a trial that ended early.
+    Check(Box<CheckRequest>),
+    /// Say who the engine is, and whether it takes the job's options.
+    Probe(Box<KvJob>),
+}
+
+impl Request {
+    pub(crate) const fn engine(&self) -> Engine {
+        match self {
+            Self::Trial(request) => request.job.engine,
+            Self::Check(request) => request.job.engine,
+            Self::Probe(job) => job.engine,
+        }
+    }
+}
+
+/// A trial in a fresh directory or on a device.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrialRequest {
+    /// What to do.
+    pub job: KvJob,
+    /// Directory or block device.
+    pub place: PathBuf,
+    /// Warm-up, nanoseconds.
+    pub warm_up_ns: u64,
+    /// Measured time, nanoseconds.
+    pub measure_ns: u64,
+    /// Interval, nanoseconds.
+    pub interval_ns: u64,
+    /// Seed of keys and values.
+    pub seed: u64,
+    /// End at the first failed operation.
+    pub stop_on_error: bool,
+    /// Where acknowledged updates are noted, if they are.
+    pub ledger: Option<PathBuf>,
+}
+
+/// A check after an early end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CheckRequest {
+    /// What was being done.
+    pub job: KvJob,
+    /// The ledger; it names the database.
+    pub ledger: PathBuf,
+    /// Seed of keys and values.
+    pub seed: u64,
+}
+
+/// A line from the child.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// So many records are in.
+    Loading(u64),
+    /// A client ended an interval.
+    Interval { client: u32, measured: bool, end_ns: u64, seconds: f64, ops: u64, latency_ns: u64 },
+    /// The trial is over; its record as the archive writes it. Last.
+    Done(String),
+    /// It was stopped while loading. Last.
+    Stopped,
+    /// The answer to a probe or a check. Last.
+    Said(String),
+    /// The engine failed. Last.
+    Failed(String),
+    /// The database holds what was never written. Last.
+    Wrong(String),
+}
+
+impl Reply {
+    pub fn interval(client: u32, summary: &Summary) -> Self {
+        Self::Interval {
+            client,
+            measured: summary.phase == Phase::Measure,
+            end_ns: summary.end.get(),
+            seconds: summary.seconds,
+            ops: summary.ops,
+            latency_ns: summary.latency_sum.get(),
+        }
+    }
+}
+
+/// The summary that a reply stands for.
+pub(crate) fn summary_of(
+    (measured, end_ns): (bool, u64),
+    seconds: f64,
+    ops: u64,
+    latency_ns: u64,
+) -> Summary {
+    Summary {
+        phase: if measured { Phase::Measure } else { Phase::WarmUp },
+        end: Nanos(end_ns),
+        seconds,
+        ops,
+        latency_sum: Nanos(latency_ns),
+    }
+}

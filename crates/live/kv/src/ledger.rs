@@ -1,0 +1,161 @@
+//! What a database had acknowledged, kept outside it: a file that outlives the program.
+//!
+//! After an early end of the program or of the engine's process the database is opened again and held
+//! against it. Invariants: an update is noted after it was acknowledged, so the database may be ahead of the
+//! ledger, never behind; one writer a record. It survives the end of the program, not of the system.
+//! What it is not: for a trial's speed; each note is a system call.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use workload::{KEY_DIGITS, Values, write_key};
+
+use crate::{Engine, KvError, Session};
+
+/// First word of the file: format 1.
+const MAGIC: u64 = 0x4B56_4C45_4447_0001;
+/// Bytes before the entries: magic, records, loaded, length of the place, the place.
+const HEADER: u64 = 8192;
+const PLACE_AT: u64 = 32;
+
+/// A log of acknowledged updates.
+#[derive(Debug)]
+pub struct Ledger {
+    file: File,
+    records: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Records that had been acknowledged.
+    pub records: u64,
+    /// Of those, with an update that had been acknowledged.
+    pub updated: u64,
+    /// Acknowledged and not there, or there in an older state.
+    pub lost: u64,
+}
+
+fn failed(action: &'static str) -> impl Fn(io::Error) -> KvError {
+    move |error| KvError::Engine { engine: "ledger", action, reason: error.to_string() }
+}
+
+const NOTE: &str = "note what was acknowledged";
+const LOOK: &str = "look up what was acknowledged";
+
+impl Ledger {
+    /// Makes a ledger of `records` records of the database at `place`.
+    ///
+    /// # Errors
+    /// When the file can not be made, or the place is named by more than some thousand bytes.
+    pub fn create(path: &Path, place: &Path, records: u64) -> io::Result<Self> {
+        let name = place.as_os_str().as_encoded_bytes();
+        if name.len() as u64 > HEADER - PLACE_AT {
+            return Err(io::Error::other("the path of the database is too long"));
+        }
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        file.set_len(HEADER + records * 8)?;
+        for (at, word) in [(8, records), (16, 0), (24, name.len() as u64)] {
+            file.write_all_at(&word.to_le_bytes(), at)?;
+        }
+        file.write_all_at(name, PLACE_AT)?;
+        // Last: a ledger with its first word is whole.
+        file.write_all_at(&MAGIC.to_le_bytes(), 0)?;
+        Ok(Self { file, records })
+    }
+
+    /// Opens a ledger that an earlier process left; also where its database is.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut ledger = Self { file, records: 0 };
+        ledger.records = ledger.word(8)?;
+        let whole = ledger.records.checked_mul(8).and_then(|bytes| bytes.checked_add(HEADER));
+        let length = ledger.word(24)?;
+        let fits = length <= HEADER - PLACE_AT;
+        if ledger.word(0)? != MAGIC || Some(ledger.file.metadata()?.len()) != whole || !fits {
+            return Err(io::Error::other("it is no ledger of a database"));
+        }
+        let mut name = vec![0; usize::try_from(length).unwrap_or(0)];
+        ledger.file.read_exact_at(&mut name, PLACE_AT)?;
+        let name = String::from_utf8_lossy(&name).into_owned();
+        Ok((ledger, PathBuf::from(name)))
+    }
+
+    fn word(&self, at: u64) -> io::Result<u64> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, at)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Notes that records `0..count` were loaded and acknowledged.
+    pub(crate) fn loaded(&self, count: u64) -> Result<(), KvError> {
+        self.file.write_all_at(&count.to_le_bytes(), 16).map_err(failed(NOTE))
+    }
+
+    /// Notes that `generation` of `record` was acknowledged.
+    pub(crate) fn acknowledged(&self, record: u64, generation: u64) -> Result<(), KvError> {
+        if record >= self.records {
+            return Ok(());
+        }
+        self.file.write_all_at(&generation.to_le_bytes(), HEADER + record * 8).map_err(failed(NOTE))
+    }
+
+    /// Holds a database against the ledger.
+    ///
+    /// # Errors
+    /// [`KvError::Wrong`] at a value that was never written; what the engine says.
+    pub fn check<E: Engine>(
+        &self,
+        engine: &E,
+        values: &Values,
+        key_size: usize,
+    ) -> Result<Checked, KvError> {
+        let mut session = engine.session()?;
+        let mut key = vec![0; key_size.max(KEY_DIGITS)];
+        let loaded = self.word(16).map_err(failed(LOOK))?;
+        let mut checked = Checked::default();
+        for record in 0..loaded {
+            let expected = self.word(HEADER + record * 8).map_err(failed(LOOK))?;
+            write_key(record, &mut key);
+            let mut generation = None;
+            let mut right = true;
+            session.get(&key, &mut |value| {
+                right = values.check(record, value);
+                generation = Values::generation(value);
+            })?;
+            if !right {
+                let what = "its value is not one that was written";
+                return Err(KvError::Wrong { record, what });
+            }
+            checked.records += 1;
+            checked.updated += u64::from(expected > 0);
+            checked.lost += u64::from(generation.is_none_or(|found| found < expected));
+        }
+        Ok(checked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_tells_where_its_database_is_and_refuses_other_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let ledger = Ledger::create(&path, Path::new("/some/place"), 10).unwrap();
+        ledger.loaded(7).unwrap();
+        ledger.acknowledged(3, 9).unwrap();
+        let (again, place) = Ledger::open(&path).unwrap();
+        assert_eq!(place, Path::new("/some/place"));
+        assert_eq!((again.word(16).unwrap(), again.word(HEADER + 24).unwrap()), (7, 9));
+        std::fs::write(&path, vec![1; 9000]).unwrap();
+        assert!(Ledger::open(&path).is_err());
+    }
+}

@@ -1,0 +1,442 @@
+//! Key-value experiments: databases, what is done to them, and how they are set up.
+//!
+//! Workloads have the words of RocksDB's db_bench and of YCSB. Invariants: every job holds all that its
+//! trial needs; what goes together is checked before anything runs. What it is not: clients; the driver
+//! makes them of a job.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use units::{Bytes, Rate, Share};
+
+use crate::format::words;
+use crate::{Durability, Experiment, Many, Memory, Offsets, StudyError};
+
+/// Key-value operations on a database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KvMatrix {
+    /// The databases.
+    pub engine: Many<Engine>,
+    /// What is done, after the records are loaded in order.
+    #[serde(default = "default_workload")]
+    pub workload: Many<KvWorkload>,
+    /// Records loaded (or, by workloads that fill a database, written), 1 to 10 billion.
+    pub records: u64,
+    /// Bytes of a key, 16 to 64: sixteen hexadecimal digits, then zeros.
+    #[serde(default = "default_key_size")]
+    pub key_size: u32,
+    /// Bytes of a value; at least 16.
+    pub value_size: Bytes,
+    /// Values are spread evenly between `value_size` and this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_size_max: Option<Bytes>,
+    /// Share of a value's bytes that can not be compressed.
+    #[serde(default = "default_random_payload")]
+    pub random_payload: Share,
+    /// Client threads of the workload, 0 to 256: in `read_while_writing` and `read_while_scanning` the
+    /// readers beside the one that writes or scans (0: that one alone), else all of them.
+    #[serde(default = "default_readers")]
+    pub readers: Many<u32>,
+    /// How records are drawn.
+    #[serde(default = "default_keys")]
+    pub keys: Offsets,
+    /// Updates a second of the writer in `read_while_writing`; without it as many as it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_rate: Option<Rate>,
+    /// Records that `seek_random` reads after each seek.
+    #[serde(default = "default_seek_records")]
+    pub seek_records: u32,
+    /// Operations of all clients together after which the trial ends, if `measure` does not end it before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
+    /// What a committed update survives.
+    #[serde(default = "default_durability")]
+    pub durability: Many<Durability>,
+    /// Records a transaction while loading.
+    #[serde(default = "default_load_batch")]
+    pub load_batch: u32,
+    /// Memory of the whole process, its page cache included: `unlimited`, a size, or a share of the
+    /// records' bytes (`20%`: the database is five times memory).
+    #[serde(default)]
+    pub memory: Memory,
+    /// Keep a log of acknowledged updates outside the database, and hold the database against it when its
+    /// process or the program ended early. One writer.
+    #[serde(default)]
+    pub verify: bool,
+    /// LMDB: write through the map (MDB_WRITEMAP) instead of with system calls.
+    #[serde(default = "default_write_map")]
+    pub write_map: Many<bool>,
+    /// LMDB: let the kernel read ahead.
+    #[serde(default)]
+    pub read_ahead: bool,
+    /// LMDB: bytes of the map; by default four times the records, or the whole device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub map_size: Option<Bytes>,
+    /// RocksDB: `librocksdb.so` to load, a path; `auto`: the one that the system has.
+    #[serde(default = "default_library")]
+    pub library: String,
+    /// RocksDB: options by its own names, `name=value;name=value`, as in its OPTIONS files; they count over
+    /// what is set here by default.
+    #[serde(default)]
+    pub options: String,
+}
+
+impl KvMatrix {
+    /// Whether every database of it can have a device to itself.
+    pub(crate) fn runs_raw(&self) -> bool {
+        self.engine.values().iter().all(|engine| *engine == Engine::Lmdb)
+    }
+}
+
+/// A database.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// LMDB.
+    Lmdb,
+    /// RocksDB, from the library that is installed.
+    Rocksdb,
+    /// SQLite.
+    Sqlite,
+}
+
+words!(Engine { Lmdb => "lmdb", Rocksdb => "rocksdb", Sqlite => "sqlite" });
+
+/// What clients do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KvWorkload {
+    /// An empty database is filled in order, `load_batch` records a transaction.
+    FillSeq,
+    /// An empty database is written to at random, as often as it has records; a third of them stay out.
+    FillRandom,
+    /// As `fill_random`, then everything is compacted; RocksDB without compaction until then.
+    BulkLoad,
+    /// Updates, one a transaction.
+    Overwrite,
+    /// Lookup and update of one record.
+    UpdateRandom,
+    /// Lookups.
+    ReadRandom,
+    /// Records in key order, a hundred an operation.
+    ReadSeq,
+    /// A seek, and `seek_records` from there.
+    SeekRandom,
+    /// Deletes, whether or not the record is still there.
+    DeleteRandom,
+    /// Readers beside one writer.
+    ReadWhileWriting,
+    /// Readers beside one that scans everything.
+    ReadWhileScanning,
+    /// Half lookups, half updates.
+    YcsbA,
+    /// 95 % lookups, 5 % updates.
+    YcsbB,
+    /// Lookups.
+    YcsbC,
+    /// 95 % lookups of the latest records, 5 % inserts.
+    YcsbD,
+    /// 95 % scans of up to 100 records, 5 % inserts.
+    YcsbE,
+    /// Half lookups, half lookup and update of one record.
+    YcsbF,
+}
+
+words!(KvWorkload {
+    FillSeq => "fill_seq", FillRandom => "fill_random", BulkLoad => "bulk_load",
+    Overwrite => "overwrite", UpdateRandom => "update_random", ReadRandom => "read_random",
+    ReadSeq => "read_seq", SeekRandom => "seek_random", DeleteRandom => "delete_random",
+    ReadWhileWriting => "read_while_writing", ReadWhileScanning => "read_while_scanning",
+    YcsbA => "ycsb_a", YcsbB => "ycsb_b", YcsbC => "ycsb_c", YcsbD => "ycsb_d", YcsbE => "ycsb_e",
+    YcsbF => "ycsb_f",
+});
+
+impl KvWorkload {
+    /// Whether it begins with an empty database, and is over when that is filled.
+    #[must_use]
+    pub const fn fills(self) -> bool {
+        matches!(self, Self::FillSeq | Self::FillRandom | Self::BulkLoad)
+    }
+
+    /// Whether one client more than `readers` runs.
+    #[must_use]
+    pub const fn has_another(self) -> bool {
+        matches!(self, Self::ReadWhileWriting | Self::ReadWhileScanning)
+    }
+
+    /// Clients of `readers`.
+    #[must_use]
+    pub const fn clients(self, readers: u32) -> u32 {
+        if self.has_another() { readers + 1 } else { readers }
+    }
+
+    const fn is_ycsb(self) -> bool {
+        matches!(
+            self,
+            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF
+        )
+    }
+}
+
+/// One point of a key-value matrix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KvJob {
+    /// The database.
+    pub engine: Engine,
+    /// What is done.
+    pub workload: KvWorkload,
+    /// Records loaded.
+    pub records: u64,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of a value, at least.
+    pub value_size: Bytes,
+    /// Bytes of a value, at most.
+    pub value_size_max: Bytes,
+    /// Share of a value that can not be compressed.
+    pub random_payload: Share,
+    /// Reader threads, or all threads of workloads that are no readers beside another.
+    pub readers: u32,
+    /// How records are drawn.
+    pub keys: Offsets,
+    /// Updates a second of the one writer.
+    pub write_rate: Option<Rate>,
+    /// Records read after each seek.
+    pub seek_records: u32,
+    /// Operations after which the trial ends.
+    pub operations: Option<u64>,
+    /// What a committed update survives.
+    pub durability: Durability,
+    /// Records a transaction while loading.
+    pub load_batch: u32,
+    /// Memory of the process with its page cache.
+    pub memory: Memory,
+    /// Log acknowledged updates and check them after an early end.
+    pub verify: bool,
+    /// LMDB writes through its map.
+    pub write_map: bool,
+    /// LMDB lets the kernel read ahead.
+    pub read_ahead: bool,
+    /// LMDB's map.
+    pub map_size: Option<Bytes>,
+    /// Library of RocksDB, or `auto`.
+    pub library: String,
+    /// Options of RocksDB.
+    pub options: String,
+}
+
+impl KvJob {
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn data(&self) -> Bytes {
+        let value = u64::midpoint(self.value_size.get(), self.value_size_max.get());
+        Bytes(self.records.saturating_mul(value + u64::from(self.key_size)))
+    }
+
+    /// Client threads.
+    #[must_use]
+    pub const fn clients(&self) -> u32 {
+        self.workload.clients(self.readers)
+    }
+
+    /// What every key-value job has, and of the rest what is not its default.
+    pub(crate) fn point(&self) -> Vec<(&'static str, String)> {
+        let mut point = vec![
+            ("records", self.records.to_string()),
+            ("value_size", self.value_size.exact()),
+            ("readers", self.readers.to_string()),
+            ("durability", self.durability.word().into()),
+        ];
+        let mut add = |differs: bool, name: &'static str, value: String| {
+            if differs {
+                point.push((name, value));
+            }
+        };
+        let plain = self.workload == KvWorkload::ReadWhileWriting;
+        add(!plain, "workload", self.workload.word().into());
+        add(self.key_size != default_key_size(), "key_size", self.key_size.to_string());
+        let spread = self.value_size_max != self.value_size;
+        add(spread, "value_size_max", self.value_size_max.exact());
+        add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
+        add(self.keys != Offsets::Uniform, "keys", self.keys.to_string());
+        if let Some(rate) = self.write_rate {
+            add(true, "write_rate", rate.exact());
+        }
+        add(self.memory != Memory::Unlimited, "memory", self.memory.text());
+        add(self.write_map, "write_map", "true".into());
+        add(self.read_ahead, "read_ahead", "true".into());
+        add(self.verify, "verify", "true".into());
+        point
+    }
+}
+
+pub(crate) fn kv_jobs(matrix: &KvMatrix) -> Vec<KvJob> {
+    let mut jobs = Vec::new();
+    for &engine in matrix.engine.values() {
+        // The map is LMDB's: other databases have one point, not one for each way to write it.
+        let maps = matrix.write_map.values();
+        let maps = if engine == Engine::Lmdb { maps } else { &maps[..1] };
+        for &workload in matrix.workload.values() {
+            for &durability in matrix.durability.values() {
+                for &write_map in maps {
+                    for &readers in matrix.readers.values() {
+                        let write_map = write_map && engine == Engine::Lmdb;
+                        jobs.push(KvJob {
+                            engine,
+                            workload,
+                            durability,
+                            write_map,
+                            readers,
+                            ..job_of(matrix)
+                        });
+                    }
+                }
+            }
+        }
+    }
+    jobs
+}
+
+/// The first point.
+fn job_of(matrix: &KvMatrix) -> KvJob {
+    KvJob {
+        engine: matrix.engine.values()[0],
+        workload: matrix.workload.values()[0],
+        records: matrix.records,
+        key_size: matrix.key_size,
+        value_size: matrix.value_size,
+        value_size_max: matrix.value_size_max.unwrap_or(matrix.value_size),
+        random_payload: matrix.random_payload,
+        readers: matrix.readers.values()[0],
+        keys: matrix.keys,
+        write_rate: matrix.write_rate,
+        seek_records: matrix.seek_records,
+        operations: matrix.operations,
+        durability: matrix.durability.values()[0],
+        load_batch: matrix.load_batch,
+        memory: matrix.memory,
+        verify: matrix.verify,
+        write_map: false,
+        read_ahead: matrix.read_ahead,
+        map_size: matrix.map_size,
+        library: matrix.library.clone(),
+        options: matrix.options.clone(),
+    }
+}
+
+/// Largest value.
+const VALUE_MAX: Bytes = Bytes(1 << 20);
+
+/// Whether what goes together does.
+///
+/// # Errors
+/// [`StudyError`] with what is allowed.
+pub(crate) fn check_kv(one: &Experiment, text: &str) -> Result<(), StudyError> {
+    let Some(kv) = &one.kv else { return Ok(()) };
+    let refuse = |key: &str, message: String| {
+        let message = format!("experiment `{}`: {message}", one.name);
+        Err(StudyError::general(message).at_key(text, key, |_| true))
+    };
+    if !(1..=10_000_000_000).contains(&kv.records) {
+        return refuse("records", format!("records = {}; allowed: 1 to 10 billion", kv.records));
+    }
+    if !(16..=64).contains(&kv.key_size) {
+        return refuse("key_size", format!("key_size = {}; allowed: 16 to 64", kv.key_size));
+    }
+    if kv.value_size < Bytes(16) || kv.value_size > VALUE_MAX {
+        let message = format!("value_size {}; allowed: 16 B to 1 MiB", kv.value_size);
+        return refuse("value_size", message);
+    }
+    if let Some(most) = kv.value_size_max.filter(|most| *most < kv.value_size || *most > VALUE_MAX)
+    {
+        let message = format!("value_size_max {most}; allowed: value_size to 1 MiB");
+        return refuse("value_size_max", message);
+    }
+    let job = job_of(kv);
+    if let Some(limit) = kv.memory.bytes(job.data()).filter(|limit| *limit < Memory::LEAST) {
+        let (wanted, least) = (kv.memory.text(), Memory::LEAST);
+        let message =
+            format!("memory = {wanted} is {limit}; allowed: at least {least}, or unlimited");
+        return refuse("memory", message);
+    }
+    for (key, value) in [("load_batch", kv.load_batch), ("seek_records", kv.seek_records)] {
+        if value == 0 {
+            return refuse(key, format!("{key} = 0; allowed: at least 1"));
+        }
+    }
+    check_clients(kv, refuse)
+}
+
+/// Whether the clients can do what is asked of them.
+fn check_clients(
+    kv: &KvMatrix,
+    refuse: impl Fn(&str, String) -> Result<(), StudyError>,
+) -> Result<(), StudyError> {
+    for &workload in kv.workload.values() {
+        let least = u32::from(!workload.has_another());
+        for &readers in kv.readers.values() {
+            if !(least..=256).contains(&readers) {
+                let message = format!("readers = {readers}; allowed: {least} to 256");
+                return refuse("readers", message);
+            }
+            let word = workload.word();
+            if workload.fills() && readers != 1 {
+                return refuse("readers", format!("{word} has one client; leave out readers"));
+            }
+            let alone = workload == KvWorkload::ReadWhileWriting
+                || (workload == KvWorkload::Overwrite && readers == 1);
+            if kv.verify && !alone {
+                return refuse(
+                    "verify",
+                    format!(
+                        "verify needs one writer: read_while_writing, or overwrite with readers = 1; \
+                             not {word}"
+                    ),
+                );
+            }
+        }
+        if workload.is_ycsb() && kv.keys != Offsets::Uniform {
+            return refuse("keys", "YCSB's workloads have a distribution of their own".into());
+        }
+    }
+    if kv.write_rate.is_some_and(|rate| !(1..=100_000_000).contains(&rate.get())) {
+        return refuse("write_rate", "write_rate; allowed: 1/s to 100M/s".into());
+    }
+    if !kv.options.is_empty() && !kv.engine.values().contains(&Engine::Rocksdb) {
+        return refuse("options", "options are RocksDB's; add engine = \"rocksdb\"".into());
+    }
+    Ok(())
+}
+
+fn default_workload() -> Many<KvWorkload> {
+    Many::one(KvWorkload::ReadWhileWriting)
+}
+fn default_key_size() -> u32 {
+    16
+}
+fn default_random_payload() -> Share {
+    Share::ALL
+}
+fn default_readers() -> Many<u32> {
+    Many::one(1)
+}
+fn default_keys() -> Offsets {
+    Offsets::Uniform
+}
+fn default_seek_records() -> u32 {
+    10
+}
+fn default_durability() -> Many<Durability> {
+    Many::one(Durability::Os)
+}
+fn default_load_batch() -> u32 {
+    1000
+}
+fn default_write_map() -> Many<bool> {
+    Many::one(false)
+}
+fn default_library() -> String {
+    "auto".into()
+}

@@ -1,0 +1,175 @@
+//! Keys and values: bytes that a record number and a generation give.
+//!
+//! Invariants: keys sort like their numbers; a value names its record and generation, so that it can be
+//! checked without knowing who wrote it. What it is not: a choice of records.
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::{Seed, Share};
+
+/// Bytes of a key that tell records apart.
+pub const KEY_DIGITS: usize = 16;
+
+/// Writes the key of `record`: 16 lower-case hexadecimal digits, as Symas's driver does.
+///
+/// Source: Symas, "Intel Optane SSD Microbenchmark" (2018), driver `dbbench`.
+///
+/// Longer keys end in zeros.
+///
+/// # Panics
+/// When `key` is shorter than [`KEY_DIGITS`].
+pub fn write_key(record: u64, key: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let (digits, rest) = key.split_at_mut(KEY_DIGITS);
+    for (position, byte) in digits.iter_mut().enumerate() {
+        *byte = DIGITS[(record >> (60 - 4 * position) & 15) as usize];
+    }
+    rest.fill(b'0');
+}
+
+/// Sizes of values and what they are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValueShape {
+    /// Least bytes; smaller than 16 is raised to it.
+    pub least: usize,
+    /// Most bytes; sizes are even between both, a function of record and generation.
+    pub most: usize,
+    /// Share of the bytes that no compressor can make smaller; the rest of each 100 bytes repeats them.
+    pub random: Share,
+}
+
+impl ValueShape {
+    /// Values of one size that can not be compressed.
+    #[must_use]
+    pub const fn of(size: usize) -> Self {
+        Self { least: size, most: size, random: Share::ALL }
+    }
+
+    /// Mean size, bytes.
+    #[must_use]
+    pub const fn mean(&self) -> usize {
+        usize::midpoint(self.least, self.most)
+    }
+}
+
+/// Makes and checks values: a header of record and generation, then filler.
+#[derive(Debug, Clone)]
+pub struct Values {
+    filler: Vec<u8>,
+    shape: ValueShape,
+}
+
+/// Bytes of the value header: record and generation, 8 bytes each, little-endian.
+const HEADER: usize = 16;
+/// Filler is cut from a buffer this much longer than a value.
+const SLIDE: usize = 1 << 16;
+/// Piece of filler that has random bytes first and then repeats them (RocksDB's db_bench does so too).
+const PIECE: usize = 100;
+
+impl Values {
+    /// Values of that shape.
+    #[must_use]
+    pub fn new(shape: ValueShape, seed: Seed) -> Self {
+        let least = shape.least.max(HEADER);
+        let shape = ValueShape { least, most: shape.most.max(least), ..shape };
+        let mut filler = vec![0; shape.most + SLIDE];
+        Xoshiro256PlusPlus::seed_from_u64(seed.derive("kv-values", 0).0).fill_bytes(&mut filler);
+        let fresh = ((PIECE as f64 * shape.random.fraction()) as usize).clamp(1, PIECE);
+        for piece in filler.chunks_mut(PIECE) {
+            for at in fresh..piece.len() {
+                piece[at] = piece[at - fresh];
+            }
+        }
+        Self { filler, shape }
+    }
+
+    /// Bytes of a value and where its filler begins.
+    #[inline]
+    fn cut(&self, record: u64, generation: u64) -> (usize, usize) {
+        let hash = Seed(record).derive("slide", generation).0;
+        let spread = (self.shape.most - self.shape.least) as u64 + 1;
+        (self.shape.least + ((hash >> 16) % spread) as usize, (hash % SLIDE as u64) as usize)
+    }
+
+    /// Writes the value of (`record`, `generation`) into `out`, replacing what is there.
+    #[inline]
+    pub fn fill(&self, record: u64, generation: u64, out: &mut Vec<u8>) {
+        let (size, start) = self.cut(record, generation);
+        out.clear();
+        out.extend_from_slice(&record.to_le_bytes());
+        out.extend_from_slice(&generation.to_le_bytes());
+        out.extend_from_slice(&self.filler[start..start + size - HEADER]);
+    }
+
+    /// Whether `value` is one that was written for `record`, in any generation.
+    #[must_use]
+    pub fn check(&self, record: u64, value: &[u8]) -> bool {
+        let Some(generation) = Self::generation(value) else { return false };
+        let (size, start) = self.cut(record, generation);
+        if value.len() != size || value[..8] != record.to_le_bytes() {
+            return false;
+        }
+        // The ends of the filler: a whole comparison would cost more than the lookup.
+        let body = &self.filler[start..start + size - HEADER];
+        let edge = body.len().min(8);
+        value[HEADER..HEADER + edge] == body[..edge]
+            && value[size - edge..] == body[body.len() - edge..]
+    }
+
+    /// The generation that a value says it is of; `None` of what is too short to be one.
+    #[must_use]
+    pub fn generation(value: &[u8]) -> Option<u64> {
+        Some(u64::from_le_bytes(value.get(8..HEADER)?.try_into().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_like_their_numbers() {
+        let key = |record| {
+            let mut key = [0; 16];
+            write_key(record, &mut key);
+            key
+        };
+        assert_eq!(&key(0xbeef), b"000000000000beef");
+        assert!(key(9) < key(10) && key(255) < key(256) && key(u64::MAX - 1) < key(u64::MAX));
+    }
+
+    /// A wrong value that passes would let a broken engine win a benchmark.
+    #[test]
+    fn check_tells_wrong_values() {
+        let values = Values::new(ValueShape::of(100), Seed(1));
+        let mut value = Vec::new();
+        values.fill(7, 3, &mut value);
+        assert_eq!(value.len(), 100);
+        assert!(values.check(7, &value));
+        assert!(!values.check(8, &value));
+        let mut torn = value.clone();
+        torn[99] ^= 1;
+        assert!(!values.check(7, &torn));
+        assert!(!values.check(7, &value[..99]));
+        assert!(!values.check(7, &[]));
+    }
+
+    /// Sizes that clump, or values that compress other than asked, would make another database.
+    #[test]
+    fn sizes_spread_and_filler_repeats_as_asked() {
+        let random = "50%".parse().unwrap();
+        let values = Values::new(ValueShape { least: 100, most: 300, random }, Seed(1));
+        let (mut sum, mut value) = (0, Vec::new());
+        for record in 0..10_000 {
+            values.fill(record, 1, &mut value);
+            assert!((100..=300).contains(&value.len()) && values.check(record, &value));
+            sum += value.len();
+        }
+        assert!((196.0..204.0).contains(&(sum as f64 / 1e4)), "{sum}");
+        let repeats = values
+            .filler
+            .chunks(PIECE)
+            .all(|piece| piece.len() < PIECE || piece[..50] == piece[50..]);
+        assert!(repeats);
+    }
+}
