@@ -183,6 +183,8 @@ pub struct TrialRecord {
     pub load: Option<LoadRecord>,
     /// The database's own counters over time; empty where it has none.
     pub counters: Vec<CounterSample>,
+    /// What the database counted of itself in all, by metric; empty where it counts nothing.
+    pub totals: BTreeMap<String, f64>,
     /// The time series.
     pub recording: Recording,
 }
@@ -207,10 +209,13 @@ pub struct LoadRecord {
     pub wall_ns: u64,
     /// Used by this process.
     pub usage: Usage,
-    /// Served by the device below.
+    /// Served by the device below, the write-back after the load included.
     pub disk: Option<DiskCounters>,
     /// Bytes of the database's files on disk afterwards.
     pub db_bytes: u64,
+    /// Bytes of the keys and values that were written; 0 in records of before it was kept.
+    #[serde(default)]
+    pub user_bytes: u64,
 }
 
 /// `trial.json`.
@@ -234,6 +239,8 @@ pub(crate) struct TrialDocument {
     load: Option<LoadRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     counters: Vec<CounterSample>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    totals: BTreeMap<String, f64>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
     missed_arrivals: u64,
@@ -356,6 +363,7 @@ impl TrialDocument {
             disk: trial.disk,
             load: trial.load.clone(),
             counters: trial.counters.clone(),
+            totals: trial.totals.clone(),
             intervals: trial.recording.intervals.iter().map(interval).collect(),
             error_samples: trial.recording.error_samples.iter().map(error).collect(),
             missed_arrivals: trial.recording.missed_arrivals,
@@ -412,6 +420,7 @@ impl TrialDocument {
             disk: self.disk,
             load: self.load,
             counters: self.counters,
+            totals: self.totals,
             recording,
         })
     }

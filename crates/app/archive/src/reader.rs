@@ -134,6 +134,8 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ArchiveError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::RunWriter;
     use observe::Provenance;
@@ -176,6 +178,7 @@ mod tests {
             disk: None,
             load: None,
             counters: Vec::new(),
+            totals: BTreeMap::new(),
             recording: recorder.finish(Nanos(700)),
         }
     }

@@ -10,6 +10,7 @@ use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
 use serde_json::Value;
 use stats::estimate::Estimate;
+use workload::OpClass;
 
 use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
@@ -110,6 +111,7 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
     open_loop_figures(group, &mut out);
     cost_figures(group, &mut out);
     load_figures(group, &mut out);
+    total_figures(group, &mut out);
     out
 }
 
@@ -227,6 +229,7 @@ fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     add("ctx_switches_involuntary", "count", &|usage| usage.switches_involuntary as f64);
     add("fs_in", "blocks of 512 B", &|usage| usage.blocks_in as f64);
     add("fs_out", "blocks of 512 B", &|usage| usage.blocks_out as f64);
+    add("faults_major", "count", &|usage| usage.faults_major as f64);
     let per_op = group.over_trials(|trial| {
         let ops: u64 = trial.recording.intervals.iter().map(|i| i.counts().ops).sum();
         let cpu = trial.usage.as_ref()?.cpu();
@@ -253,15 +256,46 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     add("ctx_switches_involuntary", "count", &|load| Some(load.usage.switches_involuntary as f64));
     add("fs_in", "blocks of 512 B", &|load| Some(load.usage.blocks_in as f64));
     add("fs_out", "blocks of 512 B", &|load| Some(load.usage.blocks_out as f64));
-    add("blocks_out_per_record", "blocks of 512 B", &|load| {
-        (load.records > 0).then(|| load.usage.blocks_out as f64 / load.records as f64)
+    add("faults_major", "count", &|load| Some(load.usage.faults_major as f64));
+    let mut per_record = |metric, unit, value: &dyn Fn(&archive::LoadRecord) -> Option<f64>| {
+        let of = |load: &archive::LoadRecord| {
+            (load.records > 0).then(|| Some(value(load)? / load.records as f64)).flatten()
+        };
+        add(metric, unit, &of);
+    };
+    let blocks = "blocks of 512 B";
+    per_record("blocks_out_per_record", blocks, &|load| Some(load.usage.blocks_out as f64));
+    per_record("blocks_in_per_record", blocks, &|load| Some(load.usage.blocks_in as f64));
+    per_record("switches_per_record", "count", &|load| Some(load.usage.switches_voluntary as f64));
+    per_record("db_bytes_per_record", "B", &|load| Some(load.db_bytes as f64));
+    let written = |load: &archive::LoadRecord| Some(load.disk.as_ref()?.write_bytes as f64);
+    per_record("device_bytes_per_record", "B", &written);
+    add("write_amplification", "x", &|load| {
+        (load.user_bytes > 0).then(|| Some(written(load)? / load.user_bytes as f64)).flatten()
     });
-    add("db_bytes_per_record", "B", &|load| {
-        (load.records > 0).then(|| load.db_bytes as f64 / load.records as f64)
+}
+
+/// What a database counted of itself.
+const TOTALS: [(&str, &str); 4] =
+    [("stall_time", "s"), ("ingest_bytes", "B"), ("flush_bytes", "B"), ("compaction_bytes", "B")];
+
+fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
+    let mut add = |metric, unit, value: &dyn Fn(&TrialRecord) -> Option<f64>| {
+        let estimate = group.over_trials(value);
+        out.extend(estimate.map(|e| figure(group, Ops::All.word(), metric, unit, 1.0, e)));
+    };
+    for (metric, unit) in TOTALS {
+        add(metric, unit, &|trial| trial.totals.get(metric).copied());
+    }
+    add("stall_share", "%", &|trial| {
+        let whole = trial.recording.intervals.last()?.end.as_secs_f64();
+        Some(trial.totals.get("stall_time")? / whole.max(1e-9) * 100.0)
     });
-    add("device_bytes_per_record", "B", &|load| {
-        let disk = load.disk.as_ref()?;
-        (load.records > 0).then(|| disk.write_bytes as f64 / load.records as f64)
+    add("write_amplification", "x", &|trial| {
+        let written = |i: &stats::Interval| i.tallies[OpClass::Write.index()].counts.bytes;
+        let user: u64 = trial.recording.intervals.iter().map(written).sum();
+        let device = trial.disk.as_ref()?.write_bytes as f64;
+        (user > 0 && trial.load.is_some()).then(|| device / user as f64)
     });
 }
 

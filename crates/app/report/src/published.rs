@@ -17,6 +17,7 @@ const FILES: &[&str] = &[
     include_str!("../../../../published/anandtech-optane.toml"),
     include_str!("../../../../published/nvmeof-block.toml"),
     include_str!("../../../../published/symas-optane.toml"),
+    include_str!("../../../../published/circuitblvd-nvmeof.toml"),
 ];
 
 /// What a study printed.

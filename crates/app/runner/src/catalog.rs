@@ -20,6 +20,7 @@ const STUDIES: &[(&str, &str)] = &[
     ("device-fit", include_str!("../../../../studies/device-fit.toml")),
     ("icpads-3dxpoint", include_str!("../../../../studies/icpads-3dxpoint.toml")),
     ("anandtech-optane", include_str!("../../../../studies/anandtech-optane.toml")),
+    ("circuitblvd-nvmeof", include_str!("../../../../studies/circuitblvd-nvmeof.toml")),
     ("rocksdb-overwrite", include_str!("../../../../studies/rocksdb-overwrite.toml")),
     ("symas-optane", include_str!("../../../../studies/symas-optane.toml")),
     ("nvmeof-block", include_str!("../../../../studies/nvmeof-block.toml")),

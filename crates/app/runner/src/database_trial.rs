@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use study::{Experiment, KvJob, Stack, Trial};
-use units::Seed;
+use units::{Bytes, Seed};
 use worker::Ended;
 
 use crate::RunnerError;
@@ -55,6 +55,7 @@ impl Runner<'_> {
                 disk: record.disk,
                 load: record.load,
                 counters: record.counters,
+                totals: record.totals,
             }),
             Ended::Wrong(reason) => return Err(self.keep_database(trial, reason, &place)),
             Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {
@@ -69,10 +70,7 @@ impl Runner<'_> {
         if outcome.is_some() && ledger.exists() {
             std::fs::remove_file(&ledger).map_err(stack::StackError::io("remove", &ledger))?;
         }
-        if !databases::is_device(&place) {
-            std::fs::remove_dir_all(&place).map_err(stack::StackError::io("remove", &place))?;
-        }
-        Ok(outcome)
+        Ok(outcome.map(|outcome| put_away(&place, outcome)))
     }
 
     /// Holds the database of a trial that ended early, with the program or with the engine's process, against
@@ -111,4 +109,24 @@ impl Runner<'_> {
             Err(error) => stack::StackError::io("keep", &evidence)(error).into(),
         }
     }
+}
+
+/// Space below which a file system is full for a database.
+const FULL: Bytes = Bytes(4 << 20);
+
+/// Removes the database of a trial. Says whether its file system was full, which engines tell in many ways (LMDB
+/// as an input/output error), and leaves to the undo journal what can not be removed now.
+fn put_away(place: &Path, mut outcome: Outcome) -> Outcome {
+    if databases::is_device(place) {
+        return outcome;
+    }
+    if let (Some(failure), Ok(free)) = (&mut outcome.failure, stack::free_space(place))
+        && free < FULL
+    {
+        *failure = format!("{failure}; the file system is full: {free} are free");
+    }
+    if let Err(error) = std::fs::remove_dir_all(place) {
+        outcome.notes.push(format!("the database could not be removed yet: {error}"));
+    }
+    outcome
 }

@@ -190,6 +190,7 @@ pub(crate) struct Outcome {
     pub disk: Option<observe::DiskCounters>,
     pub load: Option<archive::LoadRecord>,
     pub counters: Vec<archive::CounterSample>,
+    pub totals: std::collections::BTreeMap<String, f64>,
 }
 
 impl Runner<'_> {
@@ -359,8 +360,7 @@ impl Runner<'_> {
             usage: Some(Usage::now().since(&usage)),
             disk: difference(disk, counters_of(&devices)),
             recording: result.recording,
-            load: None,
-            counters: Vec::new(),
+            ..Outcome::default()
         }))
     }
 
@@ -419,6 +419,7 @@ impl Runner<'_> {
             disk: outcome.disk,
             load: outcome.load,
             counters: outcome.counters,
+            totals: outcome.totals,
             recording: outcome.recording,
         })
     }
@@ -453,7 +454,8 @@ fn headline(record: &TrialRecord) -> String {
     if record.engine == "block" {
         return part(None, "IOPS");
     }
-    let (lookups, updates) =
-        (part(Some(OpClass::Read), "lookups/s"), part(Some(OpClass::Write), "updates/s"));
-    format!("{lookups}; {updates}")
+    let kinds = [(OpClass::Read, "lookups/s"), (OpClass::Write, "updates/s")];
+    let there = |class| record.recording.total(Some(class)).counts.ops > 0;
+    let parts = kinds.into_iter().filter(|(class, _)| there(*class));
+    parts.map(|(class, unit)| part(Some(class), unit)).collect::<Vec<_>>().join("; ")
 }

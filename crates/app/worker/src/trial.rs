@@ -157,8 +157,10 @@ pub(crate) fn run<E: Engine>(
     let device = BlockDevice::under(place);
     let mut notes =
         vec![format!("durability {}: {}", job.durability.word(), E::promise(job.durability))];
+    let mut totals = Vec::new();
     let (load, measured, usage, disk) = if job.workload.fills() {
-        filled::<E>(request, &spec, (device.as_ref(), control), &mut notes)?
+        let places = (device.as_ref(), control);
+        filled::<E>(request, &spec, places, (&mut notes, &mut totals))?
     } else {
         let engine = E::open(place, &options_of(job))?;
         let meter = Meter::start(device.as_ref());
@@ -166,20 +168,23 @@ pub(crate) fn run<E: Engine>(
             loading(count);
             !control.stopping()
         })?;
-        let (wall_ns, usage, disk) = meter.read();
+        let (wall_ns, usage, _) = meter.read();
         let of_device = engine.bytes_of_device();
         engine.close()?;
         if !whole {
             return Ok(None);
         }
-        let db_bytes = of_device.map_or_else(|| allocated_bytes(place), Bytes::get);
-        let load = LoadRecord { records: job.records, wall_ns, usage, disk, db_bytes };
         cool(place, &mut notes);
+        let (_, _, disk) = meter.read();
+        let db_bytes = of_device.map_or_else(|| allocated_bytes(place), Bytes::get);
+        let (records, user_bytes) = (job.records, job.data().get());
+        let load = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
         let engine = E::open(place, &options_of(job))?;
         let meter = Meter::start(device.as_ref());
         let measured = kv::measure(&engine, &spec, ledger.as_ref(), control);
         let (_, usage, disk) = meter.read();
         conclude(&engine, place, &mut notes);
+        totals = engine.totals();
         engine.close()?;
         (load, measured?, usage, disk)
     };
@@ -205,6 +210,7 @@ pub(crate) fn run<E: Engine>(
         disk,
         load: Some(load),
         counters: counters.collect(),
+        totals: totals.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         recording: measured.recording,
     };
     let line = archive::to_line(&record).map_err(|error| KvError::Engine {
@@ -222,13 +228,14 @@ fn filled<E: Engine>(
     request: &TrialRequest,
     spec: &Spec,
     (device, control): (Option<&BlockDevice>, &Control<'_>),
-    notes: &mut Vec<String>,
+    (notes, totals): (&mut Vec<String>, &mut Vec<(&'static str, f64)>),
 ) -> Result<Filled, KvError> {
     let (job, place) = (&request.job, request.place.as_path());
     let engine = E::open(place, &options_of(job))?;
     let meter = Meter::start(device);
     let measured = kv::measure(&engine, spec, None, control)?;
-    let (wall_ns, usage, disk) = meter.read();
+    let (wall_ns, usage, _) = meter.read();
+    *totals = engine.totals();
     if job.workload == KvWorkload::BulkLoad && !control.stopping() {
         let compacting = Meter::start(device);
         engine.compact()?;
@@ -238,8 +245,11 @@ fn filled<E: Engine>(
     conclude(&engine, place, notes);
     let of_device = engine.bytes_of_device();
     engine.close()?;
+    cool(place, notes);
+    let (_, _, disk) = meter.read();
     let db_bytes = of_device.map_or_else(|| allocated_bytes(place), Bytes::get);
-    let load = LoadRecord { records: job.records, wall_ns, usage, disk, db_bytes };
+    let (records, user_bytes) = (job.records, job.data().get());
+    let load = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
     Ok((load, measured, usage, disk))
 }
 
@@ -247,7 +257,7 @@ fn filled<E: Engine>(
 fn cool(place: &Path, notes: &mut Vec<String>) {
     notes.push(match evict(place).and_then(|()| residency(place)) {
         Ok(left) if left.share() <= RESIDENT_MAX => {
-            "database put out of the page cache before the clients started".into()
+            "database put out of the page cache after the load".into()
         }
         Ok(left) => format!(
             "started warm: {:.1} % of the database was still resident",

@@ -266,24 +266,28 @@ impl Engine for RocksDb {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = vec![format!("options: {}; else defaults", self.set)];
-        let (database, column) =
-            (self.property(DATABASE_STATISTICS), self.property(COLUMN_STATISTICS));
-        if let Some(seconds) = stalled_seconds(&database) {
-            let causes = stall_causes(&column);
+        if let Some(seconds) = stalled_seconds(&self.property(DATABASE_STATISTICS)) {
+            let causes = stall_causes(&self.property(COLUMN_STATISTICS));
             let causes = if causes.is_empty() { String::new() } else { format!(" ({causes})") };
             notes.push(format!("writes stalled {seconds:.3} s{causes}"));
         }
-        let bytes = [
-            ("user wrote", number_after(&database, "Cumulative writes:", "ingest: ")),
-            ("flushes", number_after(&column, "Flush(GB):", "cumulative ")),
-            ("compactions", number_after(&column, "Cumulative compaction:", "")),
-        ];
-        let bytes: Vec<String> = bytes
-            .into_iter()
-            .filter_map(|(name, gigabytes)| Some(format!("{name} {:.2} GiB", gigabytes?)))
-            .collect();
-        notes.push(bytes.join(", "));
         notes
+    }
+
+    fn totals(&self) -> Vec<(&'static str, f64)> {
+        let (database, column) =
+            (self.property(DATABASE_STATISTICS), self.property(COLUMN_STATISTICS));
+        // RocksDB's GB are 2^30 bytes.
+        let bytes = |text: &str, line: &str, word: &str| {
+            number_after(text, line, word).map(|gigabytes| gigabytes * f64::from(1 << 30))
+        };
+        let totals = [
+            ("stall_time", stalled_seconds(&database)),
+            ("ingest_bytes", bytes(&database, "Cumulative writes:", "ingest: ")),
+            ("flush_bytes", bytes(&column, "Flush(GB):", "cumulative ")),
+            ("compaction_bytes", bytes(&column, "Cumulative compaction:", "")),
+        ];
+        totals.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
     }
 }
 

@@ -179,7 +179,7 @@ fn run_client<E: Engine>(
     let records = Records { values: &shared.values, ledger: shared.ledger };
     let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;
-    let mut now = Nanos::from(origin.elapsed());
+    let (mut now, mut all_done) = (Nanos::from(origin.elapsed()), false);
     'trial: loop {
         let issue = match client.next(now) {
             Step::Issue(issue) => Some(issue),
@@ -187,7 +187,10 @@ fn run_client<E: Engine>(
                 rest(due.since(now), spec.timeline.interval);
                 None
             }
-            Step::WaitCompletion | Step::Finished => break,
+            Step::WaitCompletion | Step::Finished => {
+                all_done = now < spec.timeline.end();
+                break;
+            }
         };
         let result = issue.map(|issue| records.perform(&mut session, issue.op, &mut buffers));
         now = Nanos::from(origin.elapsed());
@@ -219,7 +222,8 @@ fn run_client<E: Engine>(
             break;
         }
     }
-    Ok((recorder.finish(now), failure))
+    let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
+    Ok((recording, failure))
 }
 
 /// Sleeps until something is due, but no longer than an interval, so that its end is told in time.

@@ -126,6 +126,12 @@ pub trait Engine: Sized + Sync {
         None
     }
 
+    /// What the engine counted of itself since it was opened, by metric: `stall_time` (s), `flush_bytes`,
+    /// `compaction_bytes`, `ingest_bytes`.
+    fn totals(&self) -> Vec<(&'static str, f64)> {
+        Vec::new()
+    }
+
     /// What the engine counted of itself since it was opened, and options that a reader must know.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, fadvise};
@@ -65,7 +65,10 @@ pub fn residency(place: &Path) -> io::Result<Residency> {
         let mut file = File::open(&path)?;
         // A device says its size in no other way.
         let length = file.seek(SeekFrom::End(0))?;
-        sum.whole = Bytes(sum.whole.get() + length);
+        // Of a file the parts that were ever written; a device has no other size than its length.
+        let data = file.metadata()?;
+        let taken = if data.is_file() { length.min(data.blocks() * 512) } else { length };
+        sum.whole = Bytes(sum.whole.get() + taken);
         let length = usize::try_from(length).unwrap_or(0);
         if length > 0 {
             let pages = resident_pages(&file, length)?;
