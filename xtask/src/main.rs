@@ -1,9 +1,11 @@
 //! Project tasks: `schema` writes the schema of study files, `validation` the tables of
-//! docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time.
+//! docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time,
+//! `speed-databases` the driver of databases.
 //!
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
 //! of the product.
 
+mod databases;
 mod speed;
 mod validation;
 
@@ -25,10 +27,11 @@ fn main() -> ExitCode {
             speed::own_cost();
             speed::table(&root().join("devices"), None)
         }
+        ["speed-databases"] => databases::table(),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
         _ => {
-            Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW]".to_owned())
+            Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW] | speed-databases".to_owned())
         }
     };
     match result {

@@ -47,7 +47,9 @@ pub fn clients_of(job: &KvJob) -> Vec<KvRole> {
         KvWorkload::ReadSeq => all(in_order(Scan(SEQUENTIAL))),
         KvWorkload::SeekRandom => all(drawn(Scan(job.seek_records))),
         KvWorkload::DeleteRandom => all(drawn(Delete)),
-        KvWorkload::ReadWhileWriting => beside(KvRole { rate: job.write_rate, ..drawn(Put) }),
+        KvWorkload::ReadWhileWriting => {
+            beside(KvRole { rate: job.write_rate, burst: job.write_burst, ..drawn(Put) })
+        }
         KvWorkload::ReadWhileScanning => {
             beside(KvRole { background: true, ..in_order(Scan(SCANNED)) })
         }
@@ -174,7 +176,9 @@ pub(crate) fn run<E: Engine>(
         if !whole {
             return Ok(None);
         }
-        cool(place, &mut notes);
+        if job.cold_start {
+            cool(place, &mut notes);
+        }
         let (_, _, disk) = meter.read();
         let db_bytes = of_device.map_or_else(|| allocated_bytes(place), Bytes::get);
         let (records, user_bytes) = (job.records, job.data().get());
@@ -245,7 +249,9 @@ fn filled<E: Engine>(
     conclude(&engine, place, notes);
     let of_device = engine.bytes_of_device();
     engine.close()?;
-    cool(place, notes);
+    if job.cold_start {
+        cool(place, notes);
+    }
     let (_, _, disk) = meter.read();
     let db_bytes = of_device.map_or_else(|| allocated_bytes(place), Bytes::get);
     let (records, user_bytes) = (job.records, job.data().get());

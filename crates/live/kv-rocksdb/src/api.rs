@@ -72,10 +72,10 @@ functions! {
     get_pinned(Object, Object, *const c_char, usize, Message) -> Object;
     pinnableslice_value(Object, *mut usize) -> *const c_char;
     pinnableslice_destroy(Object);
-    put(Object, Object, *const c_char, usize, *const c_char, usize, Message);
     delete(Object, Object, *const c_char, usize, Message);
     writebatch_create() -> Object;
     writebatch_destroy(Object);
+    writebatch_clear(Object);
     writebatch_put(Object, *const c_char, usize, *const c_char, usize);
     write(Object, Object, Object, Message);
     create_iterator(Object, Object) -> Object;
@@ -90,6 +90,7 @@ functions! {
     flushoptions_destroy(Object);
     flush(Object, Object, Message);
     compact_range(Object, *const c_char, usize, *const c_char, usize);
+    set_perf_level(c_int);
     property_value(Object, *const c_char) -> *mut c_char;
     free(*mut c_void);
 }

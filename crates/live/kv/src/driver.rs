@@ -12,8 +12,7 @@ use observe::Control;
 use stats::{Recorder, Recording, Sample, Timeline};
 use units::{Nanos, Seed};
 use workload::{
-    Issue, KvClient, KvOp, KvPlan, KvRole, OpClass, Outcome, Step, ValueShape, Values, Workload,
-    write_key,
+    Issue, KvClient, KvOp, KvPlan, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
 };
 
 use crate::operations::{Buffers, Records};
@@ -170,12 +169,7 @@ fn run_client<E: Engine>(
     let clients = u32::try_from(spec.clients.len()).unwrap_or(u32::MAX);
     let plan = KvPlan { records: spec.records, end: spec.timeline.end(), clients };
     let mut client = KvClient::new(plan, role, spec.seed, index);
-    let classes = if role.background {
-        [OpClass::BackgroundRead, OpClass::BackgroundWrite]
-    } else {
-        [OpClass::Read, OpClass::Write]
-    };
-    let mut recorder = Recorder::new(spec.timeline, &classes);
+    let mut recorder = Recorder::new(spec.timeline, &role.classes());
     let records = Records { values: &shared.values, ledger: shared.ledger };
     let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;

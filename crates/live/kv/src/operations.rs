@@ -78,7 +78,7 @@ impl Records<'_> {
     ) -> Result<u32, KvError> {
         let mut right = None;
         let found = session.get(&buffers.key, &mut |bytes| {
-            right = self.values.check(record, bytes).then_some(bytes.len() as u32);
+            right = self.values.check_quickly(record, bytes).then_some(bytes.len() as u32);
         })?;
         match (found, right) {
             (true, Some(bytes)) => Ok(bytes),

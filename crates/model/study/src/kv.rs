@@ -43,6 +43,10 @@ pub struct KvMatrix {
     /// Updates a second of the writer in `read_while_writing`; without it as many as it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_rate: Option<Rate>,
+    /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver give them out ten
+    /// times a second: a tenth of the rate is like theirs.
+    #[serde(default = "default_write_burst")]
+    pub write_burst: u32,
     /// Records that `seek_random` reads after each seek.
     #[serde(default = "default_seek_records")]
     pub seek_records: u32,
@@ -59,6 +63,9 @@ pub struct KvMatrix {
     /// records' bytes (`20%`: the database is five times memory).
     #[serde(default)]
     pub memory: Memory,
+    /// Put the database out of the page cache after the load; `false`: clients begin with what it left there.
+    #[serde(default = "default_true")]
+    pub cold_start: bool,
     /// Keep a log of acknowledged updates outside the database, and hold the database against it when its
     /// process or the program ended early. One writer.
     #[serde(default)]
@@ -203,6 +210,8 @@ pub struct KvJob {
     pub keys: Offsets,
     /// Updates a second of the one writer.
     pub write_rate: Option<Rate>,
+    /// Of those, how many are due at once.
+    pub write_burst: u32,
     /// Records read after each seek.
     pub seek_records: u32,
     /// Operations after which the trial ends.
@@ -213,6 +222,8 @@ pub struct KvJob {
     pub load_batch: u32,
     /// Memory of the process with its page cache.
     pub memory: Memory,
+    /// The database leaves the page cache after the load.
+    pub cold_start: bool,
     /// Log acknowledged updates and check them after an early end.
     pub verify: bool,
     /// LMDB writes through its map.
@@ -263,8 +274,10 @@ impl KvJob {
         add(self.keys != Offsets::Uniform, "keys", self.keys.to_string());
         if let Some(rate) = self.write_rate {
             add(true, "write_rate", rate.exact());
+            add(self.write_burst > 1, "write_burst", self.write_burst.to_string());
         }
         add(self.memory != Memory::Unlimited, "memory", self.memory.text());
+        add(!self.cold_start, "cold_start", "false".into());
         add(self.write_map, "write_map", "true".into());
         add(self.read_ahead, "read_ahead", "true".into());
         add(self.verify, "verify", "true".into());
@@ -312,11 +325,13 @@ fn job_of(matrix: &KvMatrix) -> KvJob {
         readers: matrix.readers.values()[0],
         keys: matrix.keys,
         write_rate: matrix.write_rate,
+        write_burst: matrix.write_burst,
         seek_records: matrix.seek_records,
         operations: matrix.operations,
         durability: matrix.durability.values()[0],
         load_batch: matrix.load_batch,
         memory: matrix.memory,
+        cold_start: matrix.cold_start,
         verify: matrix.verify,
         write_map: false,
         read_ahead: matrix.read_ahead,
@@ -361,7 +376,11 @@ pub(crate) fn check_kv(one: &Experiment, text: &str) -> Result<(), StudyError> {
             format!("memory = {wanted} is {limit}; allowed: at least {least}, or unlimited");
         return refuse("memory", message);
     }
-    for (key, value) in [("load_batch", kv.load_batch), ("seek_records", kv.seek_records)] {
+    for (key, value) in [
+        ("load_batch", kv.load_batch),
+        ("seek_records", kv.seek_records),
+        ("write_burst", kv.write_burst),
+    ] {
         if value == 0 {
             return refuse(key, format!("{key} = 0; allowed: at least 1"));
         }
@@ -425,6 +444,9 @@ fn default_readers() -> Many<u32> {
 fn default_keys() -> Offsets {
     Offsets::Uniform
 }
+fn default_write_burst() -> u32 {
+    1
+}
 fn default_seek_records() -> u32 {
     10
 }
@@ -433,6 +455,9 @@ fn default_durability() -> Many<Durability> {
 }
 fn default_load_batch() -> u32 {
     1000
+}
+fn default_true() -> bool {
+    true
 }
 fn default_write_map() -> Many<bool> {
     Many::one(false)

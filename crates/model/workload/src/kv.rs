@@ -50,8 +50,10 @@ pub struct KvRole {
     pub keys: KvKeys,
     /// It goes on beside the clients of interest.
     pub background: bool,
-    /// Operations a second, evenly spaced; none: as fast as they complete.
+    /// Operations a second; none: as fast as they complete.
     pub rate: Option<Rate>,
+    /// Operations of a rate that are due at once; 0 and 1: each at its own time.
+    pub burst: u32,
     /// Operations after which it ends.
     pub operations: Option<u64>,
 }
@@ -67,7 +69,18 @@ impl KvRole {
     #[must_use]
     pub const fn mixed(one: (KvAction, u32), other: (KvAction, u32)) -> Self {
         let keys = KvKeys::Drawn(Offsets::Uniform);
-        Self { mix: [one, other], keys, background: false, rate: None, operations: None }
+        Self { mix: [one, other], keys, background: false, rate: None, burst: 1, operations: None }
+    }
+
+    /// Classes that its operations are recorded under.
+    #[must_use]
+    pub fn classes(&self) -> Vec<OpClass> {
+        let done = self.mix.iter().filter(|(_, weight)| *weight > 0);
+        let mut classes: Vec<OpClass> =
+            done.map(|(action, _)| class_of(*action).beside(self.background)).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes
     }
 
     /// Looks records up.
@@ -122,10 +135,8 @@ impl KvClient {
     /// Client number `index` of a trial; each draws from a stream of its own.
     #[must_use]
     pub fn new(plan: KvPlan, role: KvRole, seed: Seed, index: u32) -> Self {
-        let writes = role
-            .mix
-            .iter()
-            .any(|(action, weight)| *weight > 0 && class_of(*action) == OpClass::Write);
+        let writes =
+            role.classes().iter().any(|class| *class == OpClass::Write.beside(role.background));
         let label = if writes { "kv-writer" } else { "kv-reader" };
         let seed = seed.derive(label, u64::from(index));
         let random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
@@ -218,7 +229,9 @@ impl Workload for KvClient {
         }
         let intended = match self.role.rate {
             Some(rate) => {
-                let due = u128::from(self.issued) * 1_000_000_000 / u128::from(rate.get().max(1));
+                let burst = u64::from(self.role.burst.max(1));
+                let due = u128::from(self.issued / burst * burst) * 1_000_000_000
+                    / u128::from(rate.get().max(1));
                 Nanos(u64::try_from(due).unwrap_or(u64::MAX))
             }
             None => now,
@@ -288,6 +301,12 @@ mod tests {
         let late = Nanos::from_millis(5);
         assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(1));
         assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(2));
+        let role = KvRole { burst: 10, ..role };
+        let mut writer = KvClient::new(KvPlan { end, ..PLAN }, role, Seed(1), 0);
+        for _ in 0..10 {
+            assert_eq!(issue(&mut writer, Nanos(0)).intended, Nanos(0));
+        }
+        assert_eq!(writer.next(Nanos(1)), Step::WaitUntil(Nanos::from_millis(10)));
     }
 
     /// YCSB's D: inserts have numbers of their own, and the youngest records are read most.
