@@ -263,9 +263,9 @@ fn doctor(directory: &Path, as_json: bool) -> ExitCode {
                 Status::Limited => "limited",
                 Status::Missing => "missing",
             };
-            out!("{mark:<8} {:<11} {}", check.name, check.detail);
+            out!("{mark:<8} {:<16} {}", check.name, check.detail);
             if let Some(fix) = &check.fix {
-                out!("{:<8} {:<11} next: {fix}", "", "");
+                out!("{:<8} {:<16} next: {fix}", "", "");
             }
         }
     }

@@ -216,7 +216,46 @@ fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {
         expect(&scratch.run(&words), 0);
         expect(&scratch.run(&words.replace("--out run", "--out again")), 0);
         assert_eq!(left(scratch.path(), 0).len(), 1, "the test's own loop device");
+        assert!(!Path::new(&format!("{}-lock", disk.device)).exists(), "LMDB's lock is gone");
     }
+}
+
+/// What a file system costs on a device is asked of one device: its stacks take turns on it.
+#[test]
+fn stacks_take_turns_on_one_device() {
+    if !possible("stacks on one device") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let Some(disk) = Loop::new(scratch.path(), "backing.img", 100 << 20) else {
+        return skip("stacks on one device", "a free loop device");
+    };
+    let stack = |name: &str, file_system: &str| {
+        format!(
+            "[[stack]]\nname = \"{name}\"\ndevice = \"{}\"\nallow_write = true\n\
+             file_system = \"{file_system}\"\nsize = \"64MiB\"\n",
+            disk.device
+        )
+    };
+    let text = format!(
+        "schema = 1\nname = \"db\"\n{}{}{}[[experiment]]\nname = \"blocks\"\nstacks = [\"blocks\"]\n\
+         warm_up = \"0s\"\nmeasure = \"100ms\"\ninterval = \"50ms\"\n[experiment.block]\n\
+         read_share = \"50%\"\n[[experiment]]\nname = \"e\"\nstacks = [\"ext4\", \"raw\"]\n\
+         warm_up = \"0s\"\nmeasure = \"100ms\"\ninterval = \"50ms\"\nrepeat = 2\n[experiment.kv]\n\
+         engine = \"lmdb\"\nrecords = 1000\nvalue_size = \"1000B\"\n[[experiment]]\n\
+         name = \"again\"\nstacks = [\"blocks\"]\nwarm_up = \"0s\"\nmeasure = \"100ms\"\n\
+         interval = \"50ms\"\n[experiment.block]\nread_share = \"50%\"\n",
+        stack("ext4", "ext4"),
+        stack("raw", "raw"),
+        stack("blocks", "as_is"),
+    );
+    std::fs::write(scratch.path().join("db.toml"), text).expect("written");
+    let words = format!("run db.toml --out run --i-will-lose-data {}", disk.backing.display());
+    let output = scratch.run(&words);
+    expect(&output, 0);
+    let said = support::stderr(&output);
+    assert!(said.contains("on ext4") && said.contains("the device, no file system"), "{said}");
+    assert_eq!(left(scratch.path(), 0).len(), 1, "the test's own loop device");
 }
 
 /// A kill must leave nothing that `clean` does not undo: a mount or a loop device would hold the disk.

@@ -178,7 +178,7 @@ impl Ours {
         let words = self.point.iter().filter_map(word);
         let first = match self.engine.as_str() {
             "block" => self.workload.clone(),
-            engine => engine.to_owned(),
+            engine => format!("{engine}, {}", self.workload),
         };
         std::iter::once(first).chain(words).collect::<Vec<_>>().join(", ")
     }

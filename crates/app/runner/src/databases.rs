@@ -49,6 +49,14 @@ fn program(raw: bool) -> io::Result<(PathBuf, &'static [&'static str])> {
     Ok((own, &[HOST_VERB]))
 }
 
+/// Whether the program for bare devices is there, and where it should be.
+pub(crate) fn raw_program() -> (bool, String) {
+    match program(true) {
+        Ok((path, _)) => (path.exists(), path.display().to_string()),
+        Err(error) => (false, error.to_string()),
+    }
+}
+
 fn start(raw: bool) -> Result<Line, RunnerError> {
     let (program, arguments) =
         program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;

@@ -30,6 +30,9 @@ pub(crate) struct Opened {
     pub paths: Vec<PathBuf>,
 }
 
+/// Path of a device, and how it was opened: past the page cache, for writing.
+type DeviceKey = (String, bool, bool);
+
 /// Everything a run needs to open its targets.
 pub(crate) struct Targets<'a> {
     journal: &'a Journal,
@@ -43,7 +46,7 @@ pub(crate) struct Targets<'a> {
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices, opened before the first trial and held exclusively until the last.
-    held: BTreeMap<String, Vec<File>>,
+    held: BTreeMap<String, Vec<(DeviceKey, File)>>,
     /// Stacks that were filled for preconditioning.
     preconditioned: BTreeSet<String>,
 }
@@ -97,9 +100,7 @@ impl<'a> Targets<'a> {
             }
             DeviceName::Paths(paths) => {
                 check_writes(stack, &jobs)?;
-                let open = |path: &String| open_block_device(stack, path, &self.confirmed);
-                let devices: Result<Vec<File>, RunnerError> = paths.iter().map(open).collect();
-                self.held.insert(stack.name.clone(), devices?);
+                self.hold(stack, paths)?;
             }
             DeviceName::File => {
                 let dir = self.directory(stack);
@@ -131,6 +132,36 @@ impl<'a> Targets<'a> {
             "auto" => self.automatic.clone(),
             path => PathBuf::from(path),
         }
+    }
+
+    /// Opens the devices of a stack past the guard and keeps them, so that nobody else takes them; stacks on one
+    /// device share what was opened. What a file system was made on for another stack is free again first.
+    fn hold(&mut self, stack: &Stack, paths: &[String]) -> Result<(), RunnerError> {
+        if self.held.contains_key(&stack.name) {
+            return Ok(());
+        }
+        self.leave(paths, None);
+        let mut files = Vec::new();
+        for path in paths {
+            let key = (path.clone(), stack.direct, stack.allow_write);
+            let there = self.held.values().flatten().find(|(other, _)| *other == key);
+            let file = match there {
+                Some((_, file)) => {
+                    file.try_clone().map_err(StackError::io("use", Path::new(path)))?
+                }
+                None => open_block_device(stack, path, &self.confirmed)?,
+            };
+            files.push((key, file));
+        }
+        self.held.insert(stack.name.clone(), files);
+        Ok(())
+    }
+
+    /// Undoes what was made on these devices for other stacks than `except`.
+    fn leave(&mut self, paths: &[String], except: Option<&str>) {
+        self.grounds.retain(|name, ground| {
+            Some(name.as_str()) == except || !paths.iter().any(|path| ground.is_on(Path::new(path)))
+        });
     }
 
     /// The profile of a model stack that passed [`Targets::check`].
@@ -182,11 +213,12 @@ impl<'a> Targets<'a> {
         step: &mut dyn FnMut(Bytes) -> bool,
     ) -> Result<Option<Opened>, RunnerError> {
         if let DeviceName::Paths(paths) = &stack.device {
-            let held = self.held[&stack.name].iter().zip(paths);
-            let again = |(file, path): (&File, &String)| {
+            self.hold(stack, paths)?;
+            let again = |((path, ..), file): &(DeviceKey, File)| {
                 file.try_clone().map_err(StackError::io("use", Path::new(path)))
             };
-            let files: Result<Vec<File>, StackError> = held.map(again).collect();
+            let files: Result<Vec<File>, StackError> =
+                self.held[&stack.name].iter().map(again).collect();
             let paths = paths.iter().map(PathBuf::from).collect();
             return Ok(Some(Opened { files: files?, paths }));
         }
@@ -217,6 +249,18 @@ impl<'a> Targets<'a> {
         if stack.file_system == FileSystem::AsIs && !own {
             return Ok((self.area(stack)?.fresh("database")?, None));
         }
+        if let DeviceName::Paths(paths) = &stack.device {
+            self.leave(paths, Some(&stack.name));
+            // Past the guard, also when another stack had it in between.
+            if !self.grounds.contains_key(&stack.name) {
+                self.hold(stack, paths)?;
+            }
+            if format_of(stack.file_system).is_some() {
+                // Nothing can be mounted on a device that is held.
+                let on = |((path, ..), _): &(DeviceKey, File)| paths.contains(path);
+                self.held.retain(|_, files| !files.iter().any(on));
+            }
+        }
         let journal = self.journal;
         if let Some(ground) = self.grounds.get(&stack.name) {
             ground.remake()?;
@@ -224,10 +268,6 @@ impl<'a> Targets<'a> {
             let format = format_of(stack.file_system);
             let ground = match &stack.device {
                 DeviceName::Paths(paths) => {
-                    // The guard has let it through; nothing can be mounted on a device that is held.
-                    if format.is_some() {
-                        self.held.remove(&stack.name);
-                    }
                     let device = PathBuf::from(&paths[0]);
                     Ground::on_device(journal, self.area(stack)?, &device, format)?
                 }

@@ -49,6 +49,9 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
         space(dir),
         blkid(),
         rocksdb(),
+        bare_devices(),
+        grounds(),
+        memory_limit(),
         own_cost(),
         load(&facts.load),
     ]
@@ -153,6 +156,45 @@ fn rocksdb() -> Check {
             detail: format!("{error}; other databases can be measured"),
             fix: Some("apt-get install librocksdb-dev".into()),
         },
+    }
+}
+
+fn bare_devices() -> Check {
+    let (ok, place) = crate::databases::raw_program();
+    Check {
+        name: "bare devices",
+        status: if ok { Status::Ok } else { Status::Limited },
+        detail: if ok { "found".into() } else { format!("{place} is not there") },
+        fix: (!ok).then(|| "cargo build --release makes both programs; keep them together".into()),
+    }
+}
+
+fn grounds() -> Check {
+    let tools = ["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "blkdiscard"];
+    let there = |tool: &&str| Command::new(tool).arg("-V").output().is_ok();
+    let missing: Vec<&str> = tools.into_iter().filter(|tool| !there(tool)).collect();
+    let root = rustix::process::geteuid().is_root();
+    let (status, detail, fix) = match (root, missing.is_empty()) {
+        (true, true) => (Status::Ok, "root, losetup, ext4, xfs, btrfs".to_owned(), None),
+        (false, _) => (Status::Limited, "only root can make them".to_owned(), Some("sudo")),
+        (true, false) => (
+            Status::Limited,
+            format!("not found: {}", missing.join(", ")),
+            Some("apt-get install util-linux mount e2fsprogs xfsprogs btrfs-progs"),
+        ),
+    };
+    Check { name: "own file systems", status, detail, fix: fix.map(str::to_owned) }
+}
+
+fn memory_limit() -> Check {
+    let found = stack::MemoryLimit::controller();
+    Check {
+        name: "memory limit",
+        status: if found.is_some() { Status::Ok } else { Status::Limited },
+        detail: found.map_or("no control group has the memory controller".into(), |version| {
+            format!("control groups, version {version}")
+        }),
+        fix: found.is_none().then(|| "databases larger than memory need it: boot with it".into()),
     }
 }
 

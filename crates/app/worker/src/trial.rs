@@ -192,37 +192,55 @@ pub(crate) fn run<E: Engine>(
         engine.close()?;
         (load, measured?, usage, disk)
     };
-    let counters = measured.samples.into_iter().map(|sample| CounterSample {
-        at_ns: sample.at.get(),
-        values: sample.values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-    });
-    // What the program knows and this process does not is left empty.
-    let record = TrialRecord {
-        number: 0,
-        slug: String::new(),
-        experiment: String::new(),
-        stack: String::new(),
-        engine: job.engine.word().to_owned(),
-        source: String::new(),
-        point: std::collections::BTreeMap::new(),
-        repetition: 1,
-        outcome: TrialOutcome::Complete,
-        failure: measured.failure,
-        path: E::version(),
-        notes,
-        usage: Some(usage),
-        disk,
-        load: Some(load),
-        counters: counters.collect(),
-        totals: totals.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-        recording: measured.recording,
-    };
-    let line = archive::to_line(&record).map_err(|error| KvError::Engine {
+    let outcome = Outcome { load, measured, usage, disk, totals, notes };
+    let line = archive::to_line(&outcome.record::<E>(job)).map_err(|error| KvError::Engine {
         engine: "archive",
         action: "write the record",
         reason: error.to_string(),
     })?;
     Ok(Some(line))
+}
+
+/// What a trial gave.
+struct Outcome {
+    load: LoadRecord,
+    measured: Measured,
+    usage: Usage,
+    disk: Option<DiskCounters>,
+    totals: Vec<(&'static str, f64)>,
+    notes: Vec<String>,
+}
+
+impl Outcome {
+    /// As the archive has it; what the program knows and this process does not is left empty.
+    fn record<E: Engine>(self, job: &KvJob) -> TrialRecord {
+        let counters = self.measured.samples.into_iter().map(|sample| {
+            let values = sample.values.into_iter();
+            let values = values.map(|(name, value)| (name.to_owned(), value)).collect();
+            CounterSample { at_ns: sample.at.get(), values }
+        });
+        let totals = self.totals.into_iter().map(|(name, value)| (name.to_owned(), value));
+        TrialRecord {
+            number: 0,
+            slug: String::new(),
+            experiment: String::new(),
+            stack: String::new(),
+            engine: job.engine.word().to_owned(),
+            source: String::new(),
+            point: std::collections::BTreeMap::new(),
+            repetition: 1,
+            outcome: TrialOutcome::Complete,
+            failure: self.measured.failure,
+            path: E::version(),
+            notes: self.notes,
+            usage: Some(self.usage),
+            disk: self.disk,
+            load: Some(self.load),
+            counters: counters.collect(),
+            totals: totals.collect(),
+            recording: self.measured.recording,
+        }
+    }
 }
 
 type Filled = (LoadRecord, Measured, Usage, Option<DiskCounters>);

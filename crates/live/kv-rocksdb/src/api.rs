@@ -1,4 +1,5 @@
-//! The functions of RocksDB's C interface that are used, found in a library at run time.
+//! The functions of RocksDB's C interface that are used, found in a library at run time, or (feature
+//! `vendored`) those of the RocksDB that was built with this program.
 //!
 //! Invariant: the library stays loaded for the life of the process, so that its functions do. What it is
 //! not: safe to call; `lib.rs` is.
@@ -19,7 +20,7 @@ macro_rules! functions {
         #[derive(Debug)]
         #[allow(non_snake_case, reason = "RocksDB's own names")]
         pub(crate) struct Api {
-            _library: Library,
+            _library: Option<Library>,
             /// File that they are from.
             pub file: PathBuf,
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)+
@@ -39,7 +40,26 @@ macro_rules! functions {
                             .map_err(|error| error.to_string())?
                     };
                 )+
-                Ok(Self { _library: library, file, $($name,)+ })
+                Ok(Self { _library: Some(library), file, $($name,)+ })
+            }
+
+            /// The functions of the RocksDB that is part of this program.
+            #[cfg(feature = "vendored")]
+            pub fn vendored() -> Self {
+                Self { _library: None, file: PathBuf::from(VENDORED), $($name: vendored::$name,)+ }
+            }
+        }
+
+        #[cfg(feature = "vendored")]
+        mod vendored {
+            use super::*;
+            use librocksdb_sys as _;
+
+            unsafe extern "C" {
+                $(
+                    #[link_name = concat!("rocksdb_", stringify!($name))]
+                    pub(super) fn $name($(_: $argument),*) $(-> $result)?;
+                )+
             }
         }
     };
@@ -95,6 +115,12 @@ functions! {
     free(*mut c_void);
 }
 
+/// Word for the RocksDB that was built with this program.
+pub(crate) const WORD: &str = "vendored";
+/// What it is called, as the file of a library would be: librocksdb-sys 0.19.0.
+#[cfg(feature = "vendored")]
+const VENDORED: &str = "librocksdb.so.11.8.1 (vendored)";
+
 /// Names under which distributions and builds install it, the plain one first.
 const NAMES: [&str; 9] = [
     "librocksdb.so",
@@ -114,6 +140,9 @@ impl Api {
     /// # Errors
     /// What was tried, and what each said.
     pub fn load(path: Option<&Path>) -> Result<Self, String> {
+        if path == Some(Path::new(WORD)) {
+            return Self::built_in();
+        }
         let mut said = Vec::new();
         let names = match path {
             Some(path) => vec![path.to_owned()],
@@ -132,6 +161,17 @@ impl Api {
         let last = said.pop().unwrap_or_default();
         let asked = if path.is_some() { "" } else { " (and under other names)" };
         Err(format!("{last}{asked}"))
+    }
+
+    #[cfg(feature = "vendored")]
+    fn built_in() -> Result<Self, String> {
+        Ok(Self::vendored())
+    }
+
+    #[cfg(not(feature = "vendored"))]
+    fn built_in() -> Result<Self, String> {
+        Err("this program was built without it; cargo build --release --features rocksdb-vendored"
+            .into())
     }
 
     /// Takes a text of RocksDB's and frees it; empty for null.

@@ -105,6 +105,9 @@ impl Ground {
             journal.note(Undo::Unmount { path: mount.clone() })?;
             mounted = Some((mount, format));
         }
+        if mounted.is_none() {
+            journal.note(Undo::RemoveLock { device: device.clone() })?;
+        }
         let made = Self { device, mounted, erase };
         made.begin()?;
         Ok(made)
@@ -148,6 +151,12 @@ impl Ground {
         self.mounted.as_ref().map_or(&self.device, |(mount, _)| mount)
     }
 
+    /// Whether it is made on that device.
+    #[must_use]
+    pub fn is_on(&self, device: &Path) -> bool {
+        self.device == device
+    }
+
     /// Whether a database has the device to itself.
     #[must_use]
     pub const fn is_raw(&self) -> bool {
@@ -163,6 +172,10 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
+        if self.is_raw() {
+            // What can not be removed now is still in the journal.
+            let _ = remove_lock(&self.device);
+        }
         if !self.erase {
             return;
         }
@@ -256,6 +269,17 @@ pub(crate) fn unmount(path: &Path) -> Result<(), StackError> {
 
 /// How long what a killed process holds is tried again.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Removes the file beside a bare device by which LMDB locks it, if it is there.
+pub(crate) fn remove_lock(device: &Path) -> Result<(), StackError> {
+    let mut name = device.as_os_str().to_owned();
+    name.push("-lock");
+    let path = PathBuf::from(name);
+    if !fs::symlink_metadata(&path).is_ok_and(|data| data.is_file()) {
+        return Ok(());
+    }
+    fs::remove_file(&path).map_err(StackError::io("remove", &path))
+}
 
 /// Detaches every loop device over a file of ours.
 pub(crate) fn detach(backing: &Path) -> Result<(), StackError> {

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::StackError;
-use crate::file_system::{detach, holds_mount, unmount};
+use crate::file_system::{detach, holds_mount, remove_lock, unmount};
 use crate::memory::remove_group;
 
 /// Name prefix of every directory that we make and may remove.
@@ -37,6 +37,11 @@ pub enum Undo {
     Unmount {
         /// Where.
         path: PathBuf,
+    },
+    /// Remove the file that LMDB locks a bare device by: a plain file named after it.
+    RemoveLock {
+        /// The device.
+        device: PathBuf,
     },
     /// Remove a control group, its processes moved back; only if its name carries our mark.
     RemoveGroup {
@@ -146,6 +151,9 @@ fn undo(entry: &Undo) -> Result<String, StackError> {
             detach(backing).map(|()| format!("detached {}", backing.display()))
         }
         Undo::Unmount { path } => unmount(path).map(|()| format!("unmounted {}", path.display())),
+        Undo::RemoveLock { device } => {
+            remove_lock(device).map(|()| format!("removed the lock of {}", device.display()))
+        }
         Undo::RemoveGroup { path, home } => {
             remove_group(path, home).map(|()| format!("removed {}", path.display()))
         }

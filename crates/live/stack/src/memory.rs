@@ -78,6 +78,14 @@ fn hierarchy(mounts: &str, groups: &str) -> Option<(Version, PathBuf, PathBuf)> 
 }
 
 impl MemoryLimit {
+    /// Version of the control groups that have the memory controller here, if any do.
+    #[must_use]
+    pub fn controller() -> Option<u32> {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let (version, ..) = hierarchy(&read("/proc/self/mounts"), &read("/proc/self/cgroup"))?;
+        Some(if version == Version::One { 1 } else { 2 })
+    }
+
     /// A limit that holds nobody yet.
     ///
     /// # Errors
