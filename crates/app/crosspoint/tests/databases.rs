@@ -99,7 +99,9 @@ fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
     let text = text
         .replace("ext4_no_journal", "raw")
         .replace("400MiB", "700MiB")
-        .replace("records = 30000", "records = 100000");
+        .replace("records = 30000", "records = 100000")
+        // Under a limit the kernel writes back pages early, which are then dirtied, and counted, again.
+        .replace("memory = \"100MiB\"\n", "");
     std::fs::write(&path, text + "write_map = [false, true]\n").expect("written");
     let output = scratch.run("run db.toml --out run");
     expect(&output, 0);

@@ -101,7 +101,7 @@ impl Ground {
         let mut mounted = None;
         if let Some(format) = format {
             let mount = area.path().join("mount");
-            fs::create_dir(&mount).map_err(StackError::io("make", &mount))?;
+            fs::create_dir_all(&mount).map_err(StackError::io("make", &mount))?;
             journal.note(Undo::Unmount { path: mount.clone() })?;
             mounted = Some((mount, format));
         }
