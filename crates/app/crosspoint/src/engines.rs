@@ -20,7 +20,12 @@ pub fn host() -> ExitCode {
     };
     match worker::serve(&prepare, &handler) {
         Ok(()) => exit::OK,
-        Err(_) => exit::ENVIRONMENT,
+        Err(error) => {
+            say!(
+                "this verb is for other processes of this program ({error}); try: crosspoint run quickstart"
+            );
+            exit::ENVIRONMENT
+        }
     }
 }
 

@@ -7,9 +7,9 @@ mod support;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Output, Stdio};
+use std::process::{Child, ChildStderr, Stdio};
 
-use support::{Loop, Scratch, expect, has, is_root, sh, skip, stderr};
+use support::{Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, stderr};
 
 /// A study of one database trial in the scratch directory.
 fn write_study(scratch: &Scratch, engine: &str, stack: &str, keys: &str) {
@@ -56,14 +56,6 @@ fn loaded(ledger: &Path) -> u64 {
     let mut word = [0; 8];
     let read = std::fs::File::open(ledger).and_then(|file| file.read_exact_at(&mut word, 16));
     read.map_or(0, |()| u64::from_le_bytes(word))
-}
-
-fn finish(child: Child, mut errors: BufReader<ChildStderr>) -> Output {
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut errors, &mut said).expect("its errors");
-    let mut output = child.wait_with_output().expect("it ends");
-    output.stderr = said.into_bytes();
-    output
 }
 
 /// The process that hosts the engine for `program`.
@@ -216,16 +208,6 @@ fn what_is_too_small_for_the_data_is_a_failure_in_the_engines_words() {
 fn mounted_below(place: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
     mounts.contains(&place.display().to_string())
-}
-
-/// ext4's shutdown (`EXT4_IOC_SHUTDOWN`, no log flush): from then on everything fails.
-fn shut_down(place: &Path) -> bool {
-    let dir = std::fs::File::open(place).expect("the file system");
-    let how: u32 = 2;
-    // _IOR('X', 125, __u32), from include/uapi/linux/fs.h.
-    let request: libc::Ioctl = 0x8004_587D;
-    // SAFETY: the ioctl reads one word, which lives through the call.
-    unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&dir), request, &raw const how) == 0 }
 }
 
 /// A disk that goes away under an engine may end its process (a mapped page that can not be read is a

@@ -8,10 +8,10 @@ mod support;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 
-use support::{Loop, Scratch, expect, has, is_root, sh, skip, stderr, stdout};
+use support::{Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, stderr, stdout};
 
 /// A study of one experiment on `device`; `keys` are those of its block table.
 fn write_study(scratch: &Scratch, device: &str, measure: &str, keys: &str) {
@@ -55,14 +55,6 @@ fn start_and_wait(
         );
     }
     (child, errors)
-}
-
-fn finish(child: Child, mut errors: BufReader<std::process::ChildStderr>) -> Output {
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut errors, &mut said).expect("its errors");
-    let mut output = child.wait_with_output().expect("it ends");
-    output.stderr = said.into_bytes();
-    output
 }
 
 /// The failure recorded in the only trial of `run`.
@@ -126,17 +118,6 @@ fn a_full_medium_is_a_failure() {
     }
     drop(disk);
     assert!(sh(&format!("umount {}", small.display())));
-}
-
-/// ext4's shutdown (`EXT4_IOC_SHUTDOWN`, no log flush): from then on everything fails, as when the device
-/// below is gone.
-fn shut_down(place: &Path) -> bool {
-    let dir = std::fs::File::open(place).expect("the file system");
-    let how: u32 = 2;
-    // _IOR('X', 125, __u32), from include/uapi/linux/fs.h.
-    let request: libc::Ioctl = 0x8004_587D;
-    // SAFETY: the ioctl reads one word, which lives through the call.
-    unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&dir), request, &raw const how) == 0 }
 }
 
 /// The device under a file system goes away in the middle of a trial: what was measured is kept, the

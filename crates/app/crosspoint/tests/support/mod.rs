@@ -4,9 +4,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStderr, Command, Output};
 
 /// A scratch directory on a real file system, with a state directory of its own.
 pub struct Scratch {
@@ -133,4 +133,24 @@ impl Drop for Loop {
 /// Runs a line of shell; says whether it worked.
 pub fn sh(script: &str) -> bool {
     Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
+}
+
+/// What a program that was started said until its end.
+pub fn finish(child: Child, mut errors: BufReader<ChildStderr>) -> Output {
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut errors, &mut said).expect("its errors");
+    let mut output = child.wait_with_output().expect("it ends");
+    output.stderr = said.into_bytes();
+    output
+}
+
+/// ext4's shutdown (`EXT4_IOC_SHUTDOWN`, no log flush): from then on everything fails, as when the device
+/// below is gone.
+pub fn shut_down(place: &Path) -> bool {
+    let dir = std::fs::File::open(place).expect("the file system");
+    let how: u32 = 2;
+    // _IOR('X', 125, __u32), from include/uapi/linux/fs.h.
+    let request: libc::Ioctl = 0x8004_587D;
+    // SAFETY: the ioctl reads one word, which lives through the call.
+    unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&dir), request, &raw const how) == 0 }
 }
