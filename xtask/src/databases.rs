@@ -13,8 +13,8 @@ use study::Durability;
 use units::{Bytes, Nanos, Seed};
 use workload::{KvRole, ValueShape, Values};
 
-/// Records of the engine that does nothing: two digits of the key name one, and all fit the second-level cache,
-/// so that looking them up costs next to nothing.
+/// Records of the engine that does nothing: two digits of the key name one, and all fit the second-level
+/// cache, so that looking them up costs next to nothing.
 const NOTHING: u64 = 256;
 const VALUE: usize = 400;
 const RECORDS: u64 = 1_000_000;

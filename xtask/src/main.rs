@@ -30,9 +30,9 @@ fn main() -> ExitCode {
         ["speed-databases"] => databases::table(),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => {
-            Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW] | speed-databases".to_owned())
-        }
+        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW] | \
+                 speed-databases"
+            .to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -114,8 +114,8 @@ impl Runner<'_> {
 /// Space below which a file system is full for a database.
 const FULL: Bytes = Bytes(4 << 20);
 
-/// Removes the database of a trial. Says whether its file system was full, which engines tell in many ways (LMDB
-/// as an input/output error), and leaves to the undo journal what can not be removed now.
+/// Removes the database of a trial. Says whether its file system was full, which engines tell in many ways
+/// (LMDB as an input/output error), and leaves to the undo journal what can not be removed now.
 fn put_away(place: &Path, mut outcome: Outcome) -> Outcome {
     if databases::is_device(place) {
         return outcome;

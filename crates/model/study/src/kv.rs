@@ -79,8 +79,8 @@ pub struct KvMatrix {
     /// LMDB: bytes of the map; by default four times the records, or the whole device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map_size: Option<Bytes>,
-    /// RocksDB: `librocksdb.so` to load, a path; `auto`: the one that the system has; `vendored`: the one that
-    /// the program was built with, if it was.
+    /// RocksDB: `librocksdb.so` to load, a path; `auto`: the one that the system has; `vendored`: the one
+    /// that the program was built with, if it was.
     #[serde(default = "default_library")]
     pub library: String,
     /// RocksDB: options by its own names, `name=value;name=value`, as in its OPTIONS files; they count over
