@@ -23,7 +23,8 @@ fn write_study(scratch: &Scratch, engine: &str, stack: &str, keys: &str) {
 
 const VERIFIED: &str = "records = 2000\nvalue_size = \"1000B\"\nverify = true\n";
 /// Each record flushed: a load that can be interrupted.
-const SLOW_LOAD: &str = "records = 4000\nvalue_size = \"1000B\"\nverify = true\nload_batch = 1\ndurability = \"device\"\n";
+const SLOW_LOAD: &str = "records = 4000\nvalue_size = \"1000B\"\nverify = true\nload_batch = 1\n\
+                         durability = \"device\"\n";
 
 /// Starts a run and returns when it has said `word`.
 fn start_until(scratch: &Scratch, word: &str) -> (Child, BufReader<ChildStderr>) {

@@ -134,8 +134,9 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Opens the devices of a stack past the guard and keeps them, so that nobody else takes them; stacks on
-    /// one device share what was opened. What a file system was made on for another stack is free again first.
+    /// Opens the devices of a stack past the guard and keeps them, so that nobody else takes them; stacks
+    /// on one device share what was opened. What a file system was made on for another stack is free again
+    /// first.
     fn hold(&mut self, stack: &Stack, paths: &[String]) -> Result<(), RunnerError> {
         if self.held.contains_key(&stack.name) {
             return Ok(());
