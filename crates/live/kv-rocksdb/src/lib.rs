@@ -456,7 +456,8 @@ mod tests {
 
     /// Says what is missing, where continuous integration counts it.
     fn installed() -> bool {
-        let found = load(None).is_ok();
+        let path = cfg!(feature = "vendored").then(|| Path::new(api::WORD));
+        let found = load(path).is_ok();
         if !found {
             eprintln!("skipped: no librocksdb.so; install librocksdb");
             if let Ok(path) = std::env::var("CROSSPOINT_SKIPS") {
@@ -529,6 +530,7 @@ mod tests {
         if installed() {
             let version = RocksDb::version();
             assert!(version.starts_with("RocksDB ") && !version.contains("unknown"), "{version}");
+            assert_eq!(version.contains("vendored"), cfg!(feature = "vendored"), "{version}");
         }
     }
 }
