@@ -175,7 +175,7 @@ pub struct TrialRecord {
     pub path: String,
     /// What the reader of the figures must know.
     pub notes: Vec<String>,
-    /// Used by this process over warm-up and measured time; none for predictions.
+    /// Used by the process that drove it over warm-up and measured time; none for predictions.
     pub usage: Option<Usage>,
     /// Served by the device below over the same time; none where there is no block device.
     pub disk: Option<DiskCounters>,
@@ -207,7 +207,7 @@ pub struct LoadRecord {
     pub records: u64,
     /// Wall time, nanoseconds.
     pub wall_ns: u64,
-    /// Used by this process.
+    /// Used by the process of the engine.
     pub usage: Usage,
     /// Served by the device below, the write-back after the load included.
     pub disk: Option<DiskCounters>,

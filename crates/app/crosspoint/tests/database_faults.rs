@@ -4,12 +4,14 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Stdio};
 
-use support::{Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, stderr};
+use support::{
+    Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, start_and_wait, stderr,
+};
 
 /// A study of one database trial in the scratch directory.
 fn write_study(scratch: &Scratch, engine: &str, stack: &str, keys: &str) {
@@ -26,31 +28,30 @@ const VERIFIED: &str = "records = 2000\nvalue_size = \"1000B\"\nverify = true\n"
 const SLOW_LOAD: &str = "records = 4000\nvalue_size = \"1000B\"\nverify = true\nload_batch = 1\n\
                          durability = \"device\"\n";
 
-/// Starts a run and returns when it has said `word`.
-fn start_until(scratch: &Scratch, word: &str) -> (Child, BufReader<ChildStderr>) {
+/// Starts a run and returns when its first interval is over, or in the middle of its load.
+fn start_until(scratch: &Scratch, moment: Moment) -> (Child, BufReader<ChildStderr>) {
+    if moment == Moment::Measuring {
+        return start_and_wait(scratch, &["run", "db.toml", "--out", "run"]);
+    }
     let mut command = scratch.crosspoint();
     command.args(["run", "db.toml", "--out", "run", "--progress", "plain"]);
     let mut child =
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut errors = BufReader::new(child.stderr.take().expect("its errors"));
-    if word == LOADING {
-        // A fast disk loads faster than progress is told: the ledger itself says when a part is in.
-        let ledger = scratch.path().join("run/0001-e-d.ledger");
-        while loaded(&ledger) < 100 {
-            assert!(child.try_wait().expect("its state").is_none(), "it ended before it loaded");
-            std::thread::yield_now();
-        }
-        return (child, errors);
-    }
-    let mut line = String::new();
-    while !line.contains(word) {
-        line.clear();
-        assert!(errors.read_line(&mut line).expect("a line") > 0, "it ended before {word}");
+    let errors = BufReader::new(child.stderr.take().expect("its errors"));
+    // A fast disk loads faster than progress is told: the ledger itself says when a part is in.
+    let ledger = scratch.path().join("run/0001-e-d.ledger");
+    while loaded(&ledger) < 100 {
+        assert!(child.try_wait().expect("its state").is_none(), "it ended before it loaded");
+        std::thread::yield_now();
     }
     (child, errors)
 }
 
-const LOADING: &str = "loading";
+#[derive(Clone, Copy, PartialEq)]
+enum Moment {
+    Loading,
+    Measuring,
+}
 
 /// Records that a ledger says are loaded.
 fn loaded(ledger: &Path) -> u64 {
@@ -81,10 +82,10 @@ fn engines(test: &str) -> Vec<&'static str> {
 #[test]
 fn after_a_kill_of_the_program_the_database_holds_what_was_acknowledged() {
     for engine in engines("a kill of the program") {
-        for (keys, word) in [(VERIFIED, " t="), (SLOW_LOAD, LOADING)] {
+        for (keys, moment) in [(VERIFIED, Moment::Measuring), (SLOW_LOAD, Moment::Loading)] {
             let scratch = Scratch::new();
             write_study(&scratch, engine, "", keys);
-            let (mut child, _errors) = start_until(&scratch, word);
+            let (mut child, _errors) = start_until(&scratch, moment);
             child.kill().expect("SIGKILL");
             child.wait().expect("it ended");
             let output = scratch.run("run --resume run");
@@ -104,7 +105,7 @@ fn after_a_kill_of_the_program_the_database_holds_what_was_acknowledged() {
 fn an_update_that_was_acknowledged_and_is_gone_is_told() {
     let scratch = Scratch::new();
     write_study(&scratch, "lmdb", "", VERIFIED);
-    let (mut child, _errors) = start_until(&scratch, " t=");
+    let (mut child, _errors) = start_until(&scratch, Moment::Measuring);
     child.kill().expect("SIGKILL");
     child.wait().expect("it ended");
     let ledger = scratch.path().join("run/0001-e-d.ledger");
@@ -122,14 +123,14 @@ fn an_update_that_was_acknowledged_and_is_gone_is_told() {
 #[test]
 fn after_a_kill_of_the_engine_the_trial_failed_and_the_next_goes_on() {
     for engine in engines("a kill of the engine") {
-        for (keys, word) in [(VERIFIED, " t="), (SLOW_LOAD, LOADING)] {
+        for (keys, moment) in [(VERIFIED, Moment::Measuring), (SLOW_LOAD, Moment::Loading)] {
             let scratch = Scratch::new();
             write_study(&scratch, engine, "", keys);
             let path = scratch.path().join("db.toml");
             let text = std::fs::read_to_string(&path).expect("the study");
             let text = text.replace("measure = \"2s\"", "measure = \"2s\"\nrepeat = 2");
             std::fs::write(&path, text).expect("written");
-            let (child, errors) = start_until(&scratch, word);
+            let (child, errors) = start_until(&scratch, moment);
             let host = i32::try_from(engine_of(child.id())).expect("a process");
             // SAFETY: kill takes two numbers; the process is the child of the program that this test started.
             assert_eq!(unsafe { libc::kill(host, libc::SIGKILL) }, 0);
@@ -155,7 +156,7 @@ fn without_durability_a_kill_may_lose_updates_and_says_how_many() {
     }
     let scratch = Scratch::new();
     write_study(&scratch, "rocksdb", "", &format!("{VERIFIED}durability = \"none\"\n"));
-    let (child, errors) = start_until(&scratch, " t=");
+    let (child, errors) = start_until(&scratch, Moment::Measuring);
     let host = i32::try_from(engine_of(child.id())).expect("a process");
     // SAFETY: as above.
     assert_eq!(unsafe { libc::kill(host, libc::SIGKILL) }, 0);
@@ -229,7 +230,7 @@ fn a_disk_that_goes_away_under_an_engine_costs_its_trial_only() {
         assert!(sh(&format!("mount {} {}", disk.device, place.display())));
         let stack = format!("directory = \"{}\"\n", place.display());
         write_study(&scratch, engine, &stack, "records = 20000\nvalue_size = \"1000B\"\n");
-        let (child, errors) = start_until(&scratch, " t=");
+        let (child, errors) = start_until(&scratch, Moment::Measuring);
         let gone = shut_down(&place);
         let output = finish(child, errors);
         assert!(sh(&format!("umount {}", place.display())));
@@ -273,8 +274,11 @@ fn a_missing_memory_controller_is_said_with_what_helps() {
 /// Without root there is no loop device: said with what helps, not as a permission error from some tool.
 #[test]
 fn without_root_a_file_system_of_its_own_is_refused() {
-    if !possible("without root") || !has("setpriv") {
+    if !possible("without root") {
         return;
+    }
+    if !has("setpriv") {
+        return skip("without root", "setpriv");
     }
     // A place that everybody can reach, with programs that everybody can run.
     let place = tempfile::tempdir_in("/var/tmp").expect("a directory");

@@ -2,12 +2,10 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Stdio;
 
 use serde_json::Value;
-use support::{Loop, Scratch, expect, has, is_root, skip};
+use support::{Loop, Scratch, expect, has, is_root, skip, start_and_wait};
 
 /// A study of one database trial on a fresh ext4 of 400 MiB, with memory for a part of it.
 fn write_study(scratch: &Scratch, engine: &str, measure: &str) {
@@ -268,16 +266,7 @@ fn clean_undoes_the_file_system_and_the_group_of_a_killed_run() {
     }
     let scratch = Scratch::new();
     write_study(&scratch, "lmdb", "60s");
-    let mut command = scratch.crosspoint();
-    command.args(["run", "db.toml", "--out", "run", "--progress", "plain"]);
-    let mut child =
-        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut errors = BufReader::new(child.stderr.take().expect("its errors"));
-    let mut line = String::new();
-    while !line.contains(" t=") {
-        line.clear();
-        assert!(errors.read_line(&mut line).expect("a line") > 0, "it ended early");
-    }
+    let (mut child, _errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "run"]);
     let process = child.id();
     assert!(left(scratch.path(), process).len() >= 3, "mount, loop device and group are there");
     child.kill().expect("killed");

@@ -6,12 +6,13 @@
 mod support;
 
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
 
-use support::{Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, stderr, stdout};
+use support::{
+    Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, start_and_wait, stderr,
+    stdout,
+};
 
 /// A study of one experiment on `device`; `keys` are those of its block table.
 fn write_study(scratch: &Scratch, device: &str, measure: &str, keys: &str) {
@@ -34,27 +35,6 @@ fn loop_device(scratch: &Scratch, bytes: u64, test: &str) -> Option<Loop> {
         skip(test, "a free loop device");
     }
     made
-}
-
-/// Starts a run and returns when its first interval is over.
-fn start_and_wait(
-    scratch: &Scratch,
-    words: &[&str],
-) -> (Child, BufReader<std::process::ChildStderr>) {
-    let mut command = scratch.crosspoint();
-    command.args(words).args(["--progress", "plain"]);
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut errors = BufReader::new(child.stderr.take().expect("its errors"));
-    let mut line = String::new();
-    while !line.contains(" t=") {
-        line.clear();
-        assert!(
-            errors.read_line(&mut line).expect("a line") > 0,
-            "it ended before its first interval"
-        );
-    }
-    (child, errors)
 }
 
 /// The failure recorded in the only trial of `run`.

@@ -83,7 +83,7 @@ impl Runner<'_> {
         asking: &Asking<'_>,
     ) -> Result<String, RunnerError> {
         let what = format!("after the end of the {of}, reopened");
-        match databases::check(job, ledger, asking)? {
+        match databases::check((trial, job), ledger, asking)? {
             Ended::Wrong(reason) => {
                 let place = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
                 Err(self.keep_database(trial, format!("{what}: {reason}"), &place))

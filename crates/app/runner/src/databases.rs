@@ -57,15 +57,15 @@ pub(crate) fn raw_program() -> (bool, String) {
     }
 }
 
-fn start(raw: bool) -> Result<Line, RunnerError> {
+fn start(stack: &str, raw: bool) -> Result<Line, RunnerError> {
     let (program, arguments) =
         program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;
-    Line::start(&program, arguments).map_err(|error| worker_error(&error))
+    Line::start(&program, arguments).map_err(|error| worker_error(stack, &error))
 }
 
-fn worker_error(error: &worker::WorkerError) -> RunnerError {
+fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {
     RunnerError::Environment {
-        stack: "engine".into(),
+        stack: stack.into(),
         reason: error.to_string(),
         next: format!("{RAW_PROGRAM} belongs beside crosspoint: cargo build --release builds both"),
     }
@@ -79,7 +79,7 @@ pub(crate) fn run(
     asking: &Asking<'_>,
     heard: &mut dyn FnMut(Event),
 ) -> Result<Answer, RunnerError> {
-    let line = start(is_device(place))?;
+    let line = start(&trial.stack, is_device(place))?;
     let limit = job.memory.bytes(job.data());
     let limit = limit.map(|bytes| MemoryLimit::make(asking.journal, bytes)).transpose()?;
     if let Some(limit) = &limit {
@@ -95,7 +95,9 @@ pub(crate) fn run(
         stop_on_error: experiment.on_error == OnError::Stop,
         ledger: ledger.map(Path::to_owned),
     }));
-    let ended = line.ask(&request, asking.stop, heard).map_err(|error| worker_error(&error))?;
+    let ended = line
+        .ask(&request, asking.stop, heard)
+        .map_err(|error| worker_error(&trial.stack, &error))?;
     let used = limit.as_ref().map(MemoryLimit::used);
     let ended = match (ended, used.and_then(|used| used.ended).unwrap_or(0)) {
         (Ended::Died(how), 1..) => {
@@ -107,20 +109,24 @@ pub(crate) fn run(
 }
 
 /// Holds the database of a trial that ended early against its ledger.
-pub(crate) fn check(job: &KvJob, ledger: &Path, asking: &Asking<'_>) -> Result<Ended, RunnerError> {
+pub(crate) fn check(
+    (trial, job): (&Trial, &KvJob),
+    ledger: &Path,
+    asking: &Asking<'_>,
+) -> Result<Ended, RunnerError> {
     let (_, place) = kv::Ledger::open(ledger).map_err(stack::StackError::io("read", ledger))?;
     let request = CheckRequest { job: job.clone(), ledger: ledger.to_owned(), seed: asking.seed.0 };
-    let line = start(is_device(&place))?;
+    let line = start(&trial.stack, is_device(&place))?;
     let ended = line.ask(&Request::Check(Box::new(request)), asking.stop, &mut |_| ());
-    ended.map_err(|error| worker_error(&error))
+    ended.map_err(|error| worker_error(&trial.stack, &error))
 }
 
 /// Whether the engine of a job is there and takes its options, before anything is made.
 pub(crate) fn probe(stack: &str, job: &KvJob, raw: bool) -> Result<(), RunnerError> {
-    let line = start(raw)?;
+    let line = start(stack, raw)?;
     let never = AtomicBool::new(false);
     let ended = line.ask(&Request::Probe(Box::new(job.clone())), &never, &mut |_| ());
-    let reason = match ended.map_err(|error| worker_error(&error))? {
+    let reason = match ended.map_err(|error| worker_error(stack, &error))? {
         Ended::Failed(reason) | Ended::Died(reason) => reason,
         _ => return Ok(()),
     };

@@ -87,12 +87,11 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         let same = |quoted: &str| quoted.parse() == Ok(stack.size);
         return Err(StudyError::general(message).at_quoted(text, same));
     }
-    let modelled = matches!(stack.device, DeviceName::Model(_));
-    if stack.file_system != FileSystem::AsIs && modelled {
+    let model = matches!(stack.device, DeviceName::Model(_));
+    if stack.file_system != FileSystem::AsIs && model {
         let message = format!("stack `{}`: a device model has no file_system yet", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
-    let model = matches!(stack.device, DeviceName::Model(_));
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
     if modelled && !model {
         let message =

@@ -116,7 +116,7 @@ words!(Engine { Lmdb => "lmdb", Rocksdb => "rocksdb", Sqlite => "sqlite" });
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KvWorkload {
-    /// An empty database is filled in order, `load_batch` records a transaction.
+    /// An empty database is filled in order, one record a transaction.
     FillSeq,
     /// An empty database is written to at random, as often as it has records; a third of them stay out.
     FillRandom,

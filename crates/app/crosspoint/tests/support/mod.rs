@@ -4,9 +4,9 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs::OpenOptions;
-use std::io::{BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 /// A scratch directory on a real file system, with a state directory of its own.
 pub struct Scratch {
@@ -133,6 +133,24 @@ impl Drop for Loop {
 /// Runs a line of shell; says whether it worked.
 pub fn sh(script: &str) -> bool {
     Command::new("sh").args(["-c", script]).status().is_ok_and(|status| status.success())
+}
+
+/// Starts a run and returns when its first interval is over.
+pub fn start_and_wait(scratch: &Scratch, words: &[&str]) -> (Child, BufReader<ChildStderr>) {
+    let mut command = scratch.crosspoint();
+    command.args(words).args(["--progress", "plain"]);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut errors = BufReader::new(child.stderr.take().expect("its errors"));
+    let mut line = String::new();
+    while !line.contains(" t=") {
+        line.clear();
+        assert!(
+            errors.read_line(&mut line).expect("a line") > 0,
+            "it ended before its first interval"
+        );
+    }
+    (child, errors)
 }
 
 /// What a program that was started said until its end.
