@@ -266,19 +266,52 @@ struct IntervalDocument {
     background_write: CountsDocument,
     #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
     background_sync: CountsDocument,
+    /// Transactions, their phases and statements, by the word of the class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    sql: BTreeMap<String, CountsDocument>,
 }
 
 impl IntervalDocument {
-    fn counts(&self) -> [(OpClass, &CountsDocument); OpClass::COUNT] {
-        [
-            (OpClass::Read, &self.read),
-            (OpClass::Write, &self.write),
-            (OpClass::Sync, &self.sync),
-            (OpClass::BackgroundRead, &self.background_read),
-            (OpClass::BackgroundWrite, &self.background_write),
-            (OpClass::BackgroundSync, &self.background_sync),
-        ]
+    fn new(interval: &Interval) -> Self {
+        let of = |class: OpClass| interval.tallies[class].counts.into();
+        let sql = interval.tallies.iter().filter(|(class, _)| class.is_sql());
+        Self {
+            phase: interval.phase.word().to_owned(),
+            start_ns: interval.start.get(),
+            end_ns: interval.end.get(),
+            read: of(OpClass::Read),
+            write: of(OpClass::Write),
+            sync: of(OpClass::Sync),
+            background_read: of(OpClass::BackgroundRead),
+            background_write: of(OpClass::BackgroundWrite),
+            background_sync: of(OpClass::BackgroundSync),
+            sql: sql.map(|(class, tally)| (class.word().into(), tally.counts.into())).collect(),
+        }
     }
+
+    /// Every class with its counts.
+    ///
+    /// # Errors
+    /// The word that is no class.
+    fn counts(&self) -> Result<Vec<(OpClass, CountsDocument)>, String> {
+        let mut all = vec![
+            (OpClass::Read, self.read),
+            (OpClass::Write, self.write),
+            (OpClass::Sync, self.sync),
+            (OpClass::BackgroundRead, self.background_read),
+            (OpClass::BackgroundWrite, self.background_write),
+            (OpClass::BackgroundSync, self.background_sync),
+        ];
+        for (word, counts) in &self.sql {
+            all.push((class_of(word)?, *counts));
+        }
+        Ok(all)
+    }
+}
+
+fn class_of(word: &str) -> Result<OpClass, String> {
+    let found = OpClass::ALL.into_iter().find(|class| class.word() == word);
+    found.ok_or_else(|| format!("`{word}` is no class of operation"))
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -329,17 +362,6 @@ impl From<CountsDocument> for Counts {
 
 impl TrialDocument {
     pub fn new(trial: &TrialRecord, log_bytes: u64, log_crc32: u32) -> Self {
-        let interval = |interval: &Interval| IntervalDocument {
-            phase: interval.phase.word().to_owned(),
-            start_ns: interval.start.get(),
-            end_ns: interval.end.get(),
-            read: interval.tallies[OpClass::Read.index()].counts.into(),
-            write: interval.tallies[OpClass::Write.index()].counts.into(),
-            sync: interval.tallies[OpClass::Sync.index()].counts.into(),
-            background_read: interval.tallies[OpClass::BackgroundRead.index()].counts.into(),
-            background_write: interval.tallies[OpClass::BackgroundWrite.index()].counts.into(),
-            background_sync: interval.tallies[OpClass::BackgroundSync.index()].counts.into(),
-        };
         let error = |sample: &ErrorSample| ErrorDocument {
             class: sample.class.word().to_owned(),
             errno: sample.errno,
@@ -364,7 +386,7 @@ impl TrialDocument {
             load: trial.load.clone(),
             counters: trial.counters.clone(),
             totals: trial.totals.clone(),
-            intervals: trial.recording.intervals.iter().map(interval).collect(),
+            intervals: trial.recording.intervals.iter().map(IntervalDocument::new).collect(),
             error_samples: trial.recording.error_samples.iter().map(error).collect(),
             missed_arrivals: trial.recording.missed_arrivals,
             log_bytes,
@@ -386,16 +408,15 @@ impl TrialDocument {
                 .ok_or_else(|| format!("`{}` is no phase", interval.phase))?;
             let (start, end) = (Nanos(interval.start_ns), Nanos(interval.end_ns));
             let mut filled = Interval::empty(phase, start, end);
-            for (class, counts) in interval.counts() {
-                filled.tallies[class.index()].counts = (*counts).into();
+            for (class, counts) in interval.counts()? {
+                if !counts.is_empty() {
+                    filled.tallies.of(class).counts = counts.into();
+                }
             }
             recording.intervals.push(filled);
         }
         for sample in self.error_samples {
-            let class = OpClass::ALL
-                .into_iter()
-                .find(|class| class.word() == sample.class)
-                .ok_or_else(|| format!("`{}` is no class of operation", sample.class))?;
+            let class = class_of(&sample.class)?;
             recording.error_samples.push(ErrorSample {
                 class,
                 errno: sample.errno,

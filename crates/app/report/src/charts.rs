@@ -225,7 +225,7 @@ fn series(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
     let points = intervals
         .filter(|interval| interval.phase != stats::Phase::Drain)
         .map(|interval| {
-            let ops = interval.tallies[class.index()].counts.ops as f64;
+            let ops = interval.tallies[class].counts.ops as f64;
             vec![interval.end.as_secs_f64(), ops / interval.seconds()]
         })
         .collect();

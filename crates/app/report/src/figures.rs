@@ -292,7 +292,7 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
         Some(trial.totals.get("stall_time")? / whole.max(1e-9) * 100.0)
     });
     add("write_amplification", "x", &|trial| {
-        let written = |i: &stats::Interval| i.tallies[OpClass::Write.index()].counts.bytes;
+        let written = |i: &stats::Interval| i.tallies[OpClass::Write].counts.bytes;
         let user: u64 = trial.recording.intervals.iter().map(written).sum();
         let device = trial.disk.as_ref()?.write_bytes as f64;
         (user > 0 && trial.load.is_some()).then(|| device / user as f64)

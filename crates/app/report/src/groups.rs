@@ -66,13 +66,14 @@ impl Group<'_> {
         let present: Vec<Ops> = OpClass::ALL
             .into_iter()
             .filter(|class| {
-                self.trials.iter().any(|t| t.recording.total(Some(*class)).counts.ops > 0)
+                let there = |i: &stats::Interval| i.tallies[*class].counts.ops > 0;
+                self.trials.iter().any(|trial| trial.recording.measured().any(there))
             })
             .map(Ops::Only)
             .collect();
         // Lookups and updates of a database are different things; their sum says nothing. Neither does
         // a sum with flushes or with what goes on beside.
-        let data = present.iter().filter(|ops| ops.class().is_some_and(OpClass::moves_data));
+        let data = present.iter().filter(|ops| ops.class().is_some_and(OpClass::is_whole));
         if data.count() > 1 && self.first.engine == "block" {
             let mut classes = vec![Ops::All];
             classes.extend(present);
@@ -119,9 +120,9 @@ impl Group<'_> {
             for interval in trial.recording.measured() {
                 let mut counts = stats::Counts::default();
                 for class in OpClass::ALL {
-                    let wanted = ops.class().map_or(class.moves_data(), |only| only == class);
+                    let wanted = ops.class().map_or(class.is_whole(), |only| only == class);
                     if wanted {
-                        counts += interval.tallies[class.index()].counts;
+                        counts += interval.tallies[class].counts;
                     }
                 }
                 batches.extend(value(counts, interval.seconds()));
@@ -142,7 +143,7 @@ impl Group<'_> {
             .first
             .recording
             .measured()
-            .map(|interval| interval.tallies[class.index()].counts.ops as f64 / interval.seconds())
+            .map(|interval| interval.tallies[class].counts.ops as f64 / interval.seconds())
             .collect();
         let quarter = rates.len() / 4;
         let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;

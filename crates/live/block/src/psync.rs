@@ -91,7 +91,8 @@ fn perform(shared: &Shared<'_>, group: &Group, op: BlockOp, buffers: &mut Buffer
                 file.write_at(buffer, offset)
             }
         }
-        OpClass::Sync | OpClass::BackgroundSync => file.sync_data().map(|()| 0),
+        // Block workloads have no other classes.
+        _ => file.sync_data().map(|()| 0),
     };
     match result {
         Ok(bytes) if bytes == length => Outcome::Done,

@@ -205,9 +205,8 @@ impl Driver {
                     opcode::Write::new(file, buffer, length).offset(offset).rw_flags(flags).build()
                 }
             }
-            OpClass::Sync | OpClass::BackgroundSync => {
-                opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build()
-            }
+            // Block workloads have no other classes.
+            _ => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
         }
     }
 

@@ -14,7 +14,8 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use api::{Api, Object};
-use kv::{Counter, Engine, KvError, Options, Session};
+use kv::{Engine, KvError, Options, Session};
+use observe::Counter;
 use study::Durability;
 use units::Bytes;
 

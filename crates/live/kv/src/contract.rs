@@ -136,7 +136,7 @@ fn check_actions<E: Engine>(engine: &E, control: &Control<'_>) -> Result<(), KvE
     let measured = measure(engine, &Spec { clients, ..spec() }, None, control)?;
     assert_eq!(measured.failure, None);
     let sum = |class| -> u64 {
-        measured.recording.intervals.iter().map(|i| i.tallies[class as usize].counts.ops).sum()
+        measured.recording.intervals.iter().map(|i| i.tallies[class].counts.ops).sum()
     };
     assert_eq!(sum(OpClass::Read) + sum(OpClass::Write), 400, "every operation is counted");
     Ok(())

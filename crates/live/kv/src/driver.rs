@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use observe::Control;
+use observe::{Control, Sampled, sample};
 use stats::{Recorder, Recording, Sample, Timeline};
 use units::{Nanos, Seed};
 use workload::{
@@ -16,7 +16,6 @@ use workload::{
 };
 
 use crate::operations::{Buffers, Records};
-use crate::sampler::{Sampled, sample};
 use crate::{Engine, KvError, Ledger, Session};
 
 /// A key-value trial.
@@ -51,6 +50,8 @@ pub struct Measured {
     pub samples: Vec<Sampled>,
 }
 
+/// Time between samples of the engine's counters.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// Error number recorded when an engine gives none.
 const UNSPECIFIED: i32 = -1;
 
@@ -126,7 +127,9 @@ pub fn measure<E: Engine>(
     let shared = &shared;
     let done = AtomicBool::new(false);
     let (results, samples) = std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| sample(engine, &shared.origin, &done));
+        let sampler = scope.spawn(|| {
+            sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.origin, &done)
+        });
         let threads: Vec<_> = (0u32..)
             .zip(&spec.clients)
             .map(|(index, role)| scope.spawn(move || run_client(engine, shared, *role, index)))

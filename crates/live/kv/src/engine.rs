@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use observe::Counter;
 use study::Durability;
 use thiserror::Error;
 use units::Bytes;
@@ -62,17 +63,6 @@ pub struct Options {
     pub map_size: Option<Bytes>,
     /// Settings by the engine's own names, as it writes them itself.
     pub settings: String,
-}
-
-/// Something that an engine counts of itself.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Counter {
-    /// What, with its unit; of a sum, the unit a second.
-    pub name: &'static str,
-    /// The value now.
-    pub value: f64,
-    /// It only grows; its rate is what tells.
-    pub sum: bool,
 }
 
 /// A database that is open.

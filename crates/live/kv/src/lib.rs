@@ -9,10 +9,8 @@ mod engine;
 mod ledger;
 mod operations;
 mod page_cache;
-mod sampler;
 
 pub use driver::{Measured, Spec, load, measure};
-pub use engine::{Counter, Engine, KvError, Options, Session};
+pub use engine::{Engine, KvError, Options, Session};
 pub use ledger::{Checked, Ledger};
 pub use page_cache::{Residency, evict, residency};
-pub use sampler::Sampled;

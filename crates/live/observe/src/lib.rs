@@ -9,6 +9,7 @@ mod control;
 mod host_cpu;
 mod io_workers;
 mod provenance;
+mod sampler;
 mod usage;
 
 pub use block_device::{BlockDevice, DiskCounters};
@@ -16,6 +17,7 @@ pub use control::{Control, Progress};
 pub use host_cpu::HostCpu;
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
+pub use sampler::{Counter, Sampled, sample};
 pub use usage::Usage;
 
 /// The first line of a small file under `/proc` or `/sys`, trimmed.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::StackError;
 use crate::file_system::{detach, holds_mount, remove_lock, unmount};
 use crate::memory::remove_group;
+use crate::processes::end_servers;
 
 /// Name prefix of every directory that we make and may remove.
 pub(crate) const MARK: &str = ".crosspoint-work-";
@@ -42,6 +43,11 @@ pub enum Undo {
     RemoveLock {
         /// The device.
         device: PathBuf,
+    },
+    /// End the servers whose data directory this is; only if it lies in a directory of ours.
+    StopServer {
+        /// The data directory.
+        data: PathBuf,
     },
     /// Remove a control group, its processes moved back; only if its name carries our mark.
     RemoveGroup {
@@ -153,6 +159,9 @@ fn undo(entry: &Undo) -> Result<String, StackError> {
         Undo::Unmount { path } => unmount(path).map(|()| format!("unmounted {}", path.display())),
         Undo::RemoveLock { device } => {
             remove_lock(device).map(|()| format!("removed the lock of {}", device.display()))
+        }
+        Undo::StopServer { data } => {
+            end_servers(data).map(|()| format!("ended the servers on {}", data.display()))
         }
         Undo::RemoveGroup { path, home } => {
             remove_group(path, home).map(|()| format!("removed {}", path.display()))

@@ -10,6 +10,7 @@ mod guard;
 mod journal;
 mod memory;
 mod probe;
+mod processes;
 mod test_file;
 mod work_area;
 

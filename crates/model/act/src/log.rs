@@ -73,7 +73,7 @@ pub fn log_text(config: &Config, service_threads: u32, recording: &Recording) ->
     let mut next = u64::from(config.report_interval_sec);
     for interval in recording.intervals.iter().filter(|i| i.phase != TrialPhase::Drain) {
         for ((_, class), buckets) in names.iter().zip(&mut counts) {
-            let service = interval.tallies[class.index()].service.histogram();
+            let service = interval.tallies[*class].service.histogram();
             add_buckets(&service, unit(config), buckets);
         }
         if interval.end >= Nanos::from_secs(next) {

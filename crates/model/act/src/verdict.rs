@@ -90,7 +90,7 @@ fn slices(config: &Config, recording: &Recording, length: Nanos, response: bool)
     let mut start = Nanos::ZERO;
     let mut last = Nanos::ZERO;
     for interval in recording.intervals.iter().filter(|i| i.phase != TrialPhase::Drain) {
-        let tally = &interval.tallies[OpClass::Read.index()];
+        let tally = &interval.tallies[OpClass::Read];
         let times = if response { &tally.latency } else { &tally.service }.histogram();
         add_buckets(&times, unit(config), &mut counts);
         for ((limit, _), over) in LIMITS.iter().zip(&mut limits) {

@@ -179,8 +179,9 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                 let direction = match op.class {
                     OpClass::Read | OpClass::BackgroundRead => Direction::Read,
                     OpClass::Write | OpClass::BackgroundWrite => Direction::Write,
-                    // The models hold nothing volatile, so there is nothing to flush.
-                    OpClass::Sync | OpClass::BackgroundSync => {
+                    // The models hold nothing volatile, so there is nothing to flush; block workloads have
+                    // no other classes.
+                    _ => {
                         let seen = self.now + self.wake_up();
                         self.events.push(seen, Event::Visible(slot));
                         return;
@@ -446,7 +447,7 @@ mod tests {
             prop_assert!(drained <= u64::from(depth * threads));
             prop_assert!(ops > 0);
             for interval in &recording.intervals {
-                let latency = interval.tallies[0].latency.histogram();
+                let latency = interval.tallies[OpClass::Read].latency.histogram();
                 prop_assert!(latency.is_empty() || latency.min() >= 10_000);
             }
             let again = run(host, servers, depth, threads, seed);

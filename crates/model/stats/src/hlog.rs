@@ -52,8 +52,7 @@ pub fn write_log(recording: &Recording) -> Result<Vec<u8>, LogError> {
         .begin_log_with(&mut bytes, &mut serializer)
         .map_err(|error| failed(&error))?;
     for (position, interval) in recording.intervals.iter().enumerate() {
-        for class in OpClass::ALL {
-            let tally = &interval.tallies[class.index()];
+        for (class, tally) in interval.tallies.iter() {
             for (kind, latency) in [("", &tally.latency), (SERVICE, &tally.service)] {
                 if latency.is_empty() {
                     continue;
@@ -105,7 +104,7 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let interval = recording.intervals.get_mut(position).ok_or_else(missing)?;
         let mut latency = new_histogram();
         latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
-        let tally = &mut interval.tallies[class.index()];
+        let tally = interval.tallies.of(class);
         let place = if service { &mut tally.service } else { &mut tally.latency };
         *place = StoredLatency::encode(&latency)
             .map_err(|error| LogError(format!("`{tag}`: {error}")))?;
@@ -128,7 +127,7 @@ mod tests {
             let now = Nanos(step * 8);
             while recorder.poll(now).is_some() {}
             recorder.record(Sample {
-                class: OpClass::ALL[(step % 6) as usize],
+                class: OpClass::ALL[step as usize % OpClass::COUNT],
                 intended: Nanos(step * 8 - step.min(7)),
                 issued: Nanos(step * 8 - step.min(3)),
                 completed: now,
@@ -147,7 +146,7 @@ mod tests {
         let bytes = write_log(&original).unwrap();
         let mut copy = original.clone();
         for interval in &mut copy.intervals {
-            for tally in &mut interval.tallies {
+            for (_, tally) in interval.tallies.iter_mut() {
                 tally.latency = StoredLatency::default();
                 tally.service = StoredLatency::default();
             }

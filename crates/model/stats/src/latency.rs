@@ -12,6 +12,9 @@ use crate::{Histogram, new_histogram};
 pub struct StoredLatency(Vec<u8>);
 
 impl StoredLatency {
+    /// Without samples.
+    pub(crate) const EMPTY: Self = Self(Vec::new());
+
     /// Encodes `latency`, which was counted.
     ///
     /// # Panics

@@ -20,7 +20,7 @@ pub mod steady;
 pub use hlog::{LogError, read_log, write_log};
 pub use latency::StoredLatency;
 pub use recorder::{Recorder, Sample, Summary, Timeline};
-pub use recording::{Counts, ErrorSample, Interval, Phase, Recording, Tally, Total};
+pub use recording::{Counts, ErrorSample, Interval, Phase, Recording, Tallies, Tally, Total};
 
 /// The latency histogram: nanoseconds from 1 ns to 1 h (longer ones count as 1 h), three significant
 /// digits (0.1 %), about 270 KiB. Encoding and arithmetic are `hdrhistogram`'s.

@@ -160,7 +160,7 @@ impl Lane {
 #[derive(Debug)]
 struct Raw {
     interval: usize,
-    class: usize,
+    class: OpClass,
     service: bool,
     times: Box<[u64]>,
 }
@@ -271,11 +271,17 @@ impl Recorder {
     fn take_current(&mut self, next: Interval) -> Interval {
         let mut ended = std::mem::replace(&mut self.current, next);
         let interval = self.done.intervals.len();
-        for (class, tally) in ended.tallies.iter_mut().enumerate() {
-            tally.counts = std::mem::take(&mut self.counts[class]);
+        for class in OpClass::ALL {
+            let index = class.index();
+            let counts = std::mem::take(&mut self.counts[index]);
+            if counts == Counts::default() {
+                continue;
+            }
+            let tally = ended.tallies.of(class);
+            tally.counts = counts;
             for (stored, lane, service) in [
-                (&mut tally.latency, &mut self.latency[class], false),
-                (&mut tally.service, &mut self.service[class], true),
+                (&mut tally.latency, &mut self.latency[index], false),
+                (&mut tally.service, &mut self.service[index], true),
             ] {
                 let Some(lane) = lane else { continue };
                 if lane.spilled {
@@ -311,7 +317,7 @@ impl Recorder {
         while self.current.phase != Phase::Drain && now >= self.current.end {
             self.roll();
         }
-        if self.counts.iter().any(|counts| counts.ops + counts.errors > 0) {
+        if self.counts.iter().any(|counts| *counts != Counts::default()) {
             let start = self.current.start;
             self.current.phase =
                 if self.current.phase == Phase::Drain { Phase::Drain } else { last };
@@ -328,7 +334,7 @@ impl Recorder {
         let mut scratch = new_histogram();
         for raw in self.raw.drain(..) {
             raw.times.iter().for_each(|time| scratch.saturating_record(*time));
-            let tally = &mut self.done.intervals[raw.interval].tallies[raw.class];
+            let tally = self.done.intervals[raw.interval].tallies.of(raw.class);
             let place = if raw.service { &mut tally.service } else { &mut tally.latency };
             *place = StoredLatency::new(&scratch);
             scratch.reset();
@@ -453,7 +459,7 @@ mod tests {
                 expected.record(8).unwrap();
             }
             let recording = recorder.finish(Nanos(1300));
-            let stored = &recording.intervals[0].tallies[OpClass::Read.index()].latency;
+            let stored = &recording.intervals[0].tallies[OpClass::Read].latency;
             assert_eq!(*stored, StoredLatency::new(&expected), "{count} times");
         }
     }

@@ -52,6 +52,54 @@ pub struct Tally {
     pub service: StoredLatency,
 }
 
+impl Tally {
+    const EMPTY: Self = Self {
+        counts: Counts { ops: 0, bytes: 0, errors: 0, latency_sum: Nanos::ZERO },
+        latency: StoredLatency::EMPTY,
+        service: StoredLatency::EMPTY,
+    };
+}
+
+/// Tallies by class; of a class without any operation an empty one. Classes that a client does not issue
+/// take no memory: hundreds of clients keep thousands of intervals each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tallies(Vec<(OpClass, Tally)>);
+
+static NOTHING: Tally = Tally::EMPTY;
+
+impl Tallies {
+    /// Those with something in them, in the order of the classes.
+    pub fn iter(&self) -> impl Iterator<Item = (OpClass, &Tally)> {
+        self.0.iter().map(|(class, tally)| (*class, tally))
+    }
+
+    /// As [`Tallies::iter`], to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpClass, &mut Tally)> {
+        self.0.iter_mut().map(|(class, tally)| (*class, tally))
+    }
+
+    /// The tally of `class`, to put something into it.
+    pub fn of(&mut self, class: OpClass) -> &mut Tally {
+        let place = match self.0.binary_search_by_key(&class, |(class, _)| *class) {
+            Ok(place) => place,
+            Err(place) => {
+                self.0.insert(place, (class, Tally::EMPTY));
+                place
+            }
+        };
+        &mut self.0[place].1
+    }
+}
+
+impl std::ops::Index<OpClass> for Tallies {
+    type Output = Tally;
+
+    fn index(&self, class: OpClass) -> &Tally {
+        let found = self.0.binary_search_by_key(&class, |(class, _)| *class);
+        found.map_or(&NOTHING, |place| &self.0[place].1)
+    }
+}
+
 /// Sum of many tallies, with its histogram at hand.
 #[derive(Debug, Clone)]
 pub struct Total {
@@ -72,22 +120,29 @@ pub struct Interval {
     pub start: Nanos,
     /// Instant after the last.
     pub end: Nanos,
-    /// `[class]`, as [`OpClass::index`] orders them.
-    pub tallies: [Tally; OpClass::COUNT],
+    /// By class.
+    pub tallies: Tallies,
 }
 
 impl Interval {
     /// An interval without any operation.
     #[must_use]
     pub fn empty(phase: Phase, start: Nanos, end: Nanos) -> Self {
-        Self { phase, start, end, tallies: Default::default() }
+        Self { phase, start, end, tallies: Tallies::default() }
     }
 
-    /// What was counted in all classes.
+    /// What was counted in all classes; of SQL in whole transactions, not again in their parts, and what
+    /// failed in whatever part.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut sum = Counts::default();
-        self.tallies.iter().for_each(|tally| sum += tally.counts);
+        for (class, tally) in self.tallies.iter() {
+            if class.index() <= OpClass::Transaction.index() {
+                sum += tally.counts;
+            } else {
+                sum.errors += tally.counts.errors;
+            }
+        }
         sum
     }
 
@@ -132,7 +187,8 @@ impl Recording {
             match self.intervals.iter_mut().find(same) {
                 Some(mine) => {
                     mine.end = mine.end.max(theirs.end);
-                    for (tally, add) in mine.tallies.iter_mut().zip(&theirs.tallies) {
+                    for (class, add) in theirs.tallies.iter() {
+                        let tally = mine.tallies.of(class);
                         tally.counts += add.counts;
                         tally.latency.merge(&add.latency);
                         tally.service.merge(&add.service);
@@ -159,9 +215,9 @@ impl Recording {
         for interval in self.measured() {
             for one in OpClass::ALL.into_iter().filter(|one| match class {
                 Some(class) => class == *one,
-                None => one.moves_data(),
+                None => one.is_whole(),
             }) {
-                let tally = &interval.tallies[one.index()];
+                let tally = &interval.tallies[one];
                 total.counts += tally.counts;
                 tally.latency.add_to(&mut total.latency);
                 tally.service.add_to(&mut total.service);

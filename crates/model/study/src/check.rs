@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 
 use crate::kv::check_kv;
+use crate::sql_check::check_sql;
 use crate::{
     Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
     Pattern, Stack, Study, StudyError, plan,
@@ -98,6 +99,22 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
             format!("stack `{}`: host, cores and condition are for device models only", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
+    if let Some(limit) = stack.limit {
+        let rates = [limit.reads, limit.writes].into_iter().flatten().map(units::Rate::get);
+        let bytes = [limit.read_bytes, limit.write_bytes].into_iter().flatten().map(Bytes::get);
+        let given: Vec<u64> = rates.chain(bytes).collect();
+        if given.is_empty() || given.contains(&0) {
+            let message = format!("stack `{}`: a limit; allowed: above 0", stack.name);
+            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
+        }
+        if model || stack.file_system == FileSystem::AsIs {
+            let message = format!(
+                "stack `{}`: a limit needs a device of its own; give the stack a file_system",
+                stack.name
+            );
+            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
+        }
+    }
     if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
         let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
@@ -108,10 +125,12 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
 fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
-    let kinds = [one.block.is_some(), one.act.is_some(), one.kv.is_some()];
+    let kinds =
+        [one.block.is_some(), one.act.is_some(), one.kv.is_some(), one.sql.is_some()];
     if kinds.into_iter().filter(|is| *is).count() != 1 {
         let message =
-            "needs exactly one of [experiment.block], [experiment.act] and [experiment.kv]"
+            "needs exactly one of [experiment.block], [experiment.act], [experiment.kv] and \
+             [experiment.sql]"
                 .to_owned();
         return Err(refuse(message).at(text, &one.name));
     }
@@ -140,7 +159,8 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     }
     check_block(one, study, text)?;
     check_act(one, text)?;
-    check_kv(one, text)
+    check_kv(one, text)?;
+    check_sql(study, one, text)
 }
 
 fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyError> {
@@ -357,27 +377,29 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
             return Some("a device model holds no data to verify or to precondition".into());
         }
     }
-    if experiment.kv.is_none() && stack.file_system != FileSystem::AsIs {
+    let database = experiment.kv.is_some() || experiment.sql.is_some();
+    if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {
         return Some("block experiments on a file system of its own are not made yet".into());
     }
-    match (&experiment.kv, &stack.device) {
-        (Some(_), DeviceName::Model(_)) => Some(
+    let runs_raw = experiment.kv.as_ref().is_some_and(crate::KvMatrix::runs_raw);
+    match &stack.device {
+        _ if !database => None,
+        DeviceName::Model(_) => Some(
             "databases can not be predicted on a device model yet; only block experiments can"
                 .into(),
         ),
-        (Some(kv), DeviceName::Paths(paths)) => {
+        DeviceName::Paths(paths) => {
             let raw = [FileSystem::AsIs, FileSystem::Raw].contains(&stack.file_system);
             if paths.len() > 1 {
                 Some("a database stands on one device".into())
             } else {
-                (raw && !kv.runs_raw()).then(|| NEEDS_FILE_SYSTEM.into())
+                (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
             }
         }
-        (Some(kv), DeviceName::File) => {
+        DeviceName::File => {
             let raw = stack.file_system == FileSystem::Raw;
-            (raw && !kv.runs_raw()).then(|| NEEDS_FILE_SYSTEM.into())
+            (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
         }
-        _ => None,
     }
 }
 

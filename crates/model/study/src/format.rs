@@ -5,9 +5,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos};
+use units::{Bytes, Nanos, Rate};
 
-use crate::{ActMatrix, BlockMatrix, DeviceName, KvMatrix};
+use crate::{ActMatrix, BlockMatrix, DeviceName, KvMatrix, SqlMatrix};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +64,9 @@ pub struct Stack {
     /// loop device of `size` with direct I/O over the temporary file (needs root); or none (`raw`).
     #[serde(default)]
     pub file_system: FileSystem,
+    /// Holds databases to rates on the device, by the kernel's control group (needs root).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<IoLimit>,
     /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
     /// `psync` or `io_uring` by `submission`.
     #[serde(default = "default_host")]
@@ -74,6 +77,24 @@ pub struct Stack {
     /// Of a device model: state of the flash before the first request.
     #[serde(default)]
     pub condition: Condition,
+}
+
+/// What a database may do to its device in a second; requests as the file system sends them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IoLimit {
+    /// Reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<Rate>,
+    /// Writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writes: Option<Rate>,
+    /// Bytes read, in a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_bytes: Option<Bytes>,
+    /// Bytes written, in a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_bytes: Option<Bytes>,
 }
 
 /// What databases stand on.
@@ -119,7 +140,7 @@ pub enum Submission {
     Psync,
 }
 
-/// One experiment: exactly one of `block`, `act` and `kv`.
+/// One experiment: exactly one of `block`, `act`, `kv` and `sql`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
@@ -155,6 +176,9 @@ pub struct Experiment {
     /// Lookups and updates in a database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv: Option<KvMatrix>,
+    /// Transactions on a SQL database.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sql: Option<SqlMatrix>,
 }
 
 /// What a failed operation does to its trial. Either way it is counted and sampled.

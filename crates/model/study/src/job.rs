@@ -6,9 +6,10 @@
 use units::{Bytes, Nanos, Rate, Share};
 
 use crate::kv::kv_jobs;
+use crate::sql::sql_jobs;
 use crate::{
     ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Experiment, KvJob, Offsets, Pattern,
-    Precondition, RateStep, SizeWeight,
+    Precondition, RateStep, SizeWeight, SqlJob,
 };
 
 /// One point of a block matrix.
@@ -194,6 +195,8 @@ pub enum Job {
     Act(Box<ActJob>),
     /// Key-value operations.
     Kv(Box<KvJob>),
+    /// SQL transactions.
+    Sql(Box<SqlJob>),
 }
 
 impl Job {
@@ -203,6 +206,7 @@ impl Job {
         match self {
             Self::Block(_) | Self::Act(_) => "block",
             Self::Kv(job) => job.engine.word(),
+            Self::Sql(job) => job.engine.word(),
         }
     }
 
@@ -213,6 +217,7 @@ impl Job {
             Self::Block(job) => job.point(),
             Self::Act(job) => job.point(),
             Self::Kv(job) => job.point(),
+            Self::Sql(job) => job.point(),
         }
     }
 
@@ -222,7 +227,7 @@ impl Job {
         match self {
             Self::Block(job) => job.writes(),
             Self::Act(job) => job.config.write_reqs_per_sec > 0 || job.fills > 0,
-            Self::Kv(_) => true,
+            Self::Kv(_) | Self::Sql(_) => true,
         }
     }
 
@@ -244,6 +249,9 @@ pub(crate) fn jobs(experiment: &Experiment) -> Vec<Job> {
     }
     if let Some(matrix) = &experiment.kv {
         jobs.extend(kv_jobs(matrix).into_iter().map(|job| Job::Kv(Box::new(job))));
+    }
+    if let Some(matrix) = &experiment.sql {
+        jobs.extend(sql_jobs(matrix).into_iter().map(|job| Job::Sql(Box::new(job))));
     }
     jobs
 }

@@ -24,13 +24,16 @@ mod offsets;
 mod overrides;
 mod parse;
 mod plan;
+mod sql;
+mod sql_check;
+mod sql_keys;
 
 pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
 pub use device_name::DeviceName;
 pub use fio::{Imported, import_fio};
 pub use format::{
-    Condition, Durability, Experiment, FileSystem, OnError, Stack, Study, Submission,
+    Condition, Durability, Experiment, FileSystem, IoLimit, OnError, Stack, Study, Submission,
 };
 pub use job::{ActJob, BlockJob, Job};
 pub use kv::{Engine, KvJob, KvMatrix, KvWorkload};
@@ -40,3 +43,7 @@ pub use offsets::Offsets;
 pub use overrides::apply_overrides;
 pub use parse::{StudyError, parse, resolved_text, schema};
 pub use plan::{Plan, Skip, Source, Trial, plan};
+pub use sql::{
+    SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatrix, SqlWorkload,
+};
+pub use sql_keys::SqlKeys;

@@ -14,6 +14,8 @@ mod block;
 mod kv;
 mod offsets;
 mod sizes;
+mod sql;
+mod sql_numbers;
 pub mod stamp;
 mod values;
 
@@ -22,6 +24,10 @@ pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
 pub use kv::{KvAction, KvClient, KvKeys, KvOp, KvPlan, KvRole};
 pub use offsets::Offsets;
 pub use sizes::Sizes;
+pub use sql::{
+    SQL_C, SQL_PAD, SqlClient, SqlDialect, SqlMix, SqlOp, SqlPlan, phase_of, write_digits,
+};
+pub use sql_numbers::{SqlKeys, SqlNumbers};
 pub use values::{KEY_DIGITS, ValueShape, Values, write_key};
 
 use units::Nanos;
@@ -41,11 +47,39 @@ pub enum OpClass {
     BackgroundWrite,
     /// A flush that goes on beside them.
     BackgroundSync,
+    /// A whole SQL transaction, from its intended start to its commit.
+    Transaction,
+    /// The statements of a transaction that read, from the first to the last.
+    ReadPhase,
+    /// The statements of a transaction that change rows, from the first to the last.
+    WritePhase,
+    /// `BEGIN`.
+    Begin,
+    /// `SELECT` of one row by its primary key.
+    PointSelect,
+    /// `SELECT` of a range.
+    SimpleRange,
+    /// `SELECT SUM` over a range.
+    SumRange,
+    /// `SELECT ... ORDER BY` of a range.
+    OrderRange,
+    /// `SELECT DISTINCT ... ORDER BY` of a range.
+    DistinctRange,
+    /// `UPDATE` of an indexed column.
+    IndexUpdate,
+    /// `UPDATE` of a column without an index.
+    NonIndexUpdate,
+    /// `DELETE` of one row.
+    Delete,
+    /// `INSERT` of one row.
+    Insert,
+    /// `COMMIT`.
+    Commit,
 }
 
 impl OpClass {
     /// Number of classes.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 20;
 
     /// Every class, in the order of [`OpClass::index`].
     pub const ALL: [Self; Self::COUNT] = [
@@ -55,6 +89,35 @@ impl OpClass {
         Self::BackgroundRead,
         Self::BackgroundWrite,
         Self::BackgroundSync,
+        Self::Transaction,
+        Self::ReadPhase,
+        Self::WritePhase,
+        Self::Begin,
+        Self::PointSelect,
+        Self::SimpleRange,
+        Self::SumRange,
+        Self::OrderRange,
+        Self::DistinctRange,
+        Self::IndexUpdate,
+        Self::NonIndexUpdate,
+        Self::Delete,
+        Self::Insert,
+        Self::Commit,
+    ];
+
+    /// The SQL statements among them, in the order in which a transaction has them.
+    pub const STATEMENTS: [Self; 11] = [
+        Self::Begin,
+        Self::PointSelect,
+        Self::SimpleRange,
+        Self::SumRange,
+        Self::OrderRange,
+        Self::DistinctRange,
+        Self::IndexUpdate,
+        Self::NonIndexUpdate,
+        Self::Delete,
+        Self::Insert,
+        Self::Commit,
     ];
 
     /// Position in arrays by class.
@@ -73,7 +136,33 @@ impl OpClass {
             Self::BackgroundRead => "background_read",
             Self::BackgroundWrite => "background_write",
             Self::BackgroundSync => "background_sync",
+            Self::Transaction => "transaction",
+            Self::ReadPhase => "read_phase",
+            Self::WritePhase => "write_phase",
+            Self::Begin => "begin",
+            Self::PointSelect => "point_select",
+            Self::SimpleRange => "simple_range",
+            Self::SumRange => "sum_range",
+            Self::OrderRange => "order_range",
+            Self::DistinctRange => "distinct_range",
+            Self::IndexUpdate => "index_update",
+            Self::NonIndexUpdate => "non_index_update",
+            Self::Delete => "delete",
+            Self::Insert => "insert",
+            Self::Commit => "commit",
         }
+    }
+
+    /// Whether it belongs to SQL: a transaction, a phase of one or a statement.
+    #[must_use]
+    pub const fn is_sql(self) -> bool {
+        self.index() >= Self::Transaction.index()
+    }
+
+    /// Whether it is one SQL statement: a query, as databases count them.
+    #[must_use]
+    pub const fn is_statement(self) -> bool {
+        self.index() >= Self::Begin.index()
     }
 
     /// The class itself, or the one that is recorded beside it.
@@ -87,10 +176,11 @@ impl OpClass {
         }
     }
 
-    /// Whether data moves, so that operations of different classes may be summed.
+    /// Whether operations of it may be summed with those of others that say so too: block reads and
+    /// writes, lookups and updates; of SQL the whole transactions, not again their parts.
     #[must_use]
-    pub const fn moves_data(self) -> bool {
-        matches!(self, Self::Read | Self::Write)
+    pub const fn is_whole(self) -> bool {
+        matches!(self, Self::Read | Self::Write | Self::Transaction)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The engine's own counters over time, beside what its clients see.
+//! A database's own counters over time, beside what its clients see.
 //!
-//! Invariant: samples carry the clients' time; sums become rates over the time that passed. What it is
+//! Invariants: samples carry the clients' time; sums become rates over the time that passed. What it is
 //! not: in any client's way; it has a thread of its own.
 
 use std::collections::BTreeMap;
@@ -10,10 +10,16 @@ use std::time::{Duration, Instant};
 
 use units::Nanos;
 
-use crate::Engine;
-
-/// Time between samples.
-const EVERY: Duration = Duration::from_millis(250);
+/// Something that is counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counter {
+    /// What it is, with its unit.
+    pub name: &'static str,
+    /// Its value now.
+    pub value: f64,
+    /// It only grows; shown as a rate.
+    pub sum: bool,
+}
 
 /// One sample: when, and each counter by name.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,29 +30,33 @@ pub struct Sampled {
     pub values: BTreeMap<&'static str, f64>,
 }
 
-/// Samples `engine` until `done`. Returns at once with nothing when it counts nothing.
-pub(crate) fn sample<E: Engine>(
-    engine: &E,
+/// Reads counters every `every` from `origin`, once that is known, until `done`. Returns at once with
+/// nothing when nothing is counted.
+pub fn sample(
+    read: &mut dyn FnMut(Nanos) -> Vec<Counter>,
+    every: Duration,
     origin: &OnceLock<Instant>,
     done: &AtomicBool,
 ) -> Vec<Sampled> {
     let mut samples = Vec::new();
     let mut before: BTreeMap<&'static str, f64> = BTreeMap::new();
     let mut last = Instant::now();
-    for counter in engine.counters() {
+    for counter in read(Nanos::ZERO) {
         before.insert(counter.name, counter.value);
     }
     if before.is_empty() {
         return samples;
     }
     while !done.load(Ordering::Relaxed) {
-        std::thread::park_timeout(EVERY);
+        std::thread::park_timeout(every);
         let Some(origin) = origin.get() else { continue };
-        let (now, counters) = (Instant::now(), engine.counters());
+        let now = Instant::now();
         let passed = now.duration_since(last).as_secs_f64();
-        if passed < EVERY.as_secs_f64() / 2.0 {
+        if passed < every.as_secs_f64() / 2.0 {
             continue;
         }
+        let at = Nanos::from(now.duration_since(*origin));
+        let counters = read(at);
         last = now;
         let mut values = BTreeMap::new();
         for counter in counters {
@@ -58,7 +68,7 @@ pub(crate) fn sample<E: Engine>(
             };
             values.insert(counter.name, value);
         }
-        samples.push(Sampled { at: Nanos::from(now.duration_since(*origin)), values });
+        samples.push(Sampled { at, values });
     }
     samples
 }

@@ -1,0 +1,133 @@
+//! The server's program: which, and whether it is new enough.
+//!
+//! Invariant: what is not known to work is refused before anything is made. What it is not: a server.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sql::Refusal;
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL, or a server that calls itself so.
+    MySql,
+}
+
+impl Flavour {
+    /// Oldest version whose variables and page sizes are those that are set: MariaDB 10.4, MySQL 5.7.
+    const fn oldest(self) -> (u32, u32) {
+        match self {
+            Self::MariaDb => (10, 4),
+            Self::MySql => (5, 7),
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::MariaDb => "MariaDB",
+            Self::MySql => "MySQL",
+        }
+    }
+}
+
+/// A server's program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Binary {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose.
+    pub flavour: Flavour,
+    /// As it says itself.
+    pub version: String,
+}
+
+/// Names of servers' programs.
+const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
+/// Where distributions put them beside the search path.
+const PLACES: [&str; 4] = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/mysql/bin"];
+
+impl Binary {
+    /// The program at `wanted`, or the machine's if that is `auto`.
+    ///
+    /// # Errors
+    /// When there is none, it does not run, or it is too old.
+    pub fn find(wanted: &str) -> Result<Self, Refusal> {
+        let path = if wanted == "auto" {
+            NAMES.iter().find_map(|name| on_path(name)).ok_or_else(|| Refusal {
+                reason: "no server of MariaDB or MySQL is installed here".into(),
+                next: "apt-get install mariadb-server, or server = \"/path/of/mariadbd\"".into(),
+            })?
+        } else {
+            PathBuf::from(wanted)
+        };
+        let refuse = |reason: String| Refusal {
+            reason: format!("{}: {reason}", path.display()),
+            next: "server = \"auto\" takes the machine's; crosspoint doctor says which that is".into(),
+        };
+        let output = Command::new(&path).args(["--no-defaults", "--version"]).output();
+        let output = output.map_err(|error| refuse(error.to_string()))?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let (flavour, version) = parse_version(&said)
+            .ok_or_else(|| refuse(format!("it is no server of MariaDB or MySQL (`{said}`)")))?;
+        check_version(flavour, &version).map_err(refuse)?;
+        Ok(Self { path, flavour, version: format!("{} {version}", flavour.word()) })
+    }
+
+    /// A program that belongs to this server, such as the one that makes data directories.
+    pub(crate) fn companion(&self, name: &str) -> Option<PathBuf> {
+        let beside = self.path.parent().into_iter();
+        let places = beside.flat_map(|dir| [dir.to_owned(), dir.join("../bin"), dir.join("../scripts")]);
+        places.map(|dir| dir.join(name)).find(|path| path.exists()).or_else(|| on_path(name))
+    }
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&paths).chain(PLACES.iter().map(PathBuf::from));
+    paths.map(|dir: PathBuf| dir.join(name)).find(|path: &PathBuf| Path::is_file(path))
+}
+
+/// `mariadbd  Ver 10.11.19-MariaDB-... for ...` or `mysqld  Ver 8.0.36 for Linux ...`.
+fn parse_version(said: &str) -> Option<(Flavour, String)> {
+    let after = said.split_once("Ver ")?.1;
+    let version = after.split_whitespace().next()?;
+    version.split('.').next()?.parse::<u32>().ok()?;
+    let flavour = if said.contains("MariaDB") { Flavour::MariaDb } else { Flavour::MySql };
+    Some((flavour, version.to_owned()))
+}
+
+/// Whether a version, as a server says it, is new enough.
+pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), String> {
+    // A MariaDB of version 10 puts `5.5.5-` before it for old clients.
+    let plain = version.strip_prefix("5.5.5-").unwrap_or(version);
+    let mut numbers = plain.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (major, minor) = flavour.oldest();
+    if found < (major, minor) {
+        let word = flavour.word();
+        return Err(format!("{word} {version} is too old; needed: {major}.{minor} or later"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_told_apart_and_old_ones_refused() {
+        let maria = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64";
+        let (flavour, version) = parse_version(maria).unwrap();
+        assert_eq!(flavour, Flavour::MariaDb);
+        assert!(check_version(flavour, &version).is_ok());
+        let (flavour, version) = parse_version("mysqld  Ver 8.0.36 for Linux on x86_64").unwrap();
+        assert_eq!((flavour, version.as_str()), (Flavour::MySql, "8.0.36"));
+        assert!(check_version(flavour, "5.6.51").unwrap_err().contains("5.7 or later"));
+        assert!(check_version(Flavour::MariaDb, "5.5.5-10.3.39-MariaDB").is_err());
+        assert!(check_version(Flavour::MariaDb, "5.5.5-10.6.1-MariaDB").is_ok());
+        assert_eq!(parse_version("cat (GNU coreutils) 9.1"), None);
+    }
+}

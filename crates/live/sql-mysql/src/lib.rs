@@ -1,0 +1,18 @@
+//! MariaDB and MySQL: a private server of our own, and connections to any.
+//!
+//! Invariants: a private server has its own data directory, socket and log, reads no configuration of the
+//! machine's, and is in the undo journal before it starts; no error repeats a password. What it is not: a
+//! driver of clients.
+
+mod binary;
+mod connection;
+mod options;
+mod server;
+mod session;
+mod status;
+
+pub use binary::{Binary, Flavour};
+pub use connection::{Address, Mysql, PASSWORD_VARIABLE, Target};
+pub use options::{Listen, arguments, table_options};
+pub use server::{Server, initialise};
+pub use status::{Totals, watch_process};

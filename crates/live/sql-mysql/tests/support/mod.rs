@@ -1,0 +1,104 @@
+//! A private server for one test, with tables.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use mysql::prelude::Queryable;
+use observe::Control;
+use sql::{Spec, measure, plan_of};
+use crosspoint_sql_mysql::{Binary, Listen, Mysql, Server, arguments, initialise};
+use stack::{Journal, WorkArea};
+use stats::Timeline;
+use study::{Job, SqlJob};
+use units::{Bytes, Nanos, Seed};
+
+/// Says what is missing, and whether anything is.
+pub fn missing(programs: &[&str]) -> bool {
+    for program in programs {
+        let there = match *program {
+            "mariadbd" => Binary::find("auto").is_ok(),
+            other => std::process::Command::new(other).arg("--version").output().is_ok(),
+        };
+        if !there {
+            println!("SKIPPED: {program} is not installed");
+            return true;
+        }
+    }
+    false
+}
+
+/// The job that these keys of an experiment make.
+pub fn job(keys: &str) -> SqlJob {
+    let text = format!(
+        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+         name = \"e\"\n[experiment.sql]\n{keys}"
+    );
+    let plan = study::plan(&study::parse(&text).unwrap());
+    let Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
+    *job
+}
+
+/// A server with an empty database, in a directory that goes with it.
+pub struct Private {
+    pub server: Server,
+    pub binary: Binary,
+    pub dir: tempfile::TempDir,
+    _area: WorkArea,
+    _journal: &'static Journal,
+}
+
+impl Private {
+    /// Started for `job` with `more` settings.
+    pub fn start(job: &SqlJob, more: &[String]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // The journal outlives everything that is in it.
+        let journal: &'static Journal = Box::leak(Box::new(Journal::new(&dir.path().join("state"))));
+        let area = WorkArea::create(journal, dir.path(), "server").unwrap();
+        let binary = Binary::find(&job.server).unwrap();
+        let data = area.path().join("data");
+        initialise(&binary, &data, job.page_size).unwrap();
+        let mut arguments = arguments(&binary, job, &data, Bytes::mib(64));
+        arguments.extend_from_slice(more);
+        let log = dir.path().join("server.log");
+        let places = (data.as_path(), log.as_path());
+        let server = Server::start(&binary, journal, places, &Listen::Own, &arguments).unwrap();
+        let mut conn = server.target(None).connect().unwrap();
+        conn.query_drop("CREATE DATABASE sbtest").unwrap();
+        Self { server, binary, dir, _area: area, _journal: journal }
+    }
+
+    /// The engine for `job`.
+    pub fn engine(&self, job: &SqlJob) -> Mysql {
+        Mysql::new(self.server.target(Some("sbtest")), self.binary.flavour, job)
+    }
+
+    /// Runs `job` until its transactions are done.
+    pub fn run(&self, job: &SqlJob) -> sql::Measured {
+        let timeline = Timeline {
+            warm_up: Nanos::ZERO,
+            measure: Nanos::from_secs(600),
+            interval: Nanos::from_secs(1),
+        };
+        let spec = Spec {
+            plan: plan_of(job, timeline.end()),
+            threads: job.threads,
+            timeline,
+            seed: Seed(7),
+            stop_on_error: true,
+            changes: Vec::new(),
+        };
+        let stop = AtomicBool::new(false);
+        let control = Control { stop: &stop, progress: None };
+        measure(&self.engine(job), &spec, &control, &|| (), &mut Vec::new).unwrap()
+    }
+
+    /// The path of the server's socket, for other programs.
+    pub fn socket(&self) -> String {
+        self.server.address().to_string()
+    }
+
+    /// A path beside the data.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        Path::new(self.dir.path()).join(name)
+    }
+}

@@ -1,0 +1,135 @@
+//! The contract between drivers and SQL engines.
+//!
+//! Invariant: a [`Session`] belongs to one thread; an [`Engine`] is shared by all. What it is not: a
+//! general SQL interface; sessions know the statements of the workloads.
+
+use observe::Counter;
+use thiserror::Error;
+use workload::{OpClass, SqlOp};
+
+/// What is missing, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why not.
+    pub reason: String,
+    /// What to do.
+    pub next: String,
+}
+
+/// Why an engine could not do what was asked.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SqlError {
+    /// It can not be used as it is: no server, no right, no such setting.
+    #[error("{}", .0.reason)]
+    Refused(Refusal),
+    /// A statement failed.
+    #[error("error {code}: {reason}")]
+    Statement {
+        /// The server's number of the error.
+        code: u16,
+        /// In its words.
+        reason: String,
+    },
+    /// The connection is gone.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+}
+
+impl SqlError {
+    /// The transaction was given up by the server and is to begin again: a deadlock (1213), a row that
+    /// changed (1020), a lock that was waited for too long (1205); sysbench begins those again too.
+    #[must_use]
+    pub const fn gave_up(&self) -> bool {
+        matches!(self, Self::Statement { code: 1213 | 1020 | 1205, .. })
+    }
+
+    /// A number for the record.
+    #[must_use]
+    pub const fn code(&self) -> i32 {
+        match self {
+            Self::Statement { code, .. } => *code as i32,
+            Self::Refused(_) | Self::Lost(_) => -1,
+        }
+    }
+}
+
+/// A row to load.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Primary key.
+    pub id: u64,
+    /// Indexed column.
+    pub k: u64,
+    /// Digits, [`workload::SQL_C`] bytes.
+    pub c: &'a [u8],
+    /// Digits, [`workload::SQL_PAD`] bytes.
+    pub pad: &'a [u8],
+}
+
+/// A database.
+pub trait Engine: Sync {
+    /// One client's connection.
+    type Session: Session;
+
+    /// A connection; `statements`: with the workload's statements prepared.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn session(&self, statements: bool) -> Result<Self::Session, SqlError>;
+
+    /// What the engine counts of itself; empty where it counts nothing.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// Sets a variable of the running engine.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn set(&self, setting: &str) -> Result<(), SqlError>;
+}
+
+/// One client's connection.
+pub trait Session {
+    /// Does one statement, and takes all of its result.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn perform(&mut self, op: &SqlOp) -> Result<(), SqlError>;
+
+    /// Gives the open transaction up.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn roll_back(&mut self) -> Result<(), SqlError>;
+
+    /// Makes a table unless it is there, and gives its highest row, 0 when empty.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn create_table(&mut self, table: u32) -> Result<u64, SqlError>;
+
+    /// Inserts rows as one statement.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), SqlError>;
+
+    /// Makes the secondary index unless it is there.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn create_index(&mut self, table: u32) -> Result<(), SqlError>;
+}
+
+/// Bytes of columns that a statement of this class writes: k; c; id, k, c and pad (declared sizes).
+#[must_use]
+pub const fn changed_bytes(class: OpClass) -> u32 {
+    match class {
+        OpClass::IndexUpdate => 4,
+        OpClass::NonIndexUpdate => 120,
+        OpClass::Insert => 4 + 4 + 120 + 60,
+        _ => 0,
+    }
+}

@@ -1,0 +1,15 @@
+//! The SQL floor: what an engine must do, loading, and the client threads that drive any engine.
+//!
+//! Invariants: the drivers know no engine; every statement is recorded under its class and its
+//! transaction's phase. What it is not: an engine, or a server's keeper.
+
+mod driver;
+mod engine;
+mod load;
+mod recording;
+mod text;
+
+pub use driver::{Measured, Spec, measure, plan_of};
+pub use engine::{Engine, Refusal, Row, Session, SqlError, changed_bytes};
+pub use load::load;
+pub use text::{prepared_text, texts_of, write_text};

@@ -1,0 +1,112 @@
+//! One client's statements, gathered into phases and transactions on their way to the recorder.
+//!
+//! Invariant: every statement is recorded once under its class, once as part of its phase, once as part of
+//! its transaction. What it is not: a clock.
+
+use stats::{Recorder, Sample};
+use units::Nanos;
+use workload::{Issue, OpClass, Outcome, SqlOp, phase_of};
+
+use crate::engine::changed_bytes;
+
+/// Statements of one phase that follow each other.
+#[derive(Debug, Clone, Copy)]
+struct Phase {
+    class: OpClass,
+    begun: Nanos,
+    ended: Nanos,
+    bytes: u32,
+}
+
+/// What is open of a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    /// When the transaction was due, and when it was begun.
+    intended: Nanos,
+    issued: Nanos,
+    /// Bytes that it changed so far.
+    bytes: u32,
+    phase: Option<Phase>,
+}
+
+impl Open {
+    /// Records a statement that was issued at `issued` and has completed.
+    pub fn record(
+        &mut self,
+        recorder: &mut Recorder,
+        issue: &Issue<SqlOp>,
+        (issued, completed): (Nanos, Nanos),
+        outcome: Outcome,
+    ) {
+        let op = &issue.op;
+        let bytes = changed_bytes(op.class);
+        if op.first {
+            *self = Self { intended: issue.intended, issued, ..Self::default() };
+        }
+        let mut record = |class, intended, (issued, completed), bytes| {
+            let position = op.row;
+            let sample = Sample { class, intended, issued, completed, bytes, outcome, position };
+            recorder.record(sample);
+        };
+        record(op.class, issue.intended, (issued, completed), bytes);
+        if outcome != Outcome::Done {
+            self.phase = None;
+            return;
+        }
+        self.bytes += bytes;
+        let class = phase_of(op.class);
+        if let Some(over) = self.phase.take_if(|open| class != Some(open.class)) {
+            record(over.class, over.begun, (over.begun, over.ended), over.bytes);
+        }
+        if let Some(class) = class {
+            let fresh = Phase { class, begun: issued, ended: completed, bytes: 0 };
+            let open = self.phase.get_or_insert(fresh);
+            (open.ended, open.bytes) = (completed, open.bytes + bytes);
+        }
+        if op.last {
+            if let Some(over) = self.phase.take() {
+                record(over.class, over.begun, (over.begun, over.ended), over.bytes);
+            }
+            record(OpClass::Transaction, self.intended, (self.issued, completed), self.bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::Timeline;
+    use units::Seed;
+    use workload::{OpId, SqlMix};
+
+    /// A cliff is attributed by these: a phase that began too early or lasted too long would mislead.
+    #[test]
+    fn a_transaction_is_recorded_whole_by_phase_and_by_statement() {
+        let timeline =
+            Timeline { warm_up: Nanos::ZERO, measure: Nanos(10_000), interval: Nanos(10_000) };
+        let mut recorder = Recorder::new(timeline, &SqlMix::READ_WRITE.classes());
+        let mut open = Open::default();
+        let script = [
+            (OpClass::Begin, 0, 10),
+            (OpClass::PointSelect, 10, 30),
+            (OpClass::SimpleRange, 30, 60),
+            (OpClass::IndexUpdate, 60, 100),
+            (OpClass::Commit, 100, 150),
+        ];
+        for (class, issued, completed) in script {
+            let (first, last) = (class == OpClass::Begin, class == OpClass::Commit);
+            let op = SqlOp { class, table: 1, row: 1, other: 1, text: Seed(0), first, last };
+            let issue = Issue { id: OpId(0), op, intended: Nanos(issued) };
+            let times = (Nanos(issued), Nanos(completed));
+            open.record(&mut recorder, &issue, times, Outcome::Done);
+        }
+        let recording = recorder.finish(Nanos(10_000));
+        let time = |class| recording.total(Some(class)).counts.latency_sum.get();
+        assert_eq!(time(OpClass::Transaction), 150);
+        assert_eq!(time(OpClass::ReadPhase), 50);
+        assert_eq!(time(OpClass::WritePhase), 40);
+        assert_eq!(time(OpClass::Commit), 50);
+        let whole = recording.total(None).counts;
+        assert_eq!((whole.ops, whole.bytes), (1, 4), "a transaction counts once");
+    }
+}

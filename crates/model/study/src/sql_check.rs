@@ -1,0 +1,207 @@
+//! What a SQL experiment must hold to.
+//!
+//! Invariant: one that passes can be planned and run; no message repeats a password. What it is not: a
+//! look at the server.
+
+use units::Bytes;
+
+use crate::sql::FLUSH_METHODS;
+use crate::{
+    Experiment, Memory, SqlCompression, SqlDialect, SqlEngine, SqlMatrix, Study, StudyError,
+};
+
+/// Least pool: InnoDB refuses less.
+const POOL_MIN: Bytes = Bytes(5 << 20);
+
+/// Whether what goes together does.
+///
+/// # Errors
+/// [`StudyError`] with what is allowed.
+pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
+    let Some(sql) = &one.sql else { return Ok(()) };
+    let wrong = |key: &str, message: String| {
+        let message = format!("experiment `{}`: {message}", one.name);
+        StudyError::general(message).at_key(text, key, |_| true)
+    };
+    let range = |key: &'static str, value: u64, least: u64, most: u64| {
+        if (least..=most).contains(&value) {
+            return Ok(());
+        }
+        Err(wrong(key, format!("{key} = {value}; allowed: {least} to {most}")))
+    };
+    range("tables", u64::from(sql.tables), 1, 1000)?;
+    range("rows", sql.rows, 1, 2_000_000_000)?;
+    range("range_size", u64::from(sql.range_size), 1, 1_000_000)?;
+    range("load_threads", u64::from(sql.load_threads), 1, 256)?;
+    for threads in sql.threads.values() {
+        range("threads", u64::from(*threads), 1, 1024)?;
+    }
+    for rate in sql.rate.iter().flat_map(|rates| rates.values()) {
+        range("rate", rate.get(), 1, 10_000_000)?;
+    }
+    for size in sql.page_size.values() {
+        if ![4, 8, 16, 32, 64].contains(&(size.get() >> 10)) || size.get() % 1024 != 0 {
+            let message = format!("page_size = {}; allowed: 4, 8, 16, 32 or 64 KiB", size.exact());
+            return Err(wrong("page_size", message));
+        }
+    }
+    for pool in sql.buffer_pool.values() {
+        match pool {
+            Memory::Size(size) if *size >= POOL_MIN => {}
+            Memory::Share(_) => {}
+            other => {
+                let message = format!(
+                    "buffer_pool = {}; allowed: at least {POOL_MIN}, or a share of the database such as 10%",
+                    other.text()
+                );
+                return Err(wrong("buffer_pool", message));
+            }
+        }
+    }
+    for method in sql.flush_method.values() {
+        if !FLUSH_METHODS.contains(&method.as_str()) {
+            let allowed = FLUSH_METHODS.join(", ");
+            let message = format!("flush_method = {method}; allowed: {allowed}");
+            return Err(wrong("flush_method", message));
+        }
+    }
+    check_together(sql).map_err(|(key, message)| wrong(key, message))?;
+    check_race(study, one, sql).map_err(|(key, message)| wrong(key, message))
+}
+
+type Wrong = (&'static str, String);
+
+fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
+    let both = sql.compression.values().contains(&SqlCompression::Table)
+        && sql.page_size.values().iter().any(|size| size.get() > 16 << 10);
+    if both {
+        let message = "compression = table needs pages of at most 16 KiB";
+        return Err(("compression", message.into()));
+    }
+    if matches!(sql.memory, Memory::Share(_)) {
+        return Err(("memory", "memory; allowed: unlimited, or a size".into()));
+    }
+    for (key, pairs) in [("settings", sql.settings.as_str())]
+        .into_iter()
+        .chain(sql.change.iter().map(|change| ("set", change.set.as_str())))
+    {
+        let well = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| is_variable(name));
+        if let Some(pair) = pairs.split(';').filter(|pair| !pair.is_empty()).find(|p| !well(p)) {
+            return Err((key, format!("`{pair}` is no setting; allowed: name=value, with `;` between")));
+        }
+    }
+    let sqlite = sql.engine.values().contains(&SqlEngine::Sqlite);
+    let server_only = [
+        ("dsn", sql.dsn.is_some()),
+        ("settings", !sql.settings.is_empty()),
+        ("compression", sql.compression.values() != [SqlCompression::None]),
+        ("change", !sql.change.is_empty()),
+    ];
+    if let Some((key, _)) = server_only.into_iter().find(|(_, set)| sqlite && *set) {
+        return Err((key, format!("{key} is for engine = \"mysql\" only")));
+    }
+    if sql.prepared && sql.dialect == SqlDialect::Sysbench10 && sql.tables > 200 {
+        // 9 statements a table and connection: the server's own limit is a million at most.
+        let most = sql.threads.values().iter().max().copied().unwrap_or(1);
+        if u64::from(sql.tables) * u64::from(most) * 9 > 1_000_000 {
+            let message = "tables x threads x 9 prepared statements are more than a server holds; \
+                           prepared = false";
+            return Err(("tables", message.into()));
+        }
+    }
+    match &sql.dsn {
+        Some(dsn) => check_dsn(dsn).map_err(|message| ("dsn", message)),
+        None => Ok(()),
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// `mysql://USER@HOST[:PORT]/DATABASE`; never repeats what might be a password.
+fn check_dsn(dsn: &str) -> Result<(), String> {
+    let form = "allowed: mysql://USER@HOST:PORT/DATABASE or mysql://USER@/path/of/socket:DATABASE";
+    let rest = dsn.strip_prefix("mysql://").ok_or(format!("the dsn has another form; {form}"))?;
+    let (user, place) = rest.rsplit_once('@').ok_or(format!("the dsn names no user; {form}"))?;
+    if user.contains(':') {
+        return Err(
+            "the dsn holds a password, and a study is kept with its run; put the password into the \
+             environment variable CROSSPOINT_SQL_PASSWORD"
+                .into(),
+        );
+    }
+    let separator = if place.starts_with('/') { ':' } else { '/' };
+    let (place, database) =
+        place.rsplit_once(separator).ok_or(format!("the dsn names no database; {form}"))?;
+    let plain = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+    };
+    if user.is_empty() || place.is_empty() || !plain(database) {
+        return Err(format!("the dsn is incomplete; {form}"));
+    }
+    Ok(())
+}
+
+fn check_race(study: &Study, one: &Experiment, sql: &SqlMatrix) -> Result<(), Wrong> {
+    if !sql.race {
+        return Ok(());
+    }
+    let all = one.stacks.is_empty();
+    let stacks = if all { study.stack.len() } else { one.stacks.len() };
+    if stacks < 2 || stacks > 4 {
+        return Err(("race", format!("a race has two to four stacks, not {stacks}")));
+    }
+    if sql.transactions.is_none() {
+        return Err(("race", "a race needs transactions, to know who was first".into()));
+    }
+    if sql.dsn.is_some() {
+        return Err(("race", "a race needs private servers; leave out dsn".into()));
+    }
+    if sql.listen != "auto" {
+        return Err(("race", "a race needs listen = \"auto\"".into()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn study(keys: &str) -> Result<Study, StudyError> {
+        parse(&format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+             name = \"e\"\n[experiment.sql]\nrows = 1000\n{keys}"
+        ))
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_told_with_what_does() {
+        for (keys, told) in [
+            ("tables = 0\n", "1 to 1000"),
+            ("page_size = \"5KiB\"\n", "4, 8, 16"),
+            ("buffer_pool = \"1MiB\"\n", "at least"),
+            ("buffer_pool = \"unlimited\"\n", "at least"),
+            ("compression = \"table\"\npage_size = \"64KiB\"\n", "16 KiB"),
+            ("settings = \"a=1;b\"\n", "name=value"),
+            ("race = true\n", "two to four"),
+            ("engine = \"sqlite\"\nsettings = \"a=1\"\n", "mysql"),
+            ("dsn = \"server/db\"\n", "mysql://USER"),
+        ] {
+            let error = study(keys).unwrap_err().to_string();
+            assert!(error.contains(told), "{keys}: {error}");
+        }
+        assert!(study("dsn = \"mysql://me@localhost:3306/test\"\n").is_ok());
+        assert!(study("dsn = \"mysql://me@/run/mysqld/mysqld.sock:test\"\n").is_ok());
+    }
+
+    /// A study is copied into the run folder and shown in reports.
+    #[test]
+    fn a_password_in_a_study_is_refused_and_not_repeated() {
+        let error = study("dsn = \"mysql://me:hunter2@localhost/test\"\n").unwrap_err();
+        let said = format!("{error} {:?}", error.help);
+        assert!(said.contains("CROSSPOINT_SQL_PASSWORD"), "{said}");
+        assert!(!error.to_string().contains("hunter2"), "{said}");
+    }
+}

@@ -1,0 +1,393 @@
+//! SQL transactions as sysbench's OLTP scripts have them, statement for statement.
+//!
+//! Two dialects: `oltp.lua` of sysbench 0.5 (one table a transaction) and the `oltp_*.lua` of 1.0 (the table
+//! drawn anew for each kind of statement). Invariants: one statement in flight a client; the order of
+//! statements is fixed inside a transaction; a transaction that the server gave up begins again, and its
+//! time goes on. What it is not: SQL text; an engine makes that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::{Nanos, Seed};
+
+use crate::arrivals::Schedule;
+use crate::offsets::uniform;
+use crate::{
+    Arrivals, ClientIndex, Issue, OpClass, OpId, Outcome, SqlKeys, SqlNumbers, Step, Workload,
+};
+
+/// Whose scripts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SqlDialect {
+    /// sysbench 0.5: one table a transaction.
+    Sysbench05,
+    /// sysbench 1.0: a table for each kind of statement.
+    Sysbench10,
+}
+
+/// Statements of a transaction by kind, in the order in which they are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SqlMix {
+    /// `BEGIN` and `COMMIT` around them.
+    pub transaction: bool,
+    /// Rows by primary key.
+    pub point_selects: u32,
+    /// Ranges as they are.
+    pub simple_ranges: u32,
+    /// Sums over ranges.
+    pub sum_ranges: u32,
+    /// Ranges in order.
+    pub order_ranges: u32,
+    /// Distinct values of ranges.
+    pub distinct_ranges: u32,
+    /// Updates of the indexed column.
+    pub index_updates: u32,
+    /// Updates of a column without an index.
+    pub non_index_updates: u32,
+    /// A row deleted and inserted again.
+    pub delete_inserts: u32,
+}
+
+impl SqlMix {
+    /// Nothing.
+    pub const EMPTY: Self = Self {
+        transaction: false,
+        point_selects: 0,
+        simple_ranges: 0,
+        sum_ranges: 0,
+        order_ranges: 0,
+        distinct_ranges: 0,
+        index_updates: 0,
+        non_index_updates: 0,
+        delete_inserts: 0,
+    };
+    /// `oltp_read_only`.
+    pub const READ_ONLY: Self = Self {
+        transaction: true,
+        point_selects: 10,
+        simple_ranges: 1,
+        sum_ranges: 1,
+        order_ranges: 1,
+        distinct_ranges: 1,
+        ..Self::EMPTY
+    };
+    /// `oltp_write_only`.
+    pub const WRITE_ONLY: Self = Self {
+        transaction: true,
+        index_updates: 1,
+        non_index_updates: 1,
+        delete_inserts: 1,
+        ..Self::EMPTY
+    };
+    /// `oltp_read_write`.
+    pub const READ_WRITE: Self =
+        Self { index_updates: 1, non_index_updates: 1, delete_inserts: 1, ..Self::READ_ONLY };
+
+    /// Every kind with its count, in order; `Delete` stands for itself and the insert after it.
+    const fn groups(&self) -> [(OpClass, u32); 8] {
+        [
+            (OpClass::PointSelect, self.point_selects),
+            (OpClass::SimpleRange, self.simple_ranges),
+            (OpClass::SumRange, self.sum_ranges),
+            (OpClass::OrderRange, self.order_ranges),
+            (OpClass::DistinctRange, self.distinct_ranges),
+            (OpClass::IndexUpdate, self.index_updates),
+            (OpClass::NonIndexUpdate, self.non_index_updates),
+            (OpClass::Delete, self.delete_inserts),
+        ]
+    }
+
+    /// Classes that a transaction is recorded under.
+    #[must_use]
+    pub fn classes(&self) -> Vec<OpClass> {
+        let mut classes = vec![OpClass::Transaction];
+        let there = self.groups().into_iter().filter(|(_, count)| *count > 0);
+        for (class, _) in there {
+            classes.push(class);
+            if class == OpClass::Delete {
+                classes.push(OpClass::Insert);
+            }
+            classes.extend(phase_of(class));
+        }
+        if self.transaction {
+            classes.extend([OpClass::Begin, OpClass::Commit]);
+        }
+        classes.sort_unstable();
+        classes.dedup();
+        classes
+    }
+
+    /// Statements of a transaction.
+    #[must_use]
+    pub fn statements(&self) -> u32 {
+        let count = |(class, count): (OpClass, u32)| match class {
+            OpClass::Delete => 2 * count,
+            _ => count,
+        };
+        self.groups().into_iter().map(count).sum::<u32>() + 2 * u32::from(self.transaction)
+    }
+
+    /// Whether rows are changed.
+    #[must_use]
+    pub const fn writes(&self) -> bool {
+        self.index_updates + self.non_index_updates + self.delete_inserts > 0
+    }
+
+    /// The classes of one transaction's statements, in order; the flag says that a table is drawn before.
+    fn script(&self, dialect: SqlDialect) -> Vec<(OpClass, bool)> {
+        let mut script = Vec::new();
+        if self.transaction {
+            script.push((OpClass::Begin, dialect == SqlDialect::Sysbench05));
+        }
+        for (class, count) in self.groups() {
+            for number in 0..count {
+                let first = number == 0 && dialect == SqlDialect::Sysbench10;
+                script.push((class, first || script.is_empty()));
+                if class == OpClass::Delete {
+                    script.push((OpClass::Insert, false));
+                }
+            }
+        }
+        if self.transaction {
+            script.push((OpClass::Commit, false));
+        }
+        script
+    }
+}
+
+/// The phase of a transaction that a statement belongs to.
+#[must_use]
+pub const fn phase_of(class: OpClass) -> Option<OpClass> {
+    match class {
+        OpClass::PointSelect
+        | OpClass::SimpleRange
+        | OpClass::SumRange
+        | OpClass::OrderRange
+        | OpClass::DistinctRange => Some(OpClass::ReadPhase),
+        OpClass::IndexUpdate | OpClass::NonIndexUpdate | OpClass::Delete | OpClass::Insert => {
+            Some(OpClass::WritePhase)
+        }
+        _ => None,
+    }
+}
+
+/// One statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SqlOp {
+    /// What it is.
+    pub class: OpClass,
+    /// Number of the table, from 1.
+    pub table: u32,
+    /// The row; of ranges the first.
+    pub row: u64,
+    /// Of ranges the last row; of an insert the new value of `k`.
+    pub other: u64,
+    /// What the texts that are written are made of.
+    pub text: Seed,
+    /// It begins a transaction.
+    pub first: bool,
+    /// It ends one.
+    pub last: bool,
+}
+
+/// What all clients share.
+#[derive(Debug, Clone)]
+pub struct SqlPlan {
+    /// Whose scripts.
+    pub dialect: SqlDialect,
+    /// Statements of a transaction.
+    pub mix: SqlMix,
+    /// Tables.
+    pub tables: u32,
+    /// Rows a table.
+    pub rows: u64,
+    /// Rows of a range.
+    pub range_size: u64,
+    /// How rows are drawn.
+    pub keys: SqlKeys,
+    /// When transactions are due, those of all clients together: the next one goes to whoever is free.
+    pub arrivals: Arrivals,
+    /// Transactions of all clients together after which they end.
+    pub transactions: Option<u64>,
+    /// No transaction begins from this instant on.
+    pub end: Nanos,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct SqlClient {
+    plan: SqlPlan,
+    script: Vec<(OpClass, bool)>,
+    /// Transactions that were given out, to all clients.
+    tickets: Arc<AtomicU64>,
+    /// The schedule of an open loop with the number of its next arrival; the same for all clients.
+    schedule: Option<(Schedule, Xoshiro256PlusPlus, u64)>,
+    numbers: SqlNumbers,
+    random: Xoshiro256PlusPlus,
+    /// Intended start of the transaction that goes on, or is due.
+    current: Option<Nanos>,
+    /// Place in the script of the next statement.
+    place: usize,
+    table: u32,
+    /// Row of the delete, for the insert after it.
+    deleted: u64,
+    in_flight: bool,
+}
+
+impl SqlClient {
+    /// Client number `index`; `tickets` begins at 0 and is shared by all clients of the trial.
+    #[must_use]
+    pub fn new(plan: SqlPlan, tickets: Arc<AtomicU64>, seed: Seed, index: u32) -> Self {
+        let random = |label, index| {
+            Xoshiro256PlusPlus::seed_from_u64(seed.derive(label, u64::from(index)).0)
+        };
+        let mut of_schedule = random("sql-arrivals", 0);
+        let only = ClientIndex { index: 0, of: 1 };
+        let schedule = Schedule::new(&plan.arrivals, only, &mut of_schedule);
+        Self {
+            script: plan.mix.script(plan.dialect),
+            tickets,
+            schedule: schedule.map(|schedule| (schedule, of_schedule, 0)),
+            numbers: SqlNumbers::new(plan.keys, plan.rows),
+            random: random("sql-client", index),
+            current: None,
+            place: 0,
+            table: 1,
+            deleted: 1,
+            in_flight: false,
+            plan,
+        }
+    }
+
+    /// The intended start of the next transaction; `None` when there is none.
+    fn begin(&mut self, now: Nanos) -> Option<Nanos> {
+        if now >= self.plan.end || self.script.is_empty() {
+            return None;
+        }
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        if self.plan.transactions.is_some_and(|most| ticket >= most) {
+            return None;
+        }
+        match &mut self.schedule {
+            None => Some(now),
+            Some((schedule, random, next)) => {
+                while *next < ticket {
+                    schedule.advance(random);
+                    *next += 1;
+                }
+                Some(schedule.next()).filter(|due| *due < self.plan.end)
+            }
+        }
+    }
+
+    fn operation(&mut self) -> SqlOp {
+        let (class, new_table) = self.script[self.place];
+        if new_table {
+            self.table = 1 + uniform(&mut self.random, u64::from(self.plan.tables)) as u32;
+        }
+        let mut op = SqlOp {
+            class,
+            table: self.table,
+            row: 0,
+            other: 0,
+            text: Seed(0),
+            first: self.place == 0,
+            last: self.place + 1 == self.script.len(),
+        };
+        match class {
+            OpClass::Begin | OpClass::Commit => {}
+            OpClass::Insert => {
+                (op.row, op.other) = (self.deleted, self.numbers.draw(&mut self.random));
+                op.text = Seed(self.random.next_u64());
+            }
+            _ => {
+                op.row = self.numbers.draw(&mut self.random);
+                op.other = op.row + self.plan.range_size.max(1) - 1;
+                if class == OpClass::NonIndexUpdate {
+                    op.text = Seed(self.random.next_u64());
+                }
+                self.deleted = op.row;
+            }
+        }
+        op
+    }
+}
+
+impl Workload for SqlClient {
+    type Op = SqlOp;
+
+    fn next(&mut self, now: Nanos) -> Step<SqlOp> {
+        if self.in_flight {
+            return Step::WaitCompletion;
+        }
+        let Some(intended) = self.current.or_else(|| self.begin(now)) else {
+            return Step::Finished;
+        };
+        self.current = Some(intended);
+        if self.place == 0 && now >= self.plan.end {
+            // Taken and never begun: it counts as missed.
+            self.current = None;
+            self.tickets.fetch_sub(1, Ordering::Relaxed);
+            return Step::Finished;
+        }
+        if self.place == 0 && intended > now {
+            return Step::WaitUntil(intended);
+        }
+        self.in_flight = true;
+        let op = self.operation();
+        // Response time of the first statement, and of the transaction, counts from when that was due.
+        let intended = if op.first { intended } else { now };
+        Step::Issue(Issue { id: OpId(0), op, intended })
+    }
+
+    /// Arrivals before the end that nobody took; asked of one client once all have ended.
+    fn missed(&mut self) -> u64 {
+        let taken = self.tickets.load(Ordering::Relaxed);
+        let Some((schedule, random, next)) = &mut self.schedule else { return 0 };
+        while *next < taken {
+            schedule.advance(random);
+            *next += 1;
+        }
+        let rest = schedule.missed(self.plan.end, random);
+        rest.min(self.plan.transactions.unwrap_or(u64::MAX).saturating_sub(taken))
+    }
+
+    fn completed(&mut self, _id: OpId, outcome: Outcome, _now: Nanos) {
+        self.in_flight = false;
+        self.place += 1;
+        if let Outcome::Failed(_) = outcome {
+            self.place = 0;
+        } else if self.place == self.script.len() {
+            (self.place, self.current) = (0, None);
+        }
+    }
+}
+
+/// Bytes of column `c`: ten groups of eleven digits.
+pub const SQL_C: usize = 119;
+/// Bytes of column `pad`: five groups.
+pub const SQL_PAD: usize = 59;
+
+/// Writes digits in groups of eleven with dashes between, the texts of sysbench's rows; a pure function of
+/// `random`'s state.
+pub fn write_digits(random: &mut Xoshiro256PlusPlus, text: &mut [u8]) {
+    let mut word = 0u64;
+    for (place, byte) in text.iter_mut().enumerate() {
+        if place % 12 == 11 {
+            *byte = b'-';
+            continue;
+        }
+        if place % 12 == 0 {
+            word = random.next_u64();
+        }
+        // The next digit is the whole part of ten times the fraction that is left.
+        let product = u128::from(word) * 10;
+        *byte = b'0' + (product >> 64) as u8;
+        word = product as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests;
