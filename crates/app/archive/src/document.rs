@@ -185,6 +185,8 @@ pub struct TrialRecord {
     pub counters: Vec<CounterSample>,
     /// What the database counted of itself in all, by metric; empty where it counts nothing.
     pub totals: BTreeMap<String, f64>,
+    /// Every setting of a server that was in effect, by its name; empty where there is no server.
+    pub settings: BTreeMap<String, String>,
     /// The time series.
     pub recording: Recording,
 }
@@ -200,7 +202,7 @@ pub struct CounterSample {
 }
 
 /// Loading a database.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadRecord {
     /// Records loaded.
@@ -241,6 +243,8 @@ pub(crate) struct TrialDocument {
     counters: Vec<CounterSample>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     totals: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    settings: BTreeMap<String, String>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
     missed_arrivals: u64,
@@ -386,6 +390,7 @@ impl TrialDocument {
             load: trial.load.clone(),
             counters: trial.counters.clone(),
             totals: trial.totals.clone(),
+            settings: trial.settings.clone(),
             intervals: trial.recording.intervals.iter().map(IntervalDocument::new).collect(),
             error_samples: trial.recording.error_samples.iter().map(error).collect(),
             missed_arrivals: trial.recording.missed_arrivals,
@@ -442,6 +447,7 @@ impl TrialDocument {
             load: self.load,
             counters: self.counters,
             totals: self.totals,
+            settings: self.settings,
             recording,
         })
     }

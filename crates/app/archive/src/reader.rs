@@ -179,6 +179,7 @@ mod tests {
             load: None,
             counters: Vec::new(),
             totals: BTreeMap::new(),
+            settings: BTreeMap::new(),
             recording: recorder.finish(Nanos(700)),
         }
     }

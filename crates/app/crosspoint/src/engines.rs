@@ -5,9 +5,10 @@
 use kv::{KvError, Options};
 use kv_lmdb::Lmdb;
 use kv_rocksdb::RocksDb;
+use sql_mysql::Mysql;
 use sql_sqlite::Sqlite;
-use study::{Engine, KvJob};
-use worker::Handler;
+use study::{Engine, KvJob, SqlEngine};
+use worker::{Handler, Handlers, SqlHandler};
 
 use crate::exit::{self, ExitCode};
 
@@ -18,7 +19,11 @@ pub fn host() -> ExitCode {
         Engine::Rocksdb => Some(Handler::of::<RocksDb>()),
         Engine::Sqlite => Some(Handler::of::<Sqlite>()),
     };
-    match worker::serve(&prepare, &handler) {
+    let sql = |engine| match engine {
+        SqlEngine::Mysql => Some(SqlHandler::of::<Mysql>()),
+        SqlEngine::Sqlite => None,
+    };
+    match worker::serve(&Handlers { prepare: &prepare, kv: &handler, sql: &sql }) {
         Ok(()) => exit::OK,
         Err(error) => {
             say!(

@@ -29,7 +29,7 @@ pub fn act_tests(run: &Run) -> Vec<ActTest<'_>> {
         let planned = plan.trials.iter().find(|planned| planned.number == trial.number)?;
         match &planned.job {
             Job::Act(job) => Some(ActJob::clone(job)),
-            Job::Block(_) | Job::Kv(_) => None,
+            Job::Block(_) | Job::Kv(_) | Job::Sql(_) => None,
         }
     };
     let test = |trial| {

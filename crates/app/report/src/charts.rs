@@ -109,6 +109,10 @@ fn plural(class: OpClass) -> &'static str {
         OpClass::BackgroundRead => "reads beside",
         OpClass::BackgroundWrite => "writes beside",
         OpClass::BackgroundSync => "flushes beside",
+        OpClass::Transaction => "transactions",
+        OpClass::ReadPhase => "read phases",
+        OpClass::WritePhase => "write phases",
+        other => other.word(),
     }
 }
 

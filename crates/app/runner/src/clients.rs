@@ -38,7 +38,7 @@ pub(crate) fn groups(job: &Job, ground: Ground) -> Result<(Vec<Group>, Bytes), S
     match job {
         Job::Block(job) => Ok((block_groups(job, ground), ground.device)),
         Job::Act(job) => act_groups(job, ground),
-        Job::Kv(_) => Err("a database is no block target".into()),
+        Job::Kv(_) | Job::Sql(_) => Err("a database is no block target".into()),
     }
 }
 

@@ -23,7 +23,8 @@ impl Runner<'_> {
         seed: Seed,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
-        let asking = Asking { journal: self.options.journal, stop: self.options.stop, seed };
+        let mut asking =
+            Asking { journal: self.options.journal, stop: self.options.stop, seed, limit: None };
         let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
         // One that is there is from a program that was ended in this trial.
         let before = if ledger.exists() {
@@ -31,7 +32,11 @@ impl Runner<'_> {
         } else {
             None
         };
+        // Tables of a SQL trial do not outlive what is made on their ground.
+        self.forget(&stack.name);
         let (place, ground) = self.targets.database_place(stack)?;
+        let limit = self.targets.limit(stack);
+        asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
         let mut heard = |event| match event {
             worker::Event::Loading(done) => {
                 watcher.event(&Event::Loading { done, of: job.records });
@@ -39,6 +44,7 @@ impl Runner<'_> {
             worker::Event::Interval(progress) => {
                 watcher.event(&Event::Interval { trial, progress });
             }
+            worker::Event::Ready => {}
         };
         let noted = job.verify.then_some(ledger.as_path());
         let answer =
@@ -56,6 +62,7 @@ impl Runner<'_> {
                 load: record.load,
                 counters: record.counters,
                 totals: record.totals,
+                settings: record.settings,
             }),
             Ended::Wrong(reason) => return Err(self.keep_database(trial, reason, &place)),
             Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use stack::{Journal, MemoryLimit, MemoryUse};
+use stack::{DeviceRates, Journal, Limits, MemoryUse, Wanted};
 use study::{Engine, Experiment, KvJob, OnError, Trial};
 use units::Seed;
 use worker::{CheckRequest, Ended, Event, Line, Request, TrialRequest};
@@ -27,6 +27,8 @@ pub(crate) struct Asking<'a> {
     pub journal: &'a Journal,
     pub stop: &'a AtomicBool,
     pub seed: Seed,
+    /// The device of the stack, and what may be done to it in a second.
+    pub limit: Option<(&'a Path, DeviceRates)>,
 }
 
 /// How a database trial ended, and what is to be said of its memory.
@@ -57,13 +59,18 @@ pub(crate) fn raw_program() -> (bool, String) {
     }
 }
 
+/// A process for the clients of SQL databases.
+pub(crate) fn start_host(stack: &str) -> Result<Line, RunnerError> {
+    start(stack, false)
+}
+
 fn start(stack: &str, raw: bool) -> Result<Line, RunnerError> {
     let (program, arguments) =
         program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;
     Line::start(&program, arguments).map_err(|error| worker_error(stack, &error))
 }
 
-fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {
+pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {
     RunnerError::Environment {
         stack: stack.into(),
         reason: error.to_string(),
@@ -80,11 +87,9 @@ pub(crate) fn run(
     heard: &mut dyn FnMut(Event),
 ) -> Result<Answer, RunnerError> {
     let line = start(&trial.stack, is_device(place))?;
-    let limit = job.memory.bytes(job.data());
-    let limit = limit.map(|bytes| MemoryLimit::make(asking.journal, bytes)).transpose()?;
-    if let Some(limit) = &limit {
-        limit.hold(line.process())?;
-    }
+    let memory = job.memory.bytes(job.data());
+    let limits = Limits::make(asking.journal, &Wanted { memory, device: asking.limit })?;
+    limits.hold(line.process())?;
     let request = Request::Trial(Box::new(TrialRequest {
         job: job.clone(),
         place: place.to_owned(),
@@ -98,7 +103,7 @@ pub(crate) fn run(
     let ended = line
         .ask(&request, asking.stop, heard)
         .map_err(|error| worker_error(&trial.stack, &error))?;
-    let used = limit.as_ref().map(MemoryLimit::used);
+    let used = limits.used();
     let ended = match (ended, used.and_then(|used| used.ended).unwrap_or(0)) {
         (Ended::Died(how), 1..) => {
             Ended::Died(format!("{how}; it needed more than the memory limit of the study"))

@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use archive::StackRecord;
 use device::Profile;
 use observe::StorageFacts;
-use stack::{Format, Ground, Journal, StackError, WorkArea, direct_io_works, fill, free_space};
+use stack::{DeviceRates, Format, Ground, Journal, StackError, WorkArea, direct_io_works, fill, free_space};
 use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
 use units::{Bytes, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
-use crate::estimate::database_bytes;
+use crate::estimate::{database_bytes, server_bytes};
 use crate::measured::{check_writes, open_block_device, open_file};
 use crate::{RunnerError, predicted};
 
@@ -110,6 +110,7 @@ impl<'a> Targets<'a> {
                 }
                 let databases = jobs.iter().filter_map(|job| match job {
                     Job::Kv(job) => Some(database_bytes(job)),
+                    Job::Sql(job) => Some(server_bytes(job)),
                     Job::Block(_) | Job::Act(_) => None,
                 });
                 let file = if block.is_empty() { 0 } else { stack.size.get() };
@@ -235,6 +236,19 @@ impl<'a> Targets<'a> {
         Ok(Some(Opened { files, paths: vec![path] }))
     }
 
+    /// The device of the ground that was made for a stack's databases, and what may be done to it.
+    pub fn limit(&self, stack: &Stack) -> Option<(PathBuf, DeviceRates)> {
+        let limit = stack.limit?;
+        let ground = self.grounds.get(&stack.name)?;
+        let rates = DeviceRates {
+            reads: limit.reads,
+            writes: limit.writes,
+            read_bytes: limit.read_bytes,
+            write_bytes: limit.write_bytes,
+        };
+        Some((ground.device().to_owned(), rates))
+    }
+
     /// Whether the stack is still to be filled for preconditioning; it will not be a second time.
     pub fn owes_fill(&mut self, stack: &Stack) -> bool {
         self.preconditioned.insert(stack.name.clone())
@@ -314,8 +328,16 @@ fn check_engines(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
     let own = matches!(stack.device, DeviceName::Paths(_));
     let raw =
         format_of(stack.file_system).is_none() && (own || stack.file_system == FileSystem::Raw);
-    let mut asked = Vec::new();
+    let (mut asked, mut servers) = (Vec::new(), Vec::new());
     for job in jobs {
+        if let Job::Sql(job) = job {
+            let what = (&job.dsn, &job.server, &job.listen);
+            if !servers.contains(&what) {
+                crate::servers::probe(&stack.name, job)?;
+                servers.push(what);
+            }
+            continue;
+        }
         let Job::Kv(job) = job else { continue };
         let what = (job.engine, &job.library, &job.options, job.workload);
         if !asked.contains(&what) {

@@ -187,7 +187,7 @@ fn grounds() -> Check {
 }
 
 fn memory_limit() -> Check {
-    let found = stack::MemoryLimit::controller();
+    let found = stack::Limits::memory_controller();
     Check {
         name: "memory limit",
         status: if found.is_some() { Status::Ok } else { Status::Limited },

@@ -3,7 +3,7 @@
 //! Invariant: depends on the study alone. What it is not: a promise; the rates of unknown devices
 //! enter as round assumptions, named here.
 
-use study::{DeviceName, Job, KvJob, Plan, Source, Study, Trial};
+use study::{DeviceName, Job, KvJob, Plan, Source, SqlJob, Study, Trial};
 use units::Bytes;
 
 /// Assumed rate of filling a file, bytes a second.
@@ -41,6 +41,7 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     }
     let databases = plan.trials.iter().filter_map(|trial| match &trial.job {
         Job::Kv(job) => Some(database_bytes(job)),
+        Job::Sql(job) => Some(server_bytes(job)),
         Job::Block(_) | Job::Act(_) => None,
     });
     let databases: Vec<u64> = databases.collect();
@@ -54,6 +55,17 @@ pub(crate) fn database_bytes(job: &KvJob) -> u64 {
     job.data().get().saturating_add(job.records.saturating_mul(16)).saturating_mul(3)
 }
 
+/// Space that a server's data directory needs: tables half as large again, the redo log, and what it begins
+/// with.
+pub(crate) fn server_bytes(job: &SqlJob) -> u64 {
+    (job.data().get() * 3 / 2).saturating_add(job.redo_log.get()).saturating_add(SERVER_BYTES)
+}
+
+/// Data directory of a server without tables, and its temporary files.
+const SERVER_BYTES: u64 = 256 << 20;
+/// Assumed time to make a data directory, to start a server twice and to stop it twice, seconds.
+const SERVER_OVERHEAD: f64 = 5.0;
+
 /// Estimated wall time of one trial.
 pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
     let time = trial.timeline.end().as_secs_f64();
@@ -66,6 +78,12 @@ pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
             time + rounds + TRIAL_OVERHEAD
         }
         (Source::Measured, Job::Act(_)) => time + TRIAL_OVERHEAD,
+        (Source::Measured, Job::Sql(job)) => {
+            // Trials with tables of others only start a server; the plan does not say which those are.
+            let rows = f64::from(job.tables) * job.rows as f64;
+            let load = if job.fresh { rows / LOAD_RATE } else { 0.0 };
+            time + SERVER_OVERHEAD + load
+        }
         (Source::Measured, Job::Kv(job)) => {
             let time = if job.workload.fills() { 0.0 } else { time };
             time + TRIAL_OVERHEAD + 1.0 + job.records as f64 / LOAD_RATE

@@ -3,6 +3,7 @@
 //! Invariants: a trial that is in the archive is never run again; on every way out the undo journal
 //! is played. What it is not: parallel; trials would disturb each other.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -21,6 +22,8 @@ use crate::clients::service_threads;
 use crate::devices::{Opened, Targets};
 use crate::estimate::{estimate, trial_seconds};
 use crate::reached::Reached;
+use crate::servers::Loaded;
+use crate::sql_trial::SqlTrial;
 use crate::watch::{Event, Watcher};
 use crate::watched::watched;
 use crate::{RunnerError, measured};
@@ -105,8 +108,21 @@ impl Resumed {
         let (stacks, own_cost, ahead) = (self.stacks, None, Ahead::default());
         let mut reached = Reached::default();
         finished.trials.iter().for_each(|trial| reached.note(trial));
-        Runner { study, plan, options, targets, writer, stacks, own_cost, reached, ahead }
-            .run(watcher)
+        let (loaded, raced) = (BTreeMap::new(), BTreeMap::new());
+        Runner {
+            study,
+            plan,
+            options,
+            targets,
+            writer,
+            stacks,
+            own_cost,
+            reached,
+            ahead,
+            loaded,
+            raced,
+        }
+        .run(watcher)
     }
 }
 
@@ -145,7 +161,21 @@ pub fn execute(
     let writer = RunWriter::create(&path, text, &study, &header)?;
     let (study, plan, stacks) = (&study, &plan, header.stacks);
     let (own_cost, reached, ahead) = (None, Reached::default(), Ahead::default());
-    Runner { study, plan, options, targets, writer, stacks, own_cost, reached, ahead }.run(watcher)
+    let (loaded, raced) = (BTreeMap::new(), BTreeMap::new());
+    Runner {
+        study,
+        plan,
+        options,
+        targets,
+        writer,
+        stacks,
+        own_cost,
+        reached,
+        ahead,
+        loaded,
+        raced,
+    }
+    .run(watcher)
 }
 
 /// A name in `dir` that nothing has yet: two runs may begin in one second.
@@ -165,7 +195,7 @@ fn parent_of(run: &Path) -> PathBuf {
 
 pub(crate) struct Runner<'a> {
     study: &'a Study,
-    plan: &'a Plan,
+    pub(crate) plan: &'a Plan,
     pub(crate) options: &'a Options<'a>,
     pub(crate) targets: Targets<'a>,
     pub(crate) writer: RunWriter,
@@ -177,6 +207,10 @@ pub(crate) struct Runner<'a> {
     reached: Reached,
     /// Predictions that were made before their turn.
     ahead: Ahead,
+    /// Tables that SQL trials left, by stack.
+    pub(crate) loaded: BTreeMap<String, Loaded>,
+    /// Outcomes of races whose turn is still to come, by the trial's number.
+    raced: BTreeMap<u32, Outcome>,
 }
 
 /// A trial's result before it is recorded.
@@ -190,10 +224,11 @@ pub(crate) struct Outcome {
     pub disk: Option<observe::DiskCounters>,
     pub load: Option<archive::LoadRecord>,
     pub counters: Vec<archive::CounterSample>,
-    pub totals: std::collections::BTreeMap<String, f64>,
+    pub totals: BTreeMap<String, f64>,
+    pub settings: BTreeMap<String, String>,
 }
 
-impl Runner<'_> {
+impl<'a> Runner<'a> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunnerError> {
         let plan = self.plan;
         let missing: Vec<&Trial> =
@@ -257,6 +292,16 @@ impl Runner<'_> {
         self.options.stop.load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    /// The stack and the experiment of a trial, and its seed.
+    pub(crate) fn parts(&self, trial: &Trial) -> (&'a Stack, &'a Experiment, Seed) {
+        let study = self.study;
+        let by_name = |stack: &&Stack| stack.name == trial.stack;
+        let stack = study.stack.iter().find(by_name).expect("invariant: planned stack exists");
+        let experiment = study.experiment.iter().find(|one| one.name == trial.experiment);
+        let experiment = experiment.expect("invariant: planned experiment exists");
+        (stack, experiment, seed_of(study, trial))
+    }
+
     /// Runs one trial; `None` when it was stopped before anything was recorded.
     fn trial(
         &mut self,
@@ -264,13 +309,20 @@ impl Runner<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
         let study = self.study;
-        let by_name = |stack: &&Stack| stack.name == trial.stack;
-        let stack = study.stack.iter().find(by_name).expect("invariant: planned stack exists");
-        let experiment = study.experiment.iter().find(|one| one.name == trial.experiment);
-        let experiment = experiment.expect("invariant: planned experiment exists");
-        let seed = seed_of(study, trial);
+        if let Some(outcome) = self.raced.remove(&trial.number) {
+            return Ok(Some(outcome));
+        }
+        let (stack, experiment, seed) = self.parts(trial);
+        if matches!(&trial.job, Job::Sql(job) if job.race) {
+            let Some(outcomes) = self.race(trial, watcher)? else { return Ok(None) };
+            self.raced.extend(outcomes);
+            return Ok(self.raced.remove(&trial.number));
+        }
         watcher.event(&Event::TrialStarted { trial });
         match &trial.job {
+            Job::Sql(job) => {
+                self.sql(SqlTrial { stack, experiment, trial, job, seed }, watcher)
+            }
             Job::Kv(job) => self.kv(stack, experiment, (trial, job), seed, watcher),
             Job::Block(_) | Job::Act(_) => match self.targets.profile(stack) {
                 Some(profile) => {
@@ -317,7 +369,7 @@ impl Runner<'_> {
         let fills = match &trial.job {
             Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
             Job::Act(job) => job.fills,
-            Job::Kv(_) => 0,
+            Job::Kv(_) | Job::Sql(_) => 0,
         };
         let place = measured::Place {
             stack,
@@ -384,6 +436,7 @@ impl Runner<'_> {
             {
                 Nanos(1)
             }
+            Job::Sql(job) if job.transactions.is_some() && !self.stopping() => Nanos(1),
             _ => trial.timeline.measure,
         };
         let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
@@ -420,6 +473,7 @@ impl Runner<'_> {
             load: outcome.load,
             counters: outcome.counters,
             totals: outcome.totals,
+            settings: outcome.settings,
             recording: outcome.recording,
         })
     }
@@ -454,7 +508,11 @@ fn headline(record: &TrialRecord) -> String {
     if record.engine == "block" {
         return part(None, "IOPS");
     }
-    let kinds = [(OpClass::Read, "lookups/s"), (OpClass::Write, "updates/s")];
+    let kinds = [
+        (OpClass::Read, "lookups/s"),
+        (OpClass::Write, "updates/s"),
+        (OpClass::Transaction, "transactions/s"),
+    ];
     let there = |class| record.recording.total(Some(class)).counts.ops > 0;
     let parts = kinds.into_iter().filter(|(class, _)| there(*class));
     parts.map(|(class, unit)| part(Some(class), unit)).collect::<Vec<_>>().join("; ")

@@ -16,7 +16,10 @@ mod execute;
 mod measured;
 mod precondition;
 mod predicted;
+mod race;
 mod reached;
+mod servers;
+mod sql_trial;
 mod watch;
 mod watched;
 

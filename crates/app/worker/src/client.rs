@@ -7,13 +7,14 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::TrialRecord;
 use observe::Progress;
 use thiserror::Error;
 
-use crate::protocol::{Reply, Request, summary_of};
+use crate::protocol::{GO, Reply, Request, summary_of};
 
 /// Why a child could not be used at all.
 #[derive(Debug, Error)]
@@ -56,6 +57,8 @@ pub enum Event {
     Loading(u64),
     /// A client ended an interval.
     Interval(Progress),
+    /// The clients are connected; they begin when whoever hears this returns.
+    Ready,
 }
 
 /// A child that was started and not yet asked.
@@ -110,15 +113,27 @@ impl Line {
         let mut text = serde_json::to_string(request)
             .map_err(|error| WorkerError::Unreadable(error.to_string()))?;
         text.push('\n');
-        let mut input = self.input.take();
-        // A child that ended already can not be written to; what it said is heard below.
-        let _ = input.as_mut().map(|input| input.write_all(text.as_bytes()));
+        let input = Mutex::new(self.input.take());
+        let send = |text: &str| {
+            // A child that ended already can not be written to; what it said is heard below.
+            let _ = input.lock().map(|mut input| {
+                input.as_mut().map(|input| input.write_all(text.as_bytes()).and_then(|()| input.flush()))
+            });
+        };
+        send(&text);
         let errors = self.child.stderr.take();
         let words = std::thread::spawn(move || last_words(errors));
         let over = &AtomicBool::new(false);
         let result = std::thread::scope(|scope| {
-            let waiter = scope.spawn(move || pass_stop_on(stop, over, input));
-            let result = hear(&mut self.output, heard);
+            let waiter = scope.spawn(|| pass_stop_on(stop, over, &input));
+            let mut heard = |event| {
+                let ready = matches!(event, Event::Ready);
+                heard(event);
+                if ready {
+                    send(&format!("{GO}\n"));
+                }
+            };
+            let result = hear(&mut self.output, &mut heard);
             over.store(true, Ordering::Relaxed);
             waiter.thread().unpark();
             result
@@ -145,12 +160,12 @@ impl Drop for Line {
 }
 
 /// Asks the child to stop when the program is to stop; keeps its input open until it has ended.
-fn pass_stop_on(stop: &AtomicBool, over: &AtomicBool, mut input: Option<ChildStdin>) {
+fn pass_stop_on(stop: &AtomicBool, over: &AtomicBool, input: &Mutex<Option<ChildStdin>>) {
     let patience = std::time::Duration::from_millis(50);
     while !over.load(Ordering::Relaxed) {
         if stop.load(Ordering::Relaxed) {
             // The end of its input asks as well as a word does.
-            input.take();
+            let _ = input.lock().map(|mut input| input.take());
         }
         std::thread::park_timeout(patience);
     }
@@ -178,6 +193,10 @@ fn hear(
         return Ok(Some(match reply {
             Reply::Loading(count) => {
                 heard(Event::Loading(count));
+                continue;
+            }
+            Reply::Ready => {
+                heard(Event::Ready);
                 continue;
             }
             Reply::Interval { client, measured, end_ns, seconds, ops, latency_ns } => {

@@ -6,15 +6,16 @@
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use kv::{Engine, KvError, Options};
 use observe::{Control, Progress};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use study::{Engine as EngineName, KvJob};
+use sql::SqlError;
+use study::{Engine as EngineName, KvJob, SqlEngine};
 
-use crate::protocol::{CheckRequest, Reply, Request, TrialRequest};
-use crate::trial;
+use crate::protocol::{CheckRequest, GO, Reply, Request, SqlRequest, TrialRequest};
+use crate::{sql_trial, trial};
 
 /// Runs a trial, tells how many records are in, gives its record as a line.
 type RunTrial =
@@ -36,33 +37,105 @@ impl Handler {
     }
 }
 
-/// Answers one request. `prepare` looks at job and options first, for what must be loaded or can be refused;
-/// `handler_of` has the engines.
+/// Runs clients; gives their record as a line.
+type RunClients =
+    fn(&SqlRequest, &Control<'_>, &(dyn Fn() + Sync)) -> Result<Option<String>, SqlError>;
+
+/// What a host can do with one SQL engine.
+#[derive(Debug, Clone, Copy)]
+pub struct SqlHandler {
+    load: fn(&SqlRequest, &Control<'_>, &mut dyn FnMut(u64)) -> Result<Option<String>, SqlError>,
+    run: RunClients,
+}
+
+impl SqlHandler {
+    /// All of it, with `E`.
+    #[must_use]
+    pub fn of<E: sql::Engine>() -> Self {
+        Self { load: sql_trial::load_tables::<E>, run: sql_trial::run::<E> }
+    }
+}
+
+/// Who answers for which engine; `None`: this program has it not.
+pub struct Handlers<'a> {
+    /// Looks at job and options first, for what must be loaded or can be refused.
+    pub prepare: &'a dyn Fn(&KvJob, &Options) -> Result<(), KvError>,
+    /// Key-value engines.
+    pub kv: &'a dyn Fn(EngineName) -> Option<Handler>,
+    /// SQL engines.
+    pub sql: &'a dyn Fn(SqlEngine) -> Option<SqlHandler>,
+}
+
+/// Answers one request.
 ///
 /// # Errors
 /// Only when nobody hears the replies.
-pub fn serve(
-    prepare: &dyn Fn(&KvJob, &Options) -> Result<(), KvError>,
-    handler_of: &dyn Fn(EngineName) -> Option<Handler>,
-) -> std::io::Result<()> {
+pub fn serve(handlers: &Handlers<'_>) -> std::io::Result<()> {
     // With the program gone nobody wants the trial, and its file system must come free.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let request: Request = serde_json::from_str(&line)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    std::thread::spawn(move || {
-        let mut word = String::new();
-        // A line or the end of input: both mean stop.
-        let _ = std::io::stdin().lock().read_line(&mut word);
-        flag.store(true, Ordering::Relaxed);
-    });
-    let reply = match handler_of(request.engine()) {
-        Some(handler) => answer(&request, prepare, handler, &stop),
-        None => Reply::Failed(format!("this program has no {}", request.engine().word())),
+    let words = Arc::new(Words::default());
+    let heard = Arc::clone(&words);
+    std::thread::spawn(move || heard.hear());
+    let missing = missing(&request);
+    let reply = match &request {
+        Request::Sql(request) => match (handlers.sql)(request.job.engine) {
+            Some(handler) => answer_sql(request, handler, &words),
+            None => missing,
+        },
+        Request::Trial(_) | Request::Check(_) | Request::Probe(_) => {
+            answer_kv(&request, handlers, &words.stop).unwrap_or(missing)
+        }
     };
     say(&reply)
+}
+
+/// The reply of a program that does not have the engine.
+fn missing(request: &Request) -> Reply {
+    let name = match request {
+        Request::Trial(request) => request.job.engine.word(),
+        Request::Check(request) => request.job.engine.word(),
+        Request::Probe(job) => job.engine.word(),
+        Request::Sql(request) => request.job.engine.word(),
+    };
+    Reply::Failed(format!("this program has no {name}"))
+}
+
+/// What is said to this process after its request.
+#[derive(Default)]
+struct Words {
+    stop: AtomicBool,
+    go: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Words {
+    /// Hears until it is to stop: any line but [`GO`], or the end of input.
+    fn hear(&self) {
+        let mut word = String::new();
+        while std::io::stdin().lock().read_line(&mut word).is_ok_and(|_| word.trim() == GO) {
+            self.begin();
+            word.clear();
+        }
+        self.stop.store(true, Ordering::Relaxed);
+        // Who waits to begin must not wait for ever.
+        self.begin();
+    }
+
+    fn begin(&self) {
+        if let Ok(mut go) = self.go.lock() {
+            *go = true;
+        }
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        if let Ok(go) = self.go.lock() {
+            drop(self.changed.wait_while(go, |go| !*go));
+        }
+    }
 }
 
 fn say(reply: &Reply) -> std::io::Result<()> {
@@ -73,36 +146,56 @@ fn say(reply: &Reply) -> std::io::Result<()> {
     out.flush()
 }
 
-fn answer(
-    request: &Request,
-    prepare: &dyn Fn(&KvJob, &Options) -> Result<(), KvError>,
-    handler: Handler,
-    stop: &AtomicBool,
-) -> Reply {
+fn answer_kv(request: &Request, handlers: &Handlers<'_>, stop: &AtomicBool) -> Option<Reply> {
     let job = match request {
         Request::Trial(request) => &request.job,
         Request::Check(request) => &request.job,
         Request::Probe(job) => job,
+        Request::Sql(_) => return None,
     };
-    let result = prepare(job, &trial::options_of(job)).and_then(|()| match request {
-        Request::Probe(_) => Ok(Reply::Said((handler.version)())),
+    let handler = (handlers.kv)(job.engine)?;
+    let prepared = (handlers.prepare)(job, &trial::options_of(job));
+    let result = prepared.and_then(|()| match request {
         Request::Check(request) => (handler.check)(request).map(Reply::Said),
-        Request::Trial(request) => run_trial(request, handler, stop),
+        Request::Trial(request) => {
+            let done = told(stop, |control, loading, _| (handler.trial)(request, control, loading));
+            Ok(done?.map_or(Reply::Stopped, Reply::Done))
+        }
+        Request::Probe(_) | Request::Sql(_) => Ok(Reply::Said((handler.version)())),
     });
-    match result {
+    Some(match result {
         Ok(reply) => reply,
         Err(error @ (KvError::Wrong { .. } | KvError::Lost { .. })) => {
             Reply::Wrong(error.to_string())
         }
         Err(error) => Reply::Failed(error.to_string()),
+    })
+}
+
+fn answer_sql(request: &SqlRequest, handler: SqlHandler, words: &Words) -> Reply {
+    let result = told(&words.stop, |control, loading, tell| {
+        if request.load {
+            return (handler.load)(request, control, loading);
+        }
+        let ready = || {
+            if request.wait {
+                tell(&Reply::Ready);
+                words.wait();
+            }
+        };
+        (handler.run)(request, control, &ready)
+    });
+    match result {
+        Ok(done) => done.map_or(Reply::Stopped, Reply::Done),
+        Err(error) => Reply::Failed(error.to_string()),
     }
 }
 
-fn run_trial(
-    request: &TrialRequest,
-    handler: Handler,
+/// Runs `work` and tells of its progress meanwhile.
+fn told<T>(
     stop: &AtomicBool,
-) -> Result<Reply, KvError> {
+    work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(&Reply) + Sync)) -> T,
+) -> T {
     let (send, receive) = sync_channel::<Progress>(1024);
     let control = Control { stop, progress: Some(send) };
     // Two threads tell of progress; a line must not be cut by another.
@@ -114,7 +207,7 @@ fn run_trial(
         }
     };
     let tell = &tell;
-    let done = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         scope.spawn(move || {
             for Progress { client, summary } in receive {
                 tell(&Reply::interval(client, &summary));
@@ -127,9 +220,8 @@ fn run_trial(
                 tell(&Reply::Loading(count));
             }
         };
-        let done = (handler.trial)(request, &control, &mut loading);
+        let done = work(&control, &mut loading, tell);
         drop(control);
         done
-    })?;
-    Ok(done.map_or(Reply::Stopped, Reply::Done))
+    })
 }

@@ -8,9 +8,10 @@
 mod client;
 mod host;
 mod protocol;
+mod sql_trial;
 mod trial;
 
 pub use client::{Ended, Event, Line, WorkerError};
-pub use host::{Handler, serve};
-pub use protocol::{CheckRequest, Request, TrialRequest};
+pub use host::{Handler, Handlers, SqlHandler, serve};
+pub use protocol::{CheckRequest, Request, SqlRequest, TrialRequest};
 pub use trial::clients_of;

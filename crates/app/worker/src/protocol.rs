@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stats::{Phase, Summary};
-use study::{Engine, KvJob};
+use sql::Place;
+use study::{KvJob, SqlJob};
 use units::Nanos;
 
 /// The first line to the child; any later line, or the end of its input, asks it to stop.
@@ -18,17 +19,39 @@ pub enum Request {
     Check(Box<CheckRequest>),
     /// Say who the engine is, and whether it takes the job's options.
     Probe(Box<KvJob>),
+    /// Load or drive a SQL database.
+    Sql(Box<SqlRequest>),
 }
 
-impl Request {
-    pub(crate) const fn engine(&self) -> Engine {
-        match self {
-            Self::Trial(request) => request.job.engine,
-            Self::Check(request) => request.job.engine,
-            Self::Probe(job) => job.engine,
-        }
-    }
+/// SQL tables to load, or clients to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SqlRequest {
+    /// What to do.
+    pub job: SqlJob,
+    /// Load the tables; else run the clients on them.
+    pub load: bool,
+    /// Where the database is.
+    pub place: Place,
+    /// Directory of its files, as far as they are on this machine.
+    pub data: PathBuf,
+    /// Process of the server, if it is ours.
+    pub process: Option<u32>,
+    /// Warm-up, nanoseconds.
+    pub warm_up_ns: u64,
+    /// Measured time, nanoseconds.
+    pub measure_ns: u64,
+    /// Interval, nanoseconds.
+    pub interval_ns: u64,
+    /// Seed of rows and texts.
+    pub seed: u64,
+    /// End at the first failed statement.
+    pub stop_on_error: bool,
+    /// Connected clients wait for the word to begin.
+    pub wait: bool,
 }
+
+/// The word that lets waiting clients begin.
+pub(crate) const GO: &str = "go";
 
 /// A trial in a fresh directory or on a device.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -69,6 +92,8 @@ pub(crate) enum Reply {
     Loading(u64),
     /// A client ended an interval.
     Interval { client: u32, measured: bool, end_ns: u64, seconds: f64, ops: u64, latency_ns: u64 },
+    /// The clients are connected, and begin at the word.
+    Ready,
     /// The trial is over; its record as the archive writes it. Last.
     Done(String),
     /// It was stopped while loading. Last.

@@ -238,6 +238,7 @@ impl Outcome {
             load: Some(self.load),
             counters: counters.collect(),
             totals: totals.collect(),
+            settings: std::collections::BTreeMap::new(),
             recording: self.measured.recording,
         }
     }

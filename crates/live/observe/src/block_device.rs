@@ -47,6 +47,15 @@ impl DiskCounters {
     }
 }
 
+/// Sums of the times that requests took, since boot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskTimes {
+    /// Reads, milliseconds.
+    pub reading_ms: u64,
+    /// Writes, milliseconds.
+    pub writing_ms: u64,
+}
+
 impl DiskCounters {
     /// Both together.
     #[must_use]
@@ -102,6 +111,14 @@ impl BlockDevice {
             writes: *fields.get(4)?,
             write_bytes: fields.get(6)? * 512,
         })
+    }
+
+    /// Times since boot. Source: as [`BlockDevice::counters`].
+    #[must_use]
+    pub fn times(&self) -> Option<DiskTimes> {
+        let line = first_line(self.sysfs.join("stat"))?;
+        let field = |place| line.split_whitespace().nth(place)?.parse::<u64>().ok();
+        Some(DiskTimes { reading_ms: field(3)?, writing_ms: field(7)? })
     }
 
     /// A queue setting of the whole disk, such as `scheduler` or `write_cache`.

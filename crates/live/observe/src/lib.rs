@@ -12,7 +12,7 @@ mod provenance;
 mod sampler;
 mod usage;
 
-pub use block_device::{BlockDevice, DiskCounters};
+pub use block_device::{BlockDevice, DiskCounters, DiskTimes};
 pub use control::{Control, Progress};
 pub use host_cpu::HostCpu;
 pub use io_workers::IoWorkers;

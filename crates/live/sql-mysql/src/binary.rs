@@ -5,31 +5,20 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sql::Refusal;
+use sql::{Flavour, Refusal};
 
-/// Whose server it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flavour {
-    /// MariaDB.
-    MariaDb,
-    /// MySQL, or a server that calls itself so.
-    MySql,
+/// Oldest version whose variables and page sizes are those that are set: MariaDB 10.4, MySQL 5.7.
+const fn oldest(flavour: Flavour) -> (u32, u32) {
+    match flavour {
+        Flavour::MariaDb => (10, 4),
+        Flavour::MySql => (5, 7),
+    }
 }
 
-impl Flavour {
-    /// Oldest version whose variables and page sizes are those that are set: MariaDB 10.4, MySQL 5.7.
-    const fn oldest(self) -> (u32, u32) {
-        match self {
-            Self::MariaDb => (10, 4),
-            Self::MySql => (5, 7),
-        }
-    }
-
-    const fn word(self) -> &'static str {
-        match self {
-            Self::MariaDb => "MariaDB",
-            Self::MySql => "MySQL",
-        }
+const fn word(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::MariaDb => "MariaDB",
+        Flavour::MySql => "MySQL",
     }
 }
 
@@ -73,7 +62,7 @@ impl Binary {
         let (flavour, version) = parse_version(&said)
             .ok_or_else(|| refuse(format!("it is no server of MariaDB or MySQL (`{said}`)")))?;
         check_version(flavour, &version).map_err(refuse)?;
-        Ok(Self { path, flavour, version: format!("{} {version}", flavour.word()) })
+        Ok(Self { path, flavour, version: format!("{} {version}", word(flavour)) })
     }
 
     /// A program that belongs to this server, such as the one that makes data directories.
@@ -105,10 +94,10 @@ pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), Strin
     let plain = version.strip_prefix("5.5.5-").unwrap_or(version);
     let mut numbers = plain.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    let (major, minor) = flavour.oldest();
+    let (major, minor) = oldest(flavour);
     if found < (major, minor) {
-        let word = flavour.word();
-        return Err(format!("{word} {version} is too old; needed: {major}.{minor} or later"));
+        let whose = word(flavour);
+        return Err(format!("{whose} {version} is too old; needed: {major}.{minor} or later"));
     }
     Ok(())
 }

@@ -11,8 +11,9 @@ mod server;
 mod session;
 mod status;
 
-pub use binary::{Binary, Flavour};
-pub use connection::{Address, Mysql, PASSWORD_VARIABLE, Target};
+pub use binary::Binary;
+pub use connection::{Mysql, PASSWORD_VARIABLE, Reach};
 pub use options::{Listen, arguments, table_options};
 pub use server::{Server, initialise};
-pub use status::{Totals, watch_process};
+pub use session::MysqlSession;
+pub use status::watch_process;

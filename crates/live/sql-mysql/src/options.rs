@@ -3,13 +3,15 @@
 //! Invariant: everything that decides about I/O is set, so that two servers differ by the study alone. What
 //! it is not: a tuning guide.
 
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use sql::{Address, Flavour, Refusal, SqlError};
 use study::{Durability, SqlCompression, SqlJob};
 use units::Bytes;
 
-use crate::binary::{Binary, Flavour};
-use crate::connection::Address;
+use crate::binary::Binary;
 
 /// Where a private server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +43,30 @@ impl Listen {
         port.map(Self::Port).ok_or_else(|| {
             format!("listen = \"{text}\"; allowed: auto, /path/of/socket, 127.0.0.1:PORT")
         })
+    }
+
+    /// Whether nobody is there.
+    ///
+    /// # Errors
+    /// Who is in the way.
+    pub fn check_free(&self) -> Result<(), SqlError> {
+        let refused = |reason: String| {
+            let next = "choose another place to listen, or listen = \"auto\"".into();
+            Err(SqlError::Refused(Refusal { reason, next }))
+        };
+        match self {
+            Self::Socket(path) if UnixStream::connect(path).is_ok() => {
+                refused(format!("{}: another server listens there", path.display()))
+            }
+            Self::Socket(path) if path.exists() => {
+                refused(format!("{} is there already", path.display()))
+            }
+            Self::Port(port) => match TcpListener::bind(("127.0.0.1", *port)) {
+                Ok(_) => Ok(()),
+                Err(error) => refused(format!("127.0.0.1:{port} can not be had: {error}")),
+            },
+            Self::Own | Self::Socket(_) => Ok(()),
+        }
     }
 
     /// Where clients find the server that runs as `process`. Its own socket is reached through its working

@@ -5,20 +5,21 @@
 //! with the thread that started it. What it is not: the user's server; that is only ever connected to.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use mysql::prelude::Queryable;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
-use sql::{Refusal, SqlError};
+use sql::{Address, Flavour, Refusal, SqlError, Target};
 use stack::{Journal, Undo};
 use units::Bytes;
 
-use crate::binary::{Binary, Flavour};
-use crate::connection::{Address, Target};
+use crate::binary::Binary;
+use crate::connection::{Reach, told};
 use crate::options::{Listen, SOCKET, base};
 
 /// Time that a server has to come up; a crash recovery may be in it.
@@ -97,7 +98,7 @@ impl Server {
         listen: &Listen,
         arguments: &[String],
     ) -> Result<Self, SqlError> {
-        check_free(listen)?;
+        listen.check_free()?;
         journal
             .note(Undo::StopServer { data: data.to_owned() })
             .map_err(|error| refused(error.to_string(), DOCTOR))?;
@@ -157,6 +158,15 @@ impl Server {
     #[must_use]
     pub const fn address(&self) -> &Address {
         &self.address
+    }
+
+    /// Makes a database unless it is there.
+    ///
+    /// # Errors
+    /// What the server said.
+    pub fn make_database(&self, name: &str) -> Result<(), SqlError> {
+        let mut conn = self.target(None).connect()?;
+        conn.query_drop(format!("CREATE DATABASE IF NOT EXISTS {name}")).map_err(told)
     }
 
     /// Its `root`, in `database`.
@@ -229,24 +239,6 @@ fn listening(listen: &Listen) -> Vec<String> {
             "--bind-address=127.0.0.1".into(),
             format!("--port={port}"),
         ],
-    }
-}
-
-/// Whether somebody is where the server is to listen.
-fn check_free(listen: &Listen) -> Result<(), SqlError> {
-    let next = "choose another place to listen, or listen = \"auto\"";
-    match listen {
-        Listen::Own => Ok(()),
-        Listen::Socket(path) if UnixStream::connect(path).is_ok() => {
-            Err(refused(format!("{}: another server listens there", path.display()), next))
-        }
-        Listen::Socket(path) if path.exists() => {
-            Err(refused(format!("{} is there already", path.display()), next))
-        }
-        Listen::Socket(_) => Ok(()),
-        Listen::Port(port) => TcpListener::bind(("127.0.0.1", *port))
-            .map(|_| ())
-            .map_err(|error| refused(format!("127.0.0.1:{port} can not be had: {error}"), next)),
     }
 }
 

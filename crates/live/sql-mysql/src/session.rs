@@ -4,12 +4,11 @@
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Params, Statement, Value};
-use sql::{Row, Session, SqlError, prepared_text, texts_of, write_text};
+use sql::{Flavour, Row, Session, SqlError, Target, prepared_text, texts_of, write_text};
 use study::{SqlDialect, SqlJob};
 use workload::{OpClass, SqlOp};
 
-use crate::binary::Flavour;
-use crate::connection::{Target, told};
+use crate::connection::{connect_with, told};
 use crate::options::table_options;
 
 /// Statements of a table, prepared.
@@ -42,7 +41,7 @@ impl MysqlSession {
         let classes: Vec<OpClass> =
             job.workload.mix().classes().into_iter().filter(|class| class.is_statement()).collect();
         let most = classes.len() * job.tables as usize + 4;
-        let mut conn = target.connect_with(if prepare { most } else { 4 })?;
+        let mut conn = connect_with(target, if prepare { most } else { 4 })?;
         let mut prepared = Vec::new();
         for table in 1..=if prepare { job.tables } else { 0 } {
             let mut of_table: OfTable = Default::default();

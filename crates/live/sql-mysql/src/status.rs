@@ -53,40 +53,38 @@ fn status(conn: &mut Conn) -> mysql::Result<BTreeMap<String, f64>> {
     Ok(rows.into_iter().chain(more).filter_map(number).collect())
 }
 
-/// Sums that a server keeps since it began.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Totals(BTreeMap<String, f64>);
-
-pub(crate) fn totals(conn: &mut Conn) -> mysql::Result<Totals> {
-    Ok(Totals(status(conn)?))
+/// Sums that a server keeps since it began, by its names.
+pub(crate) fn sums(conn: &mut Conn) -> mysql::Result<BTreeMap<String, f64>> {
+    status(conn)
 }
 
-impl Totals {
-    /// What was counted since `earlier`, by metric: pages asked for and missed, bytes written by the server
-    /// to its files, to the doublewrite area and to the redo log. `page` is the page size in bytes.
-    #[must_use]
-    pub fn since(&self, earlier: &Self, page: u64) -> Vec<(&'static str, f64)> {
-        let of = |name: &str| Some(self.0.get(name)? - earlier.0.get(name)?);
-        let mut out = Vec::new();
-        let mut add = |metric, value: Option<f64>| {
-            out.extend(value.map(|value| (metric, value)));
-        };
-        let (asked, missed) =
-            (of("Innodb_buffer_pool_read_requests"), of("Innodb_buffer_pool_reads"));
-        add("buffer_pool_requests", asked);
-        add("buffer_pool_misses", missed);
-        let ratio = asked.zip(missed).filter(|(asked, _)| *asked > 0.0);
-        add("buffer_pool_hit_ratio", ratio.map(|(asked, missed)| (1.0 - missed / asked) * 100.0));
-        let pages = of("Innodb_pages_written").map(|pages| pages * page as f64);
-        let twice = of("Innodb_dblwr_pages_written").map(|pages| pages * page as f64);
-        add("page_bytes_written", pages);
-        add("doublewrite_bytes", twice);
-        add("data_bytes_written", of("Innodb_data_written"));
-        add("redo_bytes", of("Innodb_os_log_written"));
-        add("fsyncs", of("Innodb_data_fsyncs"));
-        add("row_lock_waits", of("Innodb_row_lock_waits"));
-        out
-    }
+/// What was counted between two readings, by metric: pages asked for and missed, bytes written by the server
+/// to its files, to the doublewrite area and to the redo log. `page` is the page size in bytes.
+pub(crate) fn totals(
+    earlier: &BTreeMap<String, f64>,
+    now: &BTreeMap<String, f64>,
+    page: u64,
+) -> Vec<(&'static str, f64)> {
+    let of = |name: &str| Some(now.get(name)? - earlier.get(name)?);
+    let mut out = Vec::new();
+    let mut add = |metric, value: Option<f64>| {
+        out.extend(value.map(|value| (metric, value)));
+    };
+    let (asked, missed) =
+        (of("Innodb_buffer_pool_read_requests"), of("Innodb_buffer_pool_reads"));
+    add("buffer_pool_requests", asked);
+    add("buffer_pool_misses", missed);
+    let ratio = asked.zip(missed).filter(|(asked, _)| *asked > 0.0);
+    add("buffer_pool_hit_ratio", ratio.map(|(asked, missed)| (1.0 - missed / asked) * 100.0));
+    let pages = of("Innodb_pages_written").map(|pages| pages * page as f64);
+    let twice = of("Innodb_dblwr_pages_written").map(|pages| pages * page as f64);
+    add("page_bytes_written", pages);
+    add("doublewrite_bytes", twice);
+    add("data_bytes_written", of("Innodb_data_written"));
+    add("redo_bytes", of("Innodb_os_log_written"));
+    add("fsyncs", of("Innodb_data_fsyncs"));
+    add("row_lock_waits", of("Innodb_row_lock_waits"));
+    out
 }
 
 /// CPU and writes of a process, as counters.
@@ -146,9 +144,9 @@ mod tests {
                 ("Innodb_buffer_pool_reads", reads),
                 ("Innodb_pages_written", pages),
             ];
-            Totals(pairs.map(|(name, value)| (name.to_owned(), value)).into())
+            BTreeMap::from(pairs.map(|(name, value)| (name.to_owned(), value)))
         };
-        let since = make(1100.0, 60.0, 7.0).since(&make(100.0, 10.0, 5.0), 4096);
+        let since = totals(&make(100.0, 10.0, 5.0), &make(1100.0, 60.0, 7.0), 4096);
         let of = |metric| since.iter().find(|(name, _)| *name == metric).unwrap().1;
         assert_eq!(of("buffer_pool_hit_ratio"), 95.0);
         assert_eq!(of("page_bytes_written"), 8192.0);

@@ -7,6 +7,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use crosspoint_sql_mysql::Reach;
 use mysql::prelude::Queryable;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
 use support::{Private, job, missing};

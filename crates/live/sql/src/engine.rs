@@ -3,9 +3,14 @@
 //! Invariant: a [`Session`] belongs to one thread; an [`Engine`] is shared by all. What it is not: a
 //! general SQL interface; sessions know the statements of the workloads.
 
+use std::collections::BTreeMap;
+
 use observe::Counter;
+use study::SqlJob;
 use thiserror::Error;
 use workload::{OpClass, SqlOp};
+
+use crate::place::Place;
 
 /// What is missing, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,9 +73,15 @@ pub struct Row<'a> {
 }
 
 /// A database.
-pub trait Engine: Sync {
+pub trait Engine: Sync + Sized {
     /// One client's connection.
     type Session: Session;
+
+    /// The database at `place`, for the statements of `job`.
+    ///
+    /// # Errors
+    /// When nothing of this engine can be there.
+    fn open(place: &Place, job: &SqlJob) -> Result<Self, SqlError>;
 
     /// A connection; `statements`: with the workload's statements prepared.
     ///
@@ -80,6 +91,27 @@ pub trait Engine: Sync {
 
     /// What the engine counts of itself; empty where it counts nothing.
     fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// As it names itself.
+    fn version(&self) -> String;
+
+    /// Every setting that is in effect; no passwords.
+    fn settings(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// Bytes that the workload's tables take on disk, indexes included.
+    fn table_bytes(&self) -> u64;
+
+    /// What it has counted since it began, by its own names.
+    fn sums(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// What it counted since `earlier`, which [`Engine::sums`] gave, by metric.
+    fn totals(&self, _earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
         Vec::new()
     }
 

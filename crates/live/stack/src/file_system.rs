@@ -151,6 +151,12 @@ impl Ground {
         self.mounted.as_ref().map_or(&self.device, |(mount, _)| mount)
     }
 
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+
     /// Whether it is made on that device.
     #[must_use]
     pub fn is_on(&self, device: &Path) -> bool {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::StackError;
 use crate::file_system::{detach, holds_mount, remove_lock, unmount};
-use crate::memory::remove_group;
+use crate::groups::remove_group;
 use crate::processes::end_servers;
 
 /// Name prefix of every directory that we make and may remove.

@@ -6,9 +6,10 @@
 
 mod error;
 mod file_system;
+mod groups;
 mod guard;
 mod journal;
-mod memory;
+mod limits;
 mod probe;
 mod processes;
 mod test_file;
@@ -18,7 +19,7 @@ pub use error::StackError;
 pub use file_system::{Format, Ground};
 pub use guard::{Access, open_device};
 pub use journal::{Cleaned, Journal, Undo, clean, state_directory};
-pub use memory::{MemoryLimit, MemoryUse};
+pub use limits::{DeviceRates, Limits, MemoryUse, Wanted};
 pub use probe::{direct_io_works, free_space, reads_of};
 pub use test_file::{TestFile, fill};
 pub use work_area::WorkArea;

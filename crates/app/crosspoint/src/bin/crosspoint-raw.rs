@@ -5,9 +5,9 @@
 
 use kv_lmdb_raw::Lmdb;
 use study::Engine;
-use worker::Handler;
+use worker::{Handler, Handlers};
 
 fn main() -> std::io::Result<()> {
     let handler = |engine| (engine == Engine::Lmdb).then(Handler::of::<Lmdb>);
-    worker::serve(&|_, _| Ok(()), &handler)
+    worker::serve(&Handlers { prepare: &|_, _| Ok(()), kv: &handler, sql: &|_| None })
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use mysql::prelude::Queryable;
 use observe::Control;
 use sql::{Spec, measure, plan_of};
-use crosspoint_sql_mysql::{Binary, Listen, Mysql, Server, arguments, initialise};
+use crosspoint_sql_mysql::{Binary, Listen, Mysql, Reach, Server, arguments, initialise};
 use stack::{Journal, WorkArea};
 use stats::Timeline;
 use study::{Job, SqlJob};

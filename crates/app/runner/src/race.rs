@@ -1,0 +1,151 @@
+//! A race: the same SQL job on several stacks at the same time, each with a server of its own.
+//!
+//! Invariants: all are loaded and connected before any begins; they begin together; each goes on until it
+//! has done its transactions. What it is not: a comparison without mutual influence; the racers share this
+//! host's CPUs, and the notes say so.
+
+use std::sync::mpsc::sync_channel;
+use std::sync::{Condvar, Mutex};
+
+use study::{Job, Trial};
+use worker::Ended;
+
+use crate::RunnerError;
+use crate::databases::start_host;
+use crate::execute::{Outcome, Runner};
+use crate::sql_trial::{Prepared, Readiness, SqlTrial, ask, request_of};
+use crate::watch::{Event, Watcher};
+
+/// Racers that wait for each other.
+struct Gate {
+    /// How many are still to come.
+    missing: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn new(count: usize) -> Self {
+        Self { missing: Mutex::new(count), changed: Condvar::new() }
+    }
+
+    /// One less to wait for: it is there, or will never come.
+    fn arrive(&self) {
+        if let Ok(mut missing) = self.missing.lock() {
+            *missing = missing.saturating_sub(1);
+        }
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        self.arrive();
+        if let Ok(missing) = self.missing.lock() {
+            drop(self.changed.wait_while(missing, |missing| *missing > 0));
+        }
+    }
+}
+
+impl Runner<'_> {
+    /// Runs the race that `trial` belongs to; the outcome of each racer with its number. `None` when it was
+    /// stopped before anything was recorded.
+    pub(crate) fn race(
+        &mut self,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Vec<(u32, Outcome)>>, RunnerError> {
+        let plan = self.plan;
+        let racers: Vec<&Trial> = plan
+            .trials
+            .iter()
+            .filter(|other| {
+                let same = (&other.experiment, &other.job, other.repetition)
+                    == (&trial.experiment, &trial.job, trial.repetition);
+                same && !self.writer.has(other.number)
+            })
+            .collect();
+        let mut outcomes = Vec::new();
+        let mut ready: Vec<(SqlTrial<'_>, Prepared)> = Vec::new();
+        for racer in racers {
+            let Job::Sql(job) = &racer.job else { continue };
+            let (stack, experiment, seed) = self.parts(racer);
+            let one = SqlTrial { stack, experiment, trial: racer, job, seed };
+            watcher.event(&Event::TrialStarted { trial: racer });
+            match self.prepare(one, watcher)? {
+                Readiness::Ready(prepared) => ready.push((one, *prepared)),
+                Readiness::Failed(outcome) => outcomes.push((racer.number, outcome)),
+                Readiness::Stopped => return Ok(None),
+            }
+        }
+        let ended = self.run_together(&ready, watcher)?;
+        let names: Vec<String> = ready.iter().map(|(one, _)| one.stack.name.clone()).collect();
+        let others = |own: &str| {
+            let others: Vec<&str> =
+                names.iter().map(String::as_str).filter(|name| *name != own).collect();
+            match others.is_empty() {
+                true => "alone: the others failed or had run before".to_owned(),
+                false => format!("at the same time as {}, on the same CPUs", others.join(", ")),
+            }
+        };
+        let mut stopped = false;
+        for ((one, prepared), ended) in ready.into_iter().zip(ended) {
+            match self.conclude(one, prepared, ended) {
+                Some(mut outcome) => {
+                    outcome.notes.push(others(&one.stack.name));
+                    outcomes.push((one.trial.number, outcome));
+                }
+                None => stopped = true,
+            }
+        }
+        Ok((!stopped).then_some(outcomes))
+    }
+
+    /// Lets the prepared racers begin together, and hears them until the last has ended.
+    fn run_together(
+        &self,
+        ready: &[(SqlTrial<'_>, Prepared)],
+        watcher: &mut dyn Watcher,
+    ) -> Result<Vec<Ended>, RunnerError> {
+        let stop = self.options.stop;
+        // From this thread, with which their processes end.
+        let lines = ready.iter().map(|(one, _)| start_host(&one.stack.name));
+        let lines = lines.collect::<Result<Vec<_>, _>>()?;
+        let gate = Gate::new(ready.len());
+        let (send, receive) = sync_channel(1024);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = ready
+                .iter()
+                .zip(lines)
+                .map(|((one, prepared), line)| {
+                    let (send, gate) = (send.clone(), &gate);
+                    let request = request_of(*one, prepared, false, true);
+                    scope.spawn(move || {
+                        let mut there = false;
+                        let mut heard = |event| match event {
+                            worker::Event::Ready => {
+                                there = true;
+                                gate.wait();
+                            }
+                            worker::Event::Interval(progress) => {
+                                // A line of progress that nobody reads in time is lost; nothing else is.
+                                let _ = send.try_send((one.trial, progress));
+                            }
+                            worker::Event::Loading(_) => {}
+                        };
+                        let ended = ask(line, *one, &request, stop, &mut heard);
+                        if !there {
+                            gate.arrive();
+                        }
+                        ended
+                    })
+                })
+                .collect();
+            drop(send);
+            for (trial, progress) in receive {
+                watcher.event(&Event::Interval { trial, progress });
+            }
+            let joined = threads.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
+            joined.collect()
+        })
+    }
+}

@@ -1,0 +1,142 @@
+//! Private servers of a run: data directories made, servers started for a trial, what they leave put away.
+//!
+//! Invariants: a data directory is on the stack under test; one that was loaded is used again only for the
+//! same tables; what a failed trial leaves is removed, or kept where the study says so.
+//! What it is not: clients; those are another process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use archive::LoadRecord;
+use sql::{Place, Refusal, SqlError, Target};
+use sql_mysql::{Binary, Listen, Reach, Server, arguments, initialise};
+use stack::Journal;
+use study::{Memory, SqlEngine, SqlJob};
+use units::Bytes;
+
+use crate::RunnerError;
+
+/// Name of the database that private servers hold.
+pub(crate) const DATABASE: &str = "sbtest";
+/// Bytes that a pool is a multiple of.
+const POOL_UNIT: u64 = 1 << 20;
+/// Least pools: below 64 KiB pages, and with them.
+const POOL_LEAST: (u64, u64) = (6 << 20, 24 << 20);
+/// Pool while loading, where the study gives a share of what is not there yet.
+const POOL_LOADING: Bytes = Bytes::mib(256);
+
+/// Tables that a trial left for others.
+#[derive(Debug, Clone)]
+pub(crate) struct Loaded {
+    /// What they were loaded for.
+    pub key: String,
+    /// Directory of the database.
+    pub place: PathBuf,
+    /// What loading took; told by the trial that did it.
+    pub load: LoadRecord,
+    /// What must be said of the ground.
+    pub ground: Option<String>,
+}
+
+/// A server that runs for a trial.
+pub(crate) struct Running {
+    pub place: Place,
+    /// Ours, or none: the user's.
+    pub server: Option<Server>,
+    pub log: PathBuf,
+}
+
+/// Why a run can not begin, from a server's refusal.
+pub(crate) fn environment(stack: &str, error: &SqlError) -> RunnerError {
+    let Refusal { reason, next } = match error {
+        SqlError::Refused(refusal) => refusal.clone(),
+        other => Refusal { reason: other.to_string(), next: "crosspoint doctor".into() },
+    };
+    RunnerError::Environment { stack: stack.into(), reason, next }
+}
+
+/// Whether a job's server is there, new enough and may be used, before anything is made.
+pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
+    if job.engine != SqlEngine::Mysql {
+        return Ok(());
+    }
+    let refuse = |reason: String| SqlError::Refused(Refusal {
+        reason,
+        next: "correct the study, then: crosspoint plan STUDY".into(),
+    });
+    let checked = match &job.dsn {
+        Some(dsn) => Target::parse(dsn).map_err(refuse).and_then(|target| target.check().map(|_| ())),
+        None => {
+            let listen = Listen::parse(&job.listen).map_err(refuse);
+            listen.and_then(|listen| listen.check_free()).and_then(|()| {
+                Binary::find(&job.server).map(|_| ()).map_err(SqlError::Refused)
+            })
+        }
+    };
+    checked.map_err(|error| environment(stack, &error))
+}
+
+/// The server of the user's that a job names.
+pub(crate) fn shared(dsn: &str) -> Result<Running, SqlError> {
+    let refuse = |reason| SqlError::Refused(Refusal { reason, next: "correct the dsn".into() });
+    let target = Target::parse(dsn).map_err(refuse)?;
+    let (flavour, _) = target.check()?;
+    let place = Place::Server { target, flavour };
+    Ok(Running { place, server: None, log: PathBuf::new() })
+}
+
+/// The buffer pool of a job, once the bytes of its tables are known.
+pub(crate) fn pool_of(job: &SqlJob, tables: Option<u64>) -> Bytes {
+    let least = if job.page_size.get() > 32 << 10 { POOL_LEAST.1 } else { POOL_LEAST.0 };
+    let wanted = match (job.buffer_pool, tables) {
+        (Memory::Share(_), None) => POOL_LOADING.get(),
+        (memory, tables) => {
+            let data = Bytes(tables.unwrap_or(job.data().get()));
+            memory.bytes(data).map_or(least, Bytes::get)
+        }
+    };
+    Bytes(wanted.max(least).next_multiple_of(POOL_UNIT))
+}
+
+/// Makes the data directory of a job in `place`.
+pub(crate) fn make(job: &SqlJob, place: &Path) -> Result<(), SqlError> {
+    let binary = Binary::find(&job.server).map_err(SqlError::Refused)?;
+    initialise(&binary, &place.join("data"), job.page_size)
+}
+
+/// Starts the private server of a job on the data directory in `place`, with its database.
+pub(crate) fn start(
+    job: &SqlJob,
+    (place, log): (&Path, &Path),
+    pool: Bytes,
+    journal: &Journal,
+) -> Result<Running, SqlError> {
+    let binary = Binary::find(&job.server).map_err(SqlError::Refused)?;
+    let refuse = |reason| SqlError::Refused(Refusal { reason, next: "correct the study".into() });
+    let listen = Listen::parse(&job.listen).map_err(refuse)?;
+    let data = place.join("data");
+    let all = arguments(&binary, job, &data, pool);
+    let server = Server::start(&binary, journal, (&data, log), &listen, &all)?;
+    server.make_database(DATABASE)?;
+    let (target, flavour) = (server.target(Some(DATABASE)), binary.flavour);
+    let place = Place::Server { target, flavour };
+    Ok(Running { place, server: Some(server), log: log.to_owned() })
+}
+
+/// Moves the data directory of a failed trial to `to`, or copies it where it can not be moved.
+pub(crate) fn keep(place: &Path, to: &Path) -> std::io::Result<()> {
+    if fs::rename(place, to).is_ok() {
+        return Ok(());
+    }
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(place)? {
+        let (from, to) = { let entry = entry?; (entry.path(), to.join(entry.file_name())) };
+        let kind = fs::symlink_metadata(&from)?;
+        if kind.is_dir() {
+            keep(&from, &to)?;
+        } else if kind.is_file() {
+            fs::copy(&from, &to)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,410 @@
+//! SQL trials: a database loaded or taken over, a server started, its clients asked, all of it put away.
+//!
+//! Invariants: a server that dies is a failed trial with its last words, not a failed run; trials on one
+//! stack with the same tables go on with each other's unless the study says otherwise, each on a server
+//! started anew. What it is not: the race; that runs several of these at once.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use archive::LoadRecord;
+use sql::{Place, SqlError};
+use stack::{Limits, Wanted};
+use study::{Experiment, OnError, SqlEngine, SqlJob, Stack, Trial};
+use units::Seed;
+use worker::{Ended, Line, Request, SqlRequest};
+
+use crate::RunnerError;
+use crate::databases::start_host;
+use crate::execute::{Outcome, Runner};
+use crate::servers::{self, Loaded, Running};
+use crate::watch::{Event, Watcher};
+
+/// A SQL trial of the plan.
+#[derive(Clone, Copy)]
+pub(crate) struct SqlTrial<'a> {
+    pub stack: &'a Stack,
+    pub experiment: &'a Experiment,
+    pub trial: &'a Trial,
+    pub job: &'a SqlJob,
+    pub seed: Seed,
+}
+
+/// A trial that is ready for its clients.
+pub(crate) struct Prepared {
+    pub running: Running,
+    pub limits: Limits,
+    /// Directory of the database, if it is ours.
+    pub place: Option<PathBuf>,
+    pub load: Option<LoadRecord>,
+    pub notes: Vec<String>,
+}
+
+/// What came of preparing.
+pub(crate) enum Readiness {
+    Ready(Box<Prepared>),
+    /// The target failed.
+    Failed(Outcome),
+    Stopped,
+}
+
+impl Runner<'_> {
+    /// Runs one trial alone; `None` when it was stopped before anything was recorded.
+    pub(crate) fn sql(
+        &mut self,
+        one: SqlTrial<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<Outcome>, RunnerError> {
+        let prepared = match self.prepare(one, watcher)? {
+            Readiness::Ready(prepared) => prepared,
+            Readiness::Failed(outcome) => return Ok(Some(outcome)),
+            Readiness::Stopped => return Ok(None),
+        };
+        let line = start_host(&one.stack.name)?;
+        let request = request_of(one, &prepared, false, false);
+        let trial = one.trial;
+        let mut heard = |event| match event {
+            worker::Event::Interval(progress) => {
+                watcher.event(&Event::Interval { trial, progress });
+            }
+            worker::Event::Loading(_) | worker::Event::Ready => {}
+        };
+        let ended = ask(line, one, &request, self.options.stop, &mut heard)?;
+        Ok(self.conclude(one, *prepared, ended))
+    }
+
+    /// Loads the tables, or takes over those that are there, and starts the server of the trial.
+    pub(crate) fn prepare(
+        &mut self,
+        one: SqlTrial<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Readiness, RunnerError> {
+        let (name, job) = (&one.stack.name, one.job);
+        let mut notes = Vec::new();
+        if let Some(dsn) = &job.dsn {
+            let running = servers::shared(dsn).map_err(|error| servers::environment(name, &error))?;
+            notes.push(format!("on a server that others may use: {dsn}"));
+            return self.load_shared(one, (running, notes), watcher);
+        }
+        let key = job.tables_key();
+        let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh;
+        let loaded = match self.loaded.get(name).filter(usable) {
+            Some(loaded) => {
+                notes.push("tables of a trial before, server started anew".to_owned());
+                loaded.clone()
+            }
+            None => match self.load(one, watcher)? {
+                Ok(Some(loaded)) => {
+                    self.loaded.insert(name.clone(), loaded.clone());
+                    loaded
+                }
+                Ok(None) => return Ok(Readiness::Stopped),
+                Err(outcome) => return Ok(Readiness::Failed(outcome)),
+            },
+        };
+        notes.extend(loaded.ground.clone());
+        let fresh = notes.iter().all(|note| !note.starts_with("tables of"));
+        let pool = servers::pool_of(job, Some(loaded.load.db_bytes));
+        let share = pool.get() as f64 / loaded.load.db_bytes.max(1) as f64;
+        let numbers = workload::SqlNumbers::new(job.keys.distribution(), job.rows);
+        notes.push(format!(
+            "buffer pool {pool}: {:.1} % of the tables' {}; the best pages of that share attract {:.1} % \
+             of the drawn rows",
+            share * 100.0,
+            units::Bytes(loaded.load.db_bytes),
+            numbers.best_hit_ratio(share) * 100.0
+        ));
+        if job.engine == SqlEngine::Sqlite {
+            return self.embedded(one, loaded, notes, fresh);
+        }
+        // What loading left in the page cache would answer for the device.
+        for dir in [loaded.place.join("data"), loaded.place.join("data").join(servers::DATABASE)] {
+            let _ = kv::evict(&dir);
+        }
+        let log = self.server_log(one);
+        let started =
+            servers::start(job, (&loaded.place, &log), pool, self.options.journal);
+        let running = match started {
+            Ok(running) => running,
+            Err(error) => return Ok(Readiness::Failed(self.failed(one, notes, &error))),
+        };
+        let limits = self.limits(one)?;
+        if let Some(server) = &running.server {
+            limits.hold(server.process())?;
+        }
+        let load = fresh.then(|| loaded.load.clone());
+        let place = Some(loaded.place);
+        Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
+    }
+
+    fn embedded(
+        &self,
+        one: SqlTrial<'_>,
+        loaded: Loaded,
+        notes: Vec<String>,
+        fresh: bool,
+    ) -> Result<Readiness, RunnerError> {
+        let _ = kv::evict(&loaded.place);
+        let place = Place::Directory(loaded.place.clone());
+        let running = Running { place, server: None, log: PathBuf::new() };
+        let (limits, load) = (self.limits(one)?, fresh.then_some(loaded.load));
+        let place = Some(loaded.place);
+        Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
+    }
+
+    fn limits(&self, one: SqlTrial<'_>) -> Result<Limits, RunnerError> {
+        let memory = one.job.memory.bytes(one.job.data());
+        let device = self.targets.limit(one.stack);
+        let wanted = Wanted { memory, device: device.as_ref().map(|(path, rates)| (path.as_path(), *rates)) };
+        Ok(Limits::make(self.options.journal, &wanted)?)
+    }
+
+    fn server_log(&self, one: SqlTrial<'_>) -> PathBuf {
+        self.writer.path().join(format!("{}.server.log", one.trial.slug()))
+    }
+
+    /// Makes a database and loads it: the tables, nothing when it was stopped, or how it failed.
+    fn load(
+        &mut self,
+        one: SqlTrial<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Result<Option<Loaded>, Outcome>, RunnerError> {
+        let job = one.job;
+        self.forget(&one.stack.name);
+        let (place, ground) = self.targets.database_place(one.stack)?;
+        let key = job.tables_key();
+        let empty = Loaded { key, place, load: LoadRecord::default(), ground };
+        self.loaded.insert(one.stack.name.clone(), empty.clone());
+        let log = self.server_log(one);
+        let started = match job.engine {
+            SqlEngine::Sqlite => Ok(Running {
+                place: Place::Directory(empty.place.clone()),
+                server: None,
+                log: PathBuf::new(),
+            }),
+            SqlEngine::Mysql => servers::make(job, &empty.place).and_then(|()| {
+                let pool = servers::pool_of(job, None);
+                servers::start(job, (&empty.place, &log), pool, self.options.journal)
+            }),
+        };
+        let mut running = match started {
+            Ok(running) => running,
+            Err(error) => return Ok(Err(self.failed(one, Vec::new(), &error))),
+        };
+        let request = SqlRequest {
+            load: true,
+            place: running.place.clone(),
+            ..request_for(one, empty.place.clone(), None)
+        };
+        let of = u64::from(job.tables) * job.rows;
+        let mut heard = |event| {
+            if let worker::Event::Loading(done) = event {
+                watcher.event(&Event::Loading { done, of });
+            }
+        };
+        let line = start_host(&one.stack.name)?;
+        let ended = ask(line, one, &request, self.options.stop, &mut heard)?;
+        let died = running.server.as_mut().and_then(sql_mysql::Server::obituary);
+        let stopped = running.server.map_or(Ok(()), sql_mysql::Server::stop);
+        match (ended, died, stopped) {
+            (Ended::Stopped, ..) => Ok(Ok(None)),
+            (Ended::Done(record), None, Ok(())) => {
+                let load = record.load.unwrap_or_default();
+                Ok(Ok(Some(Loaded { load, ..empty })))
+            }
+            (ended, died, stopped) => {
+                let reason = reason_of(ended, died, stopped.err());
+                let error = SqlError::Lost(reason);
+                Ok(Err(self.failed(one, vec!["while loading".into()], &error)))
+            }
+        }
+    }
+
+    /// Loads what is missing of the tables on a server of the user's.
+    fn load_shared(
+        &mut self,
+        one: SqlTrial<'_>,
+        (running, notes): (Running, Vec<String>),
+        watcher: &mut dyn Watcher,
+    ) -> Result<Readiness, RunnerError> {
+        let of = u64::from(one.job.tables) * one.job.rows;
+        let mut heard = |event| {
+            if let worker::Event::Loading(done) = event {
+                watcher.event(&Event::Loading { done, of });
+            }
+        };
+        let request = SqlRequest {
+            load: true,
+            place: running.place.clone(),
+            ..request_for(one, PathBuf::new(), None)
+        };
+        let line = start_host(&one.stack.name)?;
+        match ask(line, one, &request, self.options.stop, &mut heard)? {
+            Ended::Stopped => Ok(Readiness::Stopped),
+            Ended::Done(record) => {
+                let (load, limits) = (record.load, Limits::default());
+                let prepared = Prepared { running, limits, place: None, load, notes };
+                Ok(Readiness::Ready(Box::new(prepared)))
+            }
+            other => {
+                let error = SqlError::Lost(reason_of(other, None, None));
+                Ok(Readiness::Failed(self.failed(one, notes, &error)))
+            }
+        }
+    }
+
+    /// What a trial gave, its server stopped and its database put away.
+    pub(crate) fn conclude(
+        &mut self,
+        one: SqlTrial<'_>,
+        prepared: Prepared,
+        ended: Ended,
+    ) -> Option<Outcome> {
+        let Prepared { mut running, limits, load, mut notes, .. } = prepared;
+        let died = running.server.as_mut().and_then(sql_mysql::Server::obituary);
+        let used = limits.used();
+        let stopped = running.server.take().map_or(Ok(()), sql_mysql::Server::stop);
+        drop(limits);
+        if let Some(used) = used {
+            let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
+            notes.push(format!("the server's memory limited to {} with its page cache{peak}", used.limit));
+        }
+        let record = match ended {
+            Ended::Stopped => return None,
+            Ended::Done(record) if died.is_none() => record,
+            other => {
+                let partly = match &other {
+                    Ended::Done(record) => Some(record.clone()),
+                    _ => None,
+                };
+                let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
+                let mut reason = reason_of(other, died, stopped.err());
+                if out_of_memory {
+                    reason.push_str("; it needed more than the memory limit of the study");
+                }
+                let mut outcome = self.failed(one, notes, &SqlError::Lost(reason));
+                if let Some(record) = partly {
+                    outcome.recording = record.recording;
+                    outcome.counters = record.counters;
+                }
+                return Some(outcome);
+            }
+        };
+        if let Err(reason) = stopped {
+            notes.push(reason);
+            self.forget(&one.stack.name);
+        }
+        let outcome = Outcome {
+            recording: record.recording,
+            failure: record.failure,
+            path: record.path,
+            notes: notes.into_iter().chain(record.notes).collect(),
+            usage: record.usage,
+            disk: record.disk,
+            load,
+            counters: record.counters,
+            totals: record.totals,
+            settings: record.settings,
+        };
+        if outcome.failure.is_some() {
+            let reason = outcome.failure.clone().unwrap_or_default();
+            let failed = self.failed(one, outcome.notes.clone(), &SqlError::Lost(reason));
+            return Some(Outcome { notes: failed.notes, failure: failed.failure, ..outcome });
+        }
+        // A log without a failure is of no use to anybody.
+        let _ = std::fs::remove_file(&running.log);
+        Some(outcome)
+    }
+
+    /// A failed trial in words; its database kept or removed as the study says.
+    fn failed(&mut self, one: SqlTrial<'_>, mut notes: Vec<String>, error: &SqlError) -> Outcome {
+        let mut reason = match error {
+            SqlError::Lost(reason) => reason.clone(),
+            other => other.to_string(),
+        };
+        if let Some(loaded) = self.loaded.get(&one.stack.name) {
+            if let Ok(free) = stack::free_space(&loaded.place)
+                && free < FULL
+            {
+                reason.push_str(&format!("; the file system is full: {free} are free"));
+            }
+            if one.job.keep_failed {
+                let to = self.writer.path().join(format!("kept-{}", one.trial.slug()));
+                notes.push(match servers::keep(&loaded.place, &to) {
+                    Ok(()) => format!("its data directory is kept in {}", to.display()),
+                    Err(error) => format!("its data directory could not be kept: {error}"),
+                });
+            }
+        }
+        self.forget(&one.stack.name);
+        Outcome { failure: Some(reason), notes, ..Outcome::default() }
+    }
+
+    /// Removes the database of a stack; what can not be removed now is left to the undo journal.
+    pub(crate) fn forget(&mut self, stack: &str) {
+        if let Some(loaded) = self.loaded.remove(stack) {
+            let _ = std::fs::remove_dir_all(&loaded.place);
+        }
+    }
+}
+
+/// Space below which a file system is full for a database.
+const FULL: units::Bytes = units::Bytes(8 << 20);
+
+/// Asks the process of the clients.
+pub(crate) fn ask(
+    line: Line,
+    one: SqlTrial<'_>,
+    request: &SqlRequest,
+    stop: &AtomicBool,
+    heard: &mut dyn FnMut(worker::Event),
+) -> Result<Ended, RunnerError> {
+    let ended = line.ask(&Request::Sql(Box::new(request.clone())), stop, heard);
+    ended.map_err(|error| crate::databases::worker_error(&one.stack.name, &error))
+}
+
+/// The clients' request of a prepared trial.
+pub(crate) fn request_of(
+    one: SqlTrial<'_>,
+    prepared: &Prepared,
+    load: bool,
+    wait: bool,
+) -> SqlRequest {
+    let data = prepared.place.clone().unwrap_or_default();
+    let process = prepared.running.server.as_ref().map(sql_mysql::Server::process);
+    let place = prepared.running.place.clone();
+    SqlRequest { load, wait, place, ..request_for(one, data, process) }
+}
+
+fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlRequest {
+    SqlRequest {
+        job: one.job.clone(),
+        load: false,
+        place: Place::Directory(PathBuf::new()),
+        data,
+        process,
+        warm_up_ns: one.trial.timeline.warm_up.get(),
+        measure_ns: one.trial.timeline.measure.get(),
+        interval_ns: one.trial.timeline.interval.get(),
+        seed: one.seed.0,
+        stop_on_error: one.experiment.on_error == OnError::Stop,
+        wait: false,
+    }
+}
+
+/// Why a trial failed: what the server's end says comes before what its clients saw of it.
+fn reason_of(ended: Ended, died: Option<String>, stopped: Option<String>) -> String {
+    let seen = match ended {
+        Ended::Failed(reason) | Ended::Died(reason) | Ended::Wrong(reason) | Ended::Said(reason) => {
+            reason
+        }
+        Ended::Done(record) => record.failure.unwrap_or_default(),
+        Ended::Stopped => String::new(),
+    };
+    let of_server = died.map(|how| format!("the server {how}")).or(stopped);
+    match of_server {
+        Some(of_server) if seen.is_empty() => of_server,
+        Some(of_server) => format!("{of_server}; its clients say: {seen}"),
+        None => seen,
+    }
+}

@@ -1,0 +1,189 @@
+//! Limits on a process, for as long as a value lives: memory with its page cache, and what it may do to a
+//! device in a second.
+//!
+//! Memory: `memory.limit_in_bytes` of version 1 or `memory.max` of version 2. Pages that another group has
+//! cached are charged to that one, so files must be put out of the cache first. Devices: `blkio.throttle` or
+//! `io.max`; of version 1 only what the process itself submits counts (direct I/O and what it flushes).
+//! Invariant: all limits of one value hold the same processes. What it is not: a limit on swap of version 1
+//! without swap accounting; there the group may swap.
+
+use std::path::Path;
+
+use units::{Bytes, Rate};
+
+use crate::groups::{Group, Hierarchy, Version};
+use crate::{Journal, StackError};
+
+/// What a process may do to a device in a second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceRates {
+    /// Read requests.
+    pub reads: Option<Rate>,
+    /// Write requests.
+    pub writes: Option<Rate>,
+    /// Bytes read.
+    pub read_bytes: Option<Bytes>,
+    /// Bytes written.
+    pub write_bytes: Option<Bytes>,
+}
+
+impl DeviceRates {
+    /// Each rate that is set: the file of version 1, the key of version 2, the number.
+    fn set(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let rate = |rate: Option<Rate>| rate.map(Rate::get);
+        let bytes = |bytes: Option<Bytes>| bytes.map(Bytes::get);
+        let all = [
+            ("blkio.throttle.read_iops_device", "riops", rate(self.reads)),
+            ("blkio.throttle.write_iops_device", "wiops", rate(self.writes)),
+            ("blkio.throttle.read_bps_device", "rbps", bytes(self.read_bytes)),
+            ("blkio.throttle.write_bps_device", "wbps", bytes(self.write_bytes)),
+        ];
+        all.into_iter().filter_map(|(one, two, value)| Some((one, two, value?))).collect()
+    }
+}
+
+/// What a process is limited to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// Memory, page cache included.
+    pub memory: Option<Bytes>,
+    /// The device, and the rates on it.
+    pub device: Option<(&'a Path, DeviceRates)>,
+}
+
+/// The limits; dropping them lifts them.
+#[derive(Debug, Default)]
+pub struct Limits {
+    groups: Vec<Group>,
+    memory: Option<Bytes>,
+}
+
+/// What a group counted of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// The limit as the kernel took it.
+    pub limit: Bytes,
+    /// Most that was used at once; `None` where the kernel does not keep it.
+    pub peak: Option<Bytes>,
+    /// Times that the limit was met.
+    pub met: Option<u64>,
+    /// Processes that the kernel ended because of it.
+    pub ended: Option<u64>,
+}
+
+const MEMORY: (&str, &str) = ("memory", "memory");
+const DEVICE: (&str, &str) = ("blkio", "io");
+
+fn missing(what: &str, next: &str) -> StackError {
+    StackError::Refused {
+        device: format!("{what} limit"),
+        reason: format!("no control group hierarchy has the {what} controller"),
+        next: next.into(),
+    }
+}
+
+impl Limits {
+    /// Version of the control groups that can limit memory here, if any can.
+    #[must_use]
+    pub fn memory_controller() -> Option<u32> {
+        let found = Hierarchy::of(MEMORY.0, MEMORY.1)?;
+        Some(if found.version == Version::One { 1 } else { 2 })
+    }
+
+    /// Limits that hold nobody yet.
+    ///
+    /// # Errors
+    /// Without the controllers, or without the right to make groups.
+    pub fn make(journal: &Journal, wanted: &Wanted<'_>) -> Result<Self, StackError> {
+        let mut made = Self { groups: Vec::new(), memory: wanted.memory };
+        if let Some(limit) = wanted.memory {
+            let next = "memory = \"unlimited\", or run under a kernel with it";
+            let found = Hierarchy::of(MEMORY.0, MEMORY.1).ok_or_else(|| missing("memory", next))?;
+            let group = made.group(journal, found)?;
+            match group.hierarchy.version {
+                Version::One => group.write("memory.limit_in_bytes", &limit.get().to_string())?,
+                Version::Two => {
+                    group.write("memory.max", &limit.get().to_string())?;
+                    group.write("memory.swap.max", "0")?;
+                }
+            }
+        }
+        if let Some((device, rates)) = wanted.device {
+            let next = "leave out the limit of the stack, or run under a kernel with it";
+            let found = Hierarchy::of(DEVICE.0, DEVICE.1).ok_or_else(|| missing("block", next))?;
+            let number = device_number(device)?;
+            let group = made.group(journal, found)?;
+            for (one, two, value) in rates.set() {
+                match group.hierarchy.version {
+                    Version::One => group.write(one, &format!("{number} {value}"))?,
+                    Version::Two => group.write("io.max", &format!("{number} {two}={value}"))?,
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// The group of a hierarchy: of version 2 one holds all limits, since a process is in one group.
+    fn group(&mut self, journal: &Journal, wanted: Hierarchy) -> Result<&Group, StackError> {
+        let place = match self.groups.iter().position(|group| group.hierarchy == wanted) {
+            Some(place) => place,
+            None => {
+                self.groups.push(Group::make(journal, wanted)?);
+                self.groups.len() - 1
+            }
+        };
+        Ok(&self.groups[place])
+    }
+
+    /// Limits `process` from now on. The kernel ends one that needs more memory.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn hold(&self, process: u32) -> Result<(), StackError> {
+        self.groups.iter().try_for_each(|group| group.hold(process))
+    }
+
+    /// What was counted of memory so far; `None` where it is not limited.
+    #[must_use]
+    pub fn used(&self) -> Option<MemoryUse> {
+        let limit = self.memory?;
+        let group = self.groups.first()?;
+        let number = |file: &str| group.read(file)?.trim().parse::<u64>().ok();
+        let field = |file: &str, name: &str| {
+            let text = group.read(file)?;
+            let mut fields = text.lines().filter_map(|line| line.split_once(' '));
+            fields.find(|(key, _)| *key == name)?.1.trim().parse::<u64>().ok()
+        };
+        let (peak, met, ended) = match group.hierarchy.version {
+            Version::One => (
+                number("memory.max_usage_in_bytes"),
+                number("memory.failcnt"),
+                field("memory.oom_control", "oom_kill"),
+            ),
+            Version::Two => (
+                number("memory.peak"),
+                field("memory.events", "max"),
+                field("memory.events", "oom_kill"),
+            ),
+        };
+        Some(MemoryUse { limit, peak: peak.map(Bytes), met, ended })
+    }
+}
+
+/// Number of a block device, as control groups want it.
+fn device_number(device: &Path) -> Result<String, StackError> {
+    let metadata = std::fs::metadata(device).map_err(StackError::io("look at", device))?;
+    let number = std::os::unix::fs::MetadataExt::rdev(&metadata);
+    Ok(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rates_that_are_set_are_written() {
+        let rates = DeviceRates { reads: Some(Rate(100)), ..DeviceRates::default() };
+        assert_eq!(rates.set(), [("blkio.throttle.read_iops_device", "riops", 100)]);
+    }
+}
