@@ -16,6 +16,7 @@ use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
+use crate::sql_figures::sql_figures;
 
 /// One number, with everything that is needed to understand it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,7 +29,8 @@ pub struct Figure {
     pub engine: String,
     /// Name of the experiment.
     pub workload: String,
-    /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`).
+    /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`, `transaction`, the
+    /// statements of SQL).
     pub point: BTreeMap<String, Value>,
     /// What is counted, in the field's words.
     pub metric: Cow<'static, str>,
@@ -100,7 +102,11 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
         let mut add = |metric, unit, scale: f64, estimate: Option<Estimate>| {
             out.extend(estimate.map(|e| figure(group, ops.word(), metric, unit, scale, e)));
         };
-        let rate = if group.first.engine == "block" { "iops" } else { "ops_rate" };
+        let rate = match ops.class() {
+            _ if group.first.engine == "block" => "iops",
+            Some(OpClass::Transaction) => "tx_rate",
+            _ => "ops_rate",
+        };
         add(rate, "1/s", 1.0, group.rate(ops));
         add("throughput", "MB/s", 1e-6, group.throughput(ops));
         add("latency_mean", "us", 1e-3, group.mean_latency(ops));
@@ -112,6 +118,9 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
     cost_figures(group, &mut out);
     load_figures(group, &mut out);
     total_figures(group, &mut out);
+    out.extend(sql_figures(group).into_iter().map(|(op, metric, unit, estimate)| {
+        figure(group, op, metric, unit, 1.0, estimate)
+    }));
     out
 }
 

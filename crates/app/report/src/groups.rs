@@ -32,7 +32,7 @@ impl Ops {
         }
     }
 
-    fn class(self) -> Option<OpClass> {
+    pub fn class(self) -> Option<OpClass> {
         match self {
             Self::All => None,
             Self::Only(class) => Some(class),

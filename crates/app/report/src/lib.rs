@@ -13,6 +13,7 @@ mod knee;
 mod page;
 mod picture;
 mod published;
+mod sql_figures;
 mod sweeps;
 mod table;
 

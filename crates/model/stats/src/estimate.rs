@@ -39,14 +39,23 @@ pub fn mean(batches: &[f64]) -> Option<Estimate> {
     let mut estimate = Estimate { value, lo: None, hi: None, n: batches.len() as u64 };
     if batches.len() >= 3 {
         let variance = batches.iter().map(|x| (x - value).powi(2)).sum::<f64>() / (n - 1.0);
-        let t = StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
-        let half = t * (variance / n).sqrt();
+        let half = t_quantile(n - 1.0) * (variance / n).sqrt();
         if half.is_finite() {
             estimate.lo = Some((value - half).max(0.0));
             estimate.hi = Some(value + half);
         }
     }
     Some(estimate)
+}
+
+/// Likelihood by chance of a Student's t at least as far from 0.
+pub(crate) fn two_sided_p(t: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(1.0, |d| 2.0 * d.cdf(-t.abs()))
+}
+
+/// The two-sided 95 % point of Student's t; NaN for degrees of freedom that are none.
+pub(crate) fn t_quantile(freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(0.975))
 }
 
 /// Percentile `p` (0 to 100) of `latency` in nanoseconds, or how many samples it would need.

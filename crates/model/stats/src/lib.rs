@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod cliffs;
 pub mod estimate;
 mod hlog;
 mod latency;

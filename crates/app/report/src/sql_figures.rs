@@ -1,0 +1,105 @@
+//! Figures that only SQL trials have: query rates, CPU of both sides, the buffer pool, writes by their cause,
+//! cliffs and races.
+//!
+//! Invariant: each is made from the archive alone. What it is not: the figures that all trials have.
+
+use archive::TrialRecord;
+use stats::estimate::{Estimate, mean};
+use workload::OpClass;
+
+use crate::groups::Group;
+
+/// A figure to be: operations, metric, unit, value.
+pub(crate) type Made = (&'static str, &'static str, &'static str, Estimate);
+
+/// Sums of a server with their units.
+const TOTALS: [(&str, &str); 14] = [
+    ("buffer_pool_hit_ratio", "%"),
+    ("buffer_pool_requests", "pages"),
+    ("buffer_pool_misses", "pages"),
+    ("page_bytes_written", "B"),
+    ("doublewrite_bytes", "B"),
+    ("data_bytes_written", "B"),
+    ("redo_bytes", "B"),
+    ("fsyncs", "count"),
+    ("row_lock_waits", "count"),
+    ("server_cpu", "s"),
+    ("server_bytes_read", "B"),
+    ("server_bytes_written", "B"),
+    ("transactions_given_up", "count"),
+    ("race_time", "s"),
+];
+
+/// Statements in one interval.
+pub(crate) fn queries(interval: &stats::Interval) -> u64 {
+    OpClass::STATEMENTS.iter().map(|class| interval.tallies[*class].counts.ops).sum()
+}
+
+/// Whether these are SQL trials.
+pub(crate) fn is_sql(trial: &TrialRecord) -> bool {
+    trial.recording.intervals.iter().any(|i| i.tallies[OpClass::Transaction].counts.ops > 0)
+}
+
+/// The figures of `group`, if it is one of SQL.
+pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
+    if !is_sql(group.first) {
+        return Vec::new();
+    }
+    let mut out: Vec<Made> = Vec::new();
+    let rates: Vec<f64> = group
+        .trials
+        .iter()
+        .flat_map(|trial| trial.recording.measured())
+        .map(|interval| queries(interval) as f64 / interval.seconds())
+        .collect();
+    out.extend(mean(&rates).map(|rate| ("all", "query_rate", "1/s", rate)));
+    let mut add = |op, metric, unit, value: &dyn Fn(&TrialRecord) -> Option<f64>| {
+        out.extend(group.over_trials(value).map(|estimate| (op, metric, unit, estimate)));
+    };
+    let all = |trial: &TrialRecord| -> f64 {
+        trial.recording.intervals.iter().map(queries).sum::<u64>() as f64
+    };
+    add("all", "cpu_per_query", "us", &|trial| {
+        Some(trial.usage.as_ref()?.cpu().get() as f64 / 1e3 / all(trial).max(1.0))
+    });
+    add("all", "server_cpu_per_query", "us", &|trial| {
+        Some(trial.totals.get("server_cpu")? * 1e6 / all(trial).max(1.0))
+    });
+    for (metric, unit) in TOTALS {
+        add("all", metric, unit, &|trial| trial.totals.get(metric).copied());
+    }
+    for (metric, unit, value) in AMPLIFICATIONS {
+        add("all", metric, unit, &|trial| value(trial).filter(|value| value.is_finite()));
+    }
+    out
+}
+
+type Ratio = fn(&TrialRecord) -> Option<f64>;
+
+/// What is written for what: pages, doublewrite and redo log for the bytes of changed columns; what the
+/// process wrote for those; and for each transaction.
+const AMPLIFICATIONS: [(&str, &str, Ratio); 4] = [
+    ("engine_write_amplification", "x", |trial| Some(engine_bytes(trial)? / changed(trial)?)),
+    ("padding_write_amplification", "x", |trial| {
+        Some(trial.totals.get("server_bytes_written")? / engine_bytes(trial)?)
+    }),
+    ("host_write_amplification", "x", |trial| {
+        Some(trial.totals.get("server_bytes_written")? / changed(trial)?)
+    }),
+    ("host_bytes_per_transaction", "B", |trial| {
+        let done = |i: &stats::Interval| i.tallies[OpClass::Transaction].counts.ops;
+        let done: u64 = trial.recording.intervals.iter().map(done).sum();
+        Some(trial.totals.get("server_bytes_written")? / done as f64)
+    }),
+];
+
+fn engine_bytes(trial: &TrialRecord) -> Option<f64> {
+    Some(trial.totals.get("data_bytes_written")? + trial.totals.get("redo_bytes")?)
+}
+
+/// Bytes of columns that transactions changed; `None` when they changed none.
+fn changed(trial: &TrialRecord) -> Option<f64> {
+    let of = |i: &stats::Interval| i.tallies[OpClass::Transaction].counts.bytes;
+    let bytes: u64 = trial.recording.intervals.iter().map(of).sum();
+    (bytes > 0).then_some(bytes as f64)
+}
