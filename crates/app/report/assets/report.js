@@ -35,6 +35,10 @@
       tip: (p) => `${short(p[0])} s: ${short(p[1])}/s` },
     inside: { x: "seconds", y: "", xlog: false, ylog: false, fx: short, fy: short,
       tip: (p) => `${short(p[0])} s: ${short(p[1])}` },
+    phases: { x: "seconds", y: "ms", xlog: false, ylog: false, fx: short, fy: short,
+      tip: (p) => `${short(p[0])} s: ${short(p[1])} ms` },
+    races: { x: "seconds", y: "queries/s", xlog: false, ylog: false, fx: short, fy: short,
+      tip: (p) => `${short(p[0])} s: ${short(p[1])}/s` },
   };
 
   // A sweep brings its own axes.

@@ -10,6 +10,8 @@ use workload::OpClass;
 use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
 use crate::knee::{Load, THREADS, curves};
+use crate::sql_answer::sql_sentences;
+use crate::sql_figures::is_sql;
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +91,7 @@ pub(crate) fn answer(run: &Run) -> Answer {
         points.extend(tests.iter().map(|test| format!("ACT {}", test.sentence())));
     }
     points.extend(database_sentences(run));
+    points.extend(sql_sentences(run));
     let headline = single_sentence(&reads).unwrap_or_else(|| {
         if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
     });
@@ -397,7 +400,7 @@ fn flush_sentence(run: &Run) -> Option<String> {
 fn database_sentences(run: &Run) -> Vec<String> {
     let mut best: Vec<(String, String)> = Vec::new();
     for group in groups(run) {
-        if group.first.engine == "block" {
+        if group.first.engine == "block" || is_sql(group.first) {
             continue;
         }
         let (Some(reads), Some(writes)) = (group.rate(READS), group.rate(WRITES)) else {

@@ -10,6 +10,8 @@ use workload::OpClass;
 use crate::answer::{depth_of, short};
 use crate::groups::{Group, Ops, groups};
 use crate::knee::{Load, THREADS, curves};
+use crate::sql_charts::{phases, races, sql_sweeps};
+use crate::sql_figures::is_sql;
 use crate::sweeps::{Sweep, sweeps};
 
 /// Everything that is drawn, by kind.
@@ -25,6 +27,10 @@ pub(crate) struct Charts {
     pub series: Vec<Chart>,
     /// What databases counted of themselves, over the same time.
     pub inside: Vec<Chart>,
+    /// Where the time of a transaction goes, over the same time.
+    pub phases: Vec<Chart>,
+    /// Of races, the rates until each is done.
+    pub races: Vec<Chart>,
 }
 
 /// One chart.
@@ -45,6 +51,8 @@ pub(crate) struct Line {
     pub points: Vec<Vec<f64>>,
 }
 
+/// Lines of a chart of counters.
+const LINES_MAX: usize = 8;
 /// Quarter decades of a spectrum: from the median's neighbourhood to 99.9999 %.
 const SPECTRUM_STEPS: u32 = 24;
 
@@ -59,8 +67,12 @@ pub(crate) fn charts(run: &Run) -> Charts {
             continue;
         }
         let title = if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
-        charts.sweeps.extend(sweeps(run, title, &of_it));
-        charts.inside.extend(inside(run, title, &of_it));
+        let others: Vec<&Group<'_>> =
+            of_it.iter().copied().filter(|group| !is_sql(group.first)).collect();
+        charts.sweeps.extend(sweeps(run, title, &others));
+        charts.sweeps.extend(sql_sweeps(run, title, &of_it));
+        // More lines than these nobody can tell apart.
+        charts.inside.extend(inside(run, title, &of_it[..of_it.len().min(LINES_MAX)]));
         for class in OpClass::ALL {
             let shown = last_points(&of_it, Ops::Only(class));
             if shown.is_empty() {
@@ -80,6 +92,8 @@ pub(crate) fn charts(run: &Run) -> Charts {
             });
         }
     }
+    charts.phases = phases(run);
+    charts.races = races(run);
     charts
 }
 
@@ -95,8 +109,13 @@ fn label(group: &Group<'_>) -> String {
     if group.first.engine == "block" {
         stack.to_owned()
     } else {
-        let readers = group.first.point.get("readers").map_or("", String::as_str);
-        format!("{} on {stack}, {readers} readers", group.first.engine)
+        let of = |name: &str| group.first.point.get(name).map_or("", String::as_str);
+        if is_sql(group.first) {
+            let (workload, threads) = (of("workload"), of("threads"));
+            let pool = of("buffer_pool");
+            return format!("{stack}: {workload}, {threads} connections, pool {pool}");
+        }
+        format!("{} on {stack}, {} readers", group.first.engine, of("readers"))
     }
 }
 

@@ -7,12 +7,15 @@
 mod act;
 mod answer;
 mod charts;
+mod cliffs;
 mod figures;
 mod groups;
 mod knee;
 mod page;
 mod picture;
 mod published;
+mod sql_answer;
+mod sql_charts;
 mod sql_figures;
 mod sweeps;
 mod table;

@@ -14,8 +14,10 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::answer;
 use crate::charts::{Charts, charts};
+use crate::cliffs::{Told, told};
 use crate::picture::picture;
 use crate::published::{PlaceView, beside, publication};
+use crate::sql_figures::is_sql;
 use crate::table::{interval_text, point_text};
 use crate::{Figure, figures};
 
@@ -57,6 +59,8 @@ struct RunView<'a> {
     places: Vec<PlaceView>,
     /// Databases counted something of themselves.
     inside: bool,
+    /// Cliffs with their evidence, if there are SQL trials.
+    cliffs: Option<Vec<Told>>,
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
     trials: Vec<TrialView<'a>>,
@@ -175,6 +179,7 @@ fn view(run: &Run) -> RunView<'_> {
         citation: publication.map(|one| one.citation),
         places: places.unwrap_or_default(),
         inside: run.trials.iter().any(|trial| !trial.counters.is_empty()),
+        cliffs: run.trials.iter().any(is_sql).then(|| told(run)),
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),
         trials: trials.collect(),

@@ -3,7 +3,7 @@
 //!
 //! Invariant: each is made from the archive alone. What it is not: the figures that all trials have.
 
-use archive::TrialRecord;
+use archive::{Run, TrialOutcome, TrialRecord};
 use stats::estimate::{Estimate, mean};
 use workload::OpClass;
 
@@ -13,7 +13,7 @@ use crate::groups::Group;
 pub(crate) type Made = (&'static str, &'static str, &'static str, Estimate);
 
 /// Sums of a server with their units.
-const TOTALS: [(&str, &str); 14] = [
+const TOTALS: [(&str, &str); 13] = [
     ("buffer_pool_hit_ratio", "%"),
     ("buffer_pool_requests", "pages"),
     ("buffer_pool_misses", "pages"),
@@ -27,7 +27,6 @@ const TOTALS: [(&str, &str); 14] = [
     ("server_bytes_read", "B"),
     ("server_bytes_written", "B"),
     ("transactions_given_up", "count"),
-    ("race_time", "s"),
 ];
 
 /// Statements in one interval.
@@ -53,6 +52,8 @@ pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
         .map(|interval| queries(interval) as f64 / interval.seconds())
         .collect();
     out.extend(mean(&rates).map(|rate| ("all", "query_rate", "1/s", rate)));
+    let speedup = speedup(group.run, group);
+    out.extend(speedup.map(|estimate| ("transaction", "speedup", "x", estimate)));
     let mut add = |op, metric, unit, value: &dyn Fn(&TrialRecord) -> Option<f64>| {
         out.extend(group.over_trials(value).map(|estimate| (op, metric, unit, estimate)));
     };
@@ -68,10 +69,74 @@ pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
     for (metric, unit) in TOTALS {
         add("all", metric, unit, &|trial| trial.totals.get(metric).copied());
     }
+    add("transaction", "cliffs", "count", &crate::cliffs::count);
+    add("transaction", "race_time", "s", &race_time);
     for (metric, unit, value) in AMPLIFICATIONS {
         add("all", metric, unit, &|trial| value(trial).filter(|value| value.is_finite()));
     }
     out
+}
+
+/// Time that a racer took for its transactions; `None` when it did not race or did not come to the end.
+fn race_time(trial: &TrialRecord) -> Option<f64> {
+    let raced = trial.point.contains_key("race") && trial.outcome == TrialOutcome::Complete;
+    let done = trial.recording.total(Some(OpClass::Transaction)).counts.ops;
+    let wanted = trial.point.get("transactions")?.parse::<u64>().ok()?;
+    (raced && done >= wanted).then(|| trial.recording.seconds())
+}
+
+/// A race that all came to the end of.
+pub(crate) struct Race<'a> {
+    /// Transactions of each.
+    pub transactions: f64,
+    /// Stacks in the order of the plan, with the seconds of each repetition.
+    pub racers: Vec<(&'a str, Vec<f64>)>,
+}
+
+/// The races of a run.
+pub(crate) fn races(run: &Run) -> Vec<Race<'_>> {
+    let mut out: Vec<(&str, Race<'_>)> = Vec::new();
+    for trial in &run.trials {
+        let Some(time) = race_time(trial) else { continue };
+        let wanted = trial.point.get("transactions").and_then(|text| text.parse().ok());
+        let race = match out.iter_mut().find(|(name, _)| *name == trial.experiment) {
+            Some((_, race)) => race,
+            None => {
+                let race = Race { transactions: wanted.unwrap_or(0.0), racers: Vec::new() };
+                out.push((&trial.experiment, race));
+                &mut out.last_mut().expect("invariant: just pushed").1
+            }
+        };
+        match race.racers.iter_mut().find(|(stack, _)| *stack == trial.stack) {
+            Some((_, times)) => times.push(time),
+            None => race.racers.push((&trial.stack, vec![time])),
+        }
+    }
+    let whole = |race: &Race<'_>| race.racers.len() > 1;
+    out.into_iter().map(|(_, race)| race).filter(whole).collect()
+}
+
+/// How many times as long as `group` the slowest of its race took, repetition by repetition.
+pub(crate) fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
+    race_time(group.first)?;
+    let races = races(run);
+    let own = |race: &Race<'_>| {
+        let times = race.racers.iter().find(|(stack, _)| *stack == group.first.stack);
+        times.map(|(_, times)| times.clone())
+    };
+    let race = races.iter().find(|race| {
+        own(race).is_some_and(|times| times.first() == race_time(group.first).as_ref())
+    })?;
+    let own = own(race)?;
+    let ratios: Vec<f64> = own
+        .iter()
+        .enumerate()
+        .map(|(repetition, time)| {
+            let others = race.racers.iter().filter_map(|(_, times)| times.get(repetition));
+            others.fold(0.0, |a: f64, b| a.max(*b)) / time.max(1e-9)
+        })
+        .collect();
+    mean(&ratios)
 }
 
 type Ratio = fn(&TrialRecord) -> Option<f64>;

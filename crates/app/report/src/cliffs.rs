@@ -1,0 +1,350 @@
+//! Cliffs of SQL trials: when the rate changed for good, by how much, and what moved with it.
+//!
+//! The change points are `stats::cliffs`'. What moved: counters of server, device and clients whose mean
+//! before and after differ beyond chance and by a tenth; sums are taken a transaction, since everything
+//! that is done for transactions falls with their rate and explains nothing. A cause is named only where a
+//! counter shows it. Invariant: what is named moved at that time. What it is not: proof; two things may
+//! move together.
+
+use std::collections::BTreeMap;
+
+use archive::{CounterSample, Run, TrialRecord};
+use serde::Serialize;
+use stats::cliffs::cliffs;
+use units::human_count;
+use workload::OpClass;
+
+use crate::sql_figures::is_sql;
+
+/// A cliff with its evidence.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Told {
+    /// Trial, stack and point.
+    pub trial: String,
+    pub stack: String,
+    /// Seconds since the clients began.
+    pub at: f64,
+    /// Transactions a second.
+    pub before: String,
+    pub after: String,
+    /// `-54 % (-58 to -50)`.
+    pub change: String,
+    /// In words; empty when nothing that is counted shows one.
+    pub cause: String,
+    /// `buffer pool misses a transaction 0.1 -> 12`, the largest first.
+    pub moved: Vec<String>,
+    /// The classes whose time a transaction changed most.
+    pub classes: String,
+}
+
+/// Something that moved.
+#[derive(Debug, Clone, PartialEq)]
+struct Moved {
+    name: String,
+    before: f64,
+    after: f64,
+    /// Of the change, in natural logarithms.
+    size: f64,
+}
+
+/// Smaller changes of a counter are not told.
+const MOVED_MIN: f64 = 0.10;
+/// Counters that are told of a cliff.
+const MOVED_TOLD: usize = 5;
+
+/// Number of cliffs of a trial; `None` when it is none of SQL.
+pub(crate) fn count(trial: &TrialRecord) -> Option<f64> {
+    is_sql(trial).then(|| found(trial).len() as f64)
+}
+
+/// The measured rate over time, and where it begins.
+fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
+    let measured = trial.recording.measured();
+    measured
+        .map(|interval| {
+            let done = interval.tallies[OpClass::Transaction].counts.ops as f64;
+            (interval.start.as_secs_f64(), done / interval.seconds().max(1e-9))
+        })
+        .unzip()
+}
+
+/// The cliffs of a trial with the second at which each begins.
+pub(crate) fn found(trial: &TrialRecord) -> Vec<(f64, stats::cliffs::Cliff)> {
+    let (starts, rates) = rates(trial);
+    cliffs(&rates).into_iter().map(|cliff| (starts[cliff.at], cliff)).collect()
+}
+
+/// Every cliff of a run.
+pub(crate) fn told(run: &Run) -> Vec<Told> {
+    let trials = run.trials.iter().filter(|trial| is_sql(trial));
+    trials.flat_map(of_trial).collect()
+}
+
+fn of_trial(trial: &TrialRecord) -> Vec<Told> {
+    let found = found(trial);
+    let (starts, _) = rates(trial);
+    let (first, last) = (
+        starts.first().copied().unwrap_or(0.0),
+        trial.recording.measured().last().map_or(0.0, |interval| interval.end.as_secs_f64()),
+    );
+    let time = |number: Option<usize>, other: f64| {
+        number.and_then(|number| found.get(number)).map_or(other, |(at, _)| *at)
+    };
+    let mut told = Vec::new();
+    for (number, (at, cliff)) in found.iter().enumerate() {
+        let window = Window {
+            from: time(number.checked_sub(1), first),
+            at: *at,
+            to: time(Some(number + 1), last),
+        };
+        let moved = moved(trial, &window);
+        let percent = |share: f64| format!("{:+.0}", share * 100.0);
+        let shown = moved.iter().take(MOVED_TOLD).map(Moved::text);
+        told.push(Told {
+            trial: trial.slug.clone(),
+            stack: trial.stack.clone(),
+            at: (at * 10.0).round() / 10.0,
+            before: human_count(cliff.before),
+            after: human_count(cliff.after),
+            change: format!(
+                "{} % ({} to {})",
+                percent(cliff.change),
+                percent(cliff.interval.0),
+                percent(cliff.interval.1)
+            ),
+            cause: cause(&moved, cliff.change < 0.0).unwrap_or_default(),
+            moved: shown.collect(),
+            classes: classes(trial, &window),
+        });
+    }
+    told
+}
+
+/// From the cliff before to the next one.
+struct Window {
+    from: f64,
+    at: f64,
+    to: f64,
+}
+
+/// Time around a cliff that belongs to neither side: the sampler and the clients do not tick together.
+const EDGE: f64 = 0.5;
+
+impl Window {
+    /// Which side a time is on.
+    fn side(&self, at: f64) -> Option<usize> {
+        let before = at > self.from && at <= self.at - EDGE;
+        let after = at > self.at + EDGE && at <= self.to;
+        if before { Some(0) } else { after.then_some(1) }
+    }
+}
+
+impl Moved {
+    fn text(&self) -> String {
+        let number = |value: f64| {
+            if value.abs() >= 1000.0 { human_count(value) } else { format!("{value:.3}") }
+        };
+        format!("{} {} -> {}", self.name, number(self.before), number(self.after))
+    }
+}
+
+/// Counters a transaction, or as they are, by name; and times of device requests from their sums.
+fn values(sample: &CounterSample, rate: f64) -> BTreeMap<String, f64> {
+    let mut out = BTreeMap::new();
+    for (name, value) in &sample.values {
+        // What is counted for each transaction anyway, or is time of requests that is divided below.
+        if name.starts_with("commits") || name.contains("device read time") {
+            continue;
+        }
+        match name.strip_suffix("/s").map(|name| name.trim_end_matches(", 1")) {
+            Some(sum) if !name.contains("CPU") => {
+                if rate > 0.0 && !name.contains("time, ms") {
+                    out.insert(format!("{sum} a transaction"), value / rate);
+                }
+            }
+            _ => {
+                out.insert(name.clone(), *value);
+            }
+        }
+    }
+    for kind in ["read", "write"] {
+        let get = |name: String| sample.values.get(&name).copied();
+        let time = get(format!("device {kind} time, ms/s"));
+        let count = get(format!("device {kind}s, 1/s"));
+        if let (Some(time), Some(count)) = (time, count)
+            && count >= 1.0
+        {
+            out.insert(format!("device {kind} latency, us"), time / count * 1e3);
+        }
+    }
+    out
+}
+
+/// What moved at a cliff, the largest first.
+fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
+    let mut sides: BTreeMap<String, [Vec<f64>; 2]> = BTreeMap::new();
+    for sample in &trial.counters {
+        let at = sample.at_ns as f64 / 1e9;
+        let Some(side) = window.side(at) else { continue };
+        let rate = rate_at(trial, at);
+        for (name, value) in values(sample, rate) {
+            sides.entry(name).or_default()[side].push(value);
+        }
+    }
+    let mut out = Vec::new();
+    for (name, [before, after]) in sides {
+        let (Some(a), Some(b)) = (Side::of(&before), Side::of(&after)) else { continue };
+        let larger = a.mean.abs().max(b.mean.abs());
+        let (difference, error) = ((b.mean - a.mean).abs(), (a.error.powi(2) + b.error.powi(2)).sqrt());
+        // Three standard errors: counters are many, and two would name one in twenty by chance.
+        if larger <= 0.0 || difference / larger < MOVED_MIN || difference < 3.0 * error {
+            continue;
+        }
+        let floor = larger * 1e-3;
+        let size = (b.mean.abs().max(floor) / a.mean.abs().max(floor)).ln().abs();
+        out.push(Moved { name, before: a.mean, after: b.mean, size });
+    }
+    out.sort_by(|a, b| b.size.total_cmp(&a.size));
+    out
+}
+
+/// Mean and standard error of one side.
+struct Side {
+    mean: f64,
+    error: f64,
+}
+
+impl Side {
+    fn of(values: &[f64]) -> Option<Self> {
+        let count = values.len() as f64;
+        if values.len() < 3 {
+            return None;
+        }
+        let mean = values.iter().sum::<f64>() / count;
+        let variance =
+            values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        Some(Self { mean, error: (variance / count).sqrt() })
+    }
+}
+
+/// Transactions a second in the interval that holds `at`, or the one that ended last.
+fn rate_at(trial: &TrialRecord, at: f64) -> f64 {
+    let before = trial.recording.intervals.iter().filter(|i| i.start.as_secs_f64() < at);
+    before.last().map_or(0.0, |interval| {
+        let done = interval.tallies[OpClass::Transaction].counts.ops as f64;
+        done / interval.seconds().max(1e-9)
+    })
+}
+
+/// A cause in words, by the first counter in this order that shows one.
+fn cause(moved: &[Moved], fell: bool) -> Option<String> {
+    let of = |name: &str| moved.iter().find(|one| one.name.starts_with(name));
+    let rose = |one: &Moved, times: f64| one.after > one.before * times;
+    if let Some(pool) = of("buffer pool, pages") {
+        let word = if pool.after < pool.before { "made smaller" } else { "made larger" };
+        return Some(format!("the buffer pool was {word}"));
+    }
+    if let Some(free) = of("buffer pool free, pages")
+        && free.after < free.before / 5.0
+        && fell
+    {
+        return Some("the buffer pool filled: from here on pages must leave it".into());
+    }
+    for kind in ["read", "write"] {
+        if let Some(latency) = of(&format!("device {kind} latency"))
+            && fell
+            && rose(latency, 1.5)
+        {
+            return Some(format!(
+                "the device became slower: a {kind} took {:.1} times as long",
+                latency.after / latency.before.max(1e-9)
+            ));
+        }
+    }
+    if let Some(age) = of("checkpoint age, B")
+        && rose(age, 1.3)
+        && fell
+    {
+        return Some("the redo log filled: pages are flushed to move the checkpoint".into());
+    }
+    if let Some(wait) = of("waits for a free page")
+        && rose(wait, 2.0)
+        && fell
+    {
+        return Some("clients wait for free pages in the buffer pool".into());
+    }
+    if let Some(locks) = of("row lock waits")
+        && rose(locks, 2.0)
+        && fell
+    {
+        return Some("transactions wait for each other's rows".into());
+    }
+    let misses = of("buffer pool misses")?;
+    match (fell, misses.after > misses.before) {
+        (true, true) => Some("more pages were not in the buffer pool".into()),
+        (false, false) => Some("more pages were in the buffer pool".into()),
+        _ => None,
+    }
+}
+
+/// Which statements took the change: the three whose time a transaction changed most.
+fn classes(trial: &TrialRecord, window: &Window) -> String {
+    let time = |class: OpClass, side: usize| {
+        let mut sum = (0.0, 0.0);
+        for interval in trial.recording.measured() {
+            if window.side(interval.end.as_secs_f64()) == Some(side) {
+                sum.0 += interval.tallies[class].counts.latency_sum.as_secs_f64();
+                sum.1 += interval.tallies[OpClass::Transaction].counts.ops as f64;
+            }
+        }
+        sum.0 / f64::max(sum.1, 1.0) * 1e3
+    };
+    let mut changes: Vec<(OpClass, f64, f64)> = OpClass::STATEMENTS
+        .into_iter()
+        .map(|class| (class, time(class, 0), time(class, 1)))
+        .filter(|(_, before, after)| (after - before).abs() > 0.0)
+        .collect();
+    changes.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
+    let text = |(class, before, after): &(OpClass, f64, f64)| {
+        format!("{} {before:.2} -> {after:.2} ms", class.word())
+    };
+    changes.iter().take(3).map(text).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(name: &str, before: f64, after: f64) -> Moved {
+        Moved { name: name.into(), before, after, size: (after / before).ln().abs() }
+    }
+
+    /// The wrong cause sends a reader to the wrong part of the stack.
+    #[test]
+    fn causes_are_named_by_what_shows_them() {
+        let misses = one("buffer pool misses, pages a transaction", 0.1, 8.0);
+        let pool = one("buffer pool, pages", 4000.0, 500.0);
+        let both = [misses.clone(), pool];
+        assert_eq!(cause(&both, true).as_deref(), Some("the buffer pool was made smaller"));
+        let slow = [one("device read latency, us", 90.0, 2000.0), misses.clone()];
+        assert!(cause(&slow, true).unwrap().contains("the device became slower"));
+        assert!(cause(&[misses], true).unwrap().contains("not in the buffer pool"));
+        assert_eq!(cause(&[one("threads running, 1", 2.0, 9.0)], true), None);
+    }
+
+    /// Everything that is done for a transaction falls with their rate; that explains nothing.
+    #[test]
+    fn sums_are_taken_a_transaction() {
+        let pairs = [
+            ("pages read, 1/s", 500.0),
+            ("buffer pool dirty, pages", 70.0),
+            ("device reads, 1/s", 100.0),
+            ("device read time, ms/s", 20.0),
+        ];
+        let values_of = pairs.map(|(name, value)| (name.to_owned(), value)).into();
+        let found = values(&CounterSample { at_ns: 0, values: values_of }, 50.0);
+        assert_eq!(found["pages read a transaction"], 10.0);
+        assert_eq!(found["buffer pool dirty, pages"], 70.0);
+        assert_eq!(found["device read latency, us"], 200.0);
+    }
+}

@@ -1,0 +1,110 @@
+//! The answer of SQL trials in words.
+//!
+//! Invariant: says nothing that the run did not measure. What it is not: advice.
+
+use archive::Run;
+use units::{Nanos, human_count};
+use workload::OpClass;
+
+use crate::answer::short;
+use crate::cliffs;
+use crate::groups::{Group, Ops, groups};
+use crate::sql_figures::{is_sql, races};
+
+/// Cliffs that are told one by one.
+const CLIFFS_TOLD: usize = 3;
+/// Stacks whose best is told.
+const STACKS_TOLD: usize = 6;
+
+/// All of it, most important first.
+pub(crate) fn sql_sentences(run: &Run) -> Vec<String> {
+    let mut out: Vec<String> = race_sentences(run);
+    out.extend(best_sentences(run));
+    out.extend(cliff_sentence(run));
+    out
+}
+
+fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
+    let found = run.header.stacks.iter().find(|one| one.name == stack);
+    found.map_or(stack, |one| short(&one.title))
+}
+
+fn race_sentences(run: &Run) -> Vec<String> {
+    let of = |race: &crate::sql_figures::Race<'_>| {
+        let mut times: Vec<(&str, f64)> = race
+            .racers
+            .iter()
+            .map(|(stack, times)| (*stack, times.iter().sum::<f64>() / times.len() as f64))
+            .collect();
+        times.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let ((first, fastest), (last, slowest)) = (times.first().copied()?, times.last().copied()?);
+        Some(format!(
+            "The race over {} transactions: {} took {fastest:.0} s, {} {slowest:.0} s: {:.1} times as long \
+             (both at once; measured).",
+            human_count(race.transactions),
+            title(run, first),
+            title(run, last),
+            slowest / fastest.max(1e-9)
+        ))
+    };
+    races(run).iter().filter_map(of).collect()
+}
+
+/// Of each stack, the point with the most transactions a second.
+fn best_sentences(run: &Run) -> Vec<String> {
+    const WHOLE: Ops = Ops::Only(OpClass::Transaction);
+    let mut best: Vec<(String, f64, Group<'_>)> = Vec::new();
+    for group in groups(run).into_iter().filter(|group| is_sql(group.first)) {
+        let Some(rate) = group.rate(WHOLE) else { continue };
+        let workload = group.first.point.get("workload").cloned().unwrap_or_default();
+        let key = format!("{} {} {workload}", group.first.engine, group.first.stack);
+        match best.iter_mut().find(|(other, ..)| *other == key) {
+            Some(entry) if entry.1 >= rate.value => {}
+            Some(entry) => *entry = (key, rate.value, group),
+            None => best.push((key, rate.value, group)),
+        }
+    }
+    best.truncate(STACKS_TOLD);
+    let sentence = |(_, rate, group): &(String, f64, Group<'_>)| {
+        let of = |name: &str| group.first.point.get(name).cloned().unwrap_or_default();
+        let slow = group.percentile(WHOLE, 99.0).map_or_else(
+            |_| String::new(),
+            |slow| format!(", 1 in 100 over {}", Nanos(slow.value as u64)),
+        );
+        let engine = match group.first.engine.as_str() {
+            "sqlite" => "SQLite",
+            _ if group.first.path.contains("MariaDB") => "MariaDB",
+            _ => "MySQL",
+        };
+        format!(
+            "{engine} on {}, {} with {} connections and a buffer pool of {}: {} transactions/s{slow} \
+             (durability {}, measured).",
+            short(group.stack_title()),
+            of("workload").replace('_', "-"),
+            of("threads"),
+            of("buffer_pool"),
+            human_count(*rate),
+            of("durability"),
+        )
+    };
+    best.iter().map(sentence).collect()
+}
+
+fn cliff_sentence(run: &Run) -> Option<String> {
+    let told = cliffs::told(run);
+    if told.is_empty() {
+        return None;
+    }
+    let one = |cliff: &cliffs::Told| {
+        let cause = if cliff.cause.is_empty() {
+            "nothing that is counted shows why".to_owned()
+        } else {
+            cliff.cause.clone()
+        };
+        format!("{} at {:.0} s {}: {cause}", title(run, &cliff.stack), cliff.at, cliff.change)
+    };
+    let shown: Vec<String> = told.iter().take(CLIFFS_TOLD).map(one).collect();
+    let more = told.len().saturating_sub(CLIFFS_TOLD);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Some(format!("Cliffs, where the rate changed for good: {}{more}.", shown.join("; ")))
+}

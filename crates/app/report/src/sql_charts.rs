@@ -1,0 +1,171 @@
+//! Pictures of SQL trials: where a transaction's time goes over time, races, and sweeps of what databases are
+//! tuned by.
+//!
+//! Invariant: cliffs stand in the picture at the time at which they were found. What it is not: the rate of
+//! all trials over time; that is `charts`.
+
+use archive::{Run, TrialRecord};
+use workload::OpClass;
+
+use crate::answer::short;
+use crate::charts::{Chart, Line, color};
+use crate::cliffs::found;
+use crate::groups::{Group, Ops};
+use crate::sql_figures::{is_sql, queries};
+use crate::sweeps::Sweep;
+
+/// Parameters that SQL experiments sweep, with the words of the axis.
+const SWEPT: [(&str, &str); 3] = [
+    ("threads", "connections"),
+    ("buffer_pool", "buffer pool (MiB, or % of the tables)"),
+    ("page_size", "page size, KiB"),
+];
+/// Parameters without a number: each value is a group of its own in the words of a line.
+const NAMED: [&str; 6] =
+    ["workload", "compression", "doublewrite", "flush_method", "durability", "keys"];
+
+/// Transactions a second over each parameter that varies, a line a stack and other parameters.
+pub(crate) fn sql_sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
+    let groups: Vec<&Group<'_>> =
+        groups.iter().copied().filter(|group| is_sql(group.first)).collect();
+    let mut out = Vec::new();
+    for (name, words) in SWEPT {
+        let mut lines: Vec<(String, Line)> = Vec::new();
+        for group in &groups {
+            let Some(x) = value_of(group, name) else { continue };
+            let Some(rate) = group.rate(Ops::Only(OpClass::Transaction)) else { continue };
+            let words = other_words(group, &groups, name);
+            let label = format!("{}{words}", short(group.stack_title()));
+            let point = vec![x, rate.value];
+            let place = color(run, group) + lines.len();
+            match lines.iter_mut().find(|(other, _)| *other == label) {
+                Some((_, line)) => line.points.push(point),
+                None => lines.push((
+                    label.clone(),
+                    Line { label, source: group.first.source.clone(), color: place, points: vec![point] },
+                )),
+            }
+        }
+        lines.retain(|(_, line)| line.points.len() > 1);
+        for (_, line) in &mut lines {
+            line.points.sort_by(|a, b| a[0].total_cmp(&b[0]));
+        }
+        if !lines.is_empty() {
+            out.push(Sweep {
+                title: format!("{title}: transactions a second"),
+                x: words,
+                y: "transactions/s",
+                xlog: true,
+                ylog: false,
+                lines: lines.into_iter().map(|(_, line)| line).collect(),
+            });
+        }
+    }
+    out
+}
+
+/// The number of a parameter: MiB or percent of a pool, KiB of a page.
+fn value_of(group: &Group<'_>, name: &str) -> Option<f64> {
+    let Some(text) = group.first.point.get(name) else {
+        // What is left out of the point has its default.
+        return (name == "page_size").then_some(16.0);
+    };
+    if let Some(percent) = text.strip_suffix('%') {
+        return percent.parse().ok();
+    }
+    let unit = if name == "buffer_pool" { 1048576.0 } else { 1024.0 };
+    match text.parse::<f64>() {
+        Ok(number) => Some(number),
+        Err(_) => text.parse::<units::Bytes>().ok().map(|bytes| bytes.get() as f64 / unit),
+    }
+}
+
+/// What else varies between the groups, as words for a line.
+fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
+    let names = NAMED.iter().chain(SWEPT.iter().map(|(name, _)| name)).filter(|name| **name != axis);
+    let mut words = String::new();
+    for name in names {
+        let value = |group: &Group<'_>| group.first.point.get(*name).cloned();
+        let own = value(group);
+        if all.iter().any(|other| value(other) != own) {
+            words.push_str(&format!(", {}", own.unwrap_or_else(|| format!("{name} as it comes"))));
+        }
+    }
+    words
+}
+
+/// How many trials have their inner time drawn: those with cliffs first.
+const DRAWN_MAX: usize = 12;
+
+/// For each trial of SQL, its rate and its classes' share of a transaction's time, with its cliffs.
+pub(crate) fn phases(run: &Run) -> Vec<Chart> {
+    let mut trials: Vec<&TrialRecord> =
+        run.trials.iter().filter(|trial| is_sql(trial) && trial.repetition == 1).collect();
+    trials.sort_by_key(|trial| usize::MAX - found(trial).len());
+    trials.truncate(DRAWN_MAX);
+    trials.sort_by_key(|trial| trial.number);
+    trials.into_iter().map(time_by_class).collect()
+}
+
+/// Milliseconds of a transaction by class, over time; a cliff is an upright line.
+fn time_by_class(trial: &TrialRecord) -> Chart {
+    let shown = |i: &&stats::Interval| i.phase != stats::Phase::Drain;
+    let intervals: Vec<&stats::Interval> = trial.recording.intervals.iter().filter(shown).collect();
+    let classes = OpClass::STATEMENTS.into_iter().enumerate();
+    let mut lines = Vec::new();
+    let mut highest = 0.0f64;
+    for (color, class) in classes {
+        let point = |interval: &&stats::Interval| {
+            let done = interval.tallies[OpClass::Transaction].counts.ops;
+            let time = interval.tallies[class].counts.latency_sum.as_secs_f64() * 1e3;
+            (done > 0).then(|| vec![interval.end.as_secs_f64(), time / done as f64])
+        };
+        let points: Vec<Vec<f64>> = intervals.iter().filter_map(point).collect();
+        if points.iter().any(|point| point[1] > 0.0) {
+            highest = points.iter().map(|point| point[1]).fold(highest, f64::max);
+            let (label, source) = (class.word().to_owned(), trial.source.clone());
+            lines.push(Line { label, source, color, points });
+        }
+    }
+    for (at, cliff) in found(trial) {
+        lines.push(Line {
+            label: format!("cliff {:+.0} %", cliff.change * 100.0),
+            source: trial.source.clone(),
+            color: OpClass::STATEMENTS.len(),
+            points: vec![vec![at, 0.0], vec![at, highest]],
+        });
+    }
+    let title = format!("{}: time of a transaction by statement, ms", trial.slug);
+    Chart { title, lines }
+}
+
+/// Queries a second of the stacks of each race, over the same time.
+pub(crate) fn races(run: &Run) -> Vec<Chart> {
+    let mut charts: Vec<(String, Chart)> = Vec::new();
+    for trial in run.trials.iter().filter(|trial| trial.point.contains_key("race") && is_sql(trial)) {
+        let place = run.header.stacks.iter().position(|stack| stack.name == trial.stack);
+        let stack = place.map(|place| &run.header.stacks[place]);
+        let title = stack.map_or(trial.stack.as_str(), |stack| short(&stack.title));
+        let time: f64 = trial.recording.seconds();
+        let drawn = |i: &&stats::Interval| i.phase != stats::Phase::Drain;
+        let intervals = trial.recording.intervals.iter().filter(drawn);
+        let point = |interval: &stats::Interval| {
+            vec![interval.end.as_secs_f64(), queries(interval) as f64 / interval.seconds().max(1e-9)]
+        };
+        let line = Line {
+            label: format!("{title}: {time:.0} s"),
+            source: trial.source.clone(),
+            color: place.unwrap_or(0),
+            points: intervals.map(point).collect(),
+        };
+        let key = format!("{} {}", trial.experiment, trial.repetition);
+        match charts.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, chart)) => chart.lines.push(line),
+            None => {
+                let title = format!("{}: queries a second until done, race {}", trial.experiment, trial.repetition);
+                charts.push((key, Chart { title, lines: vec![line] }));
+            }
+        }
+    }
+    charts.into_iter().map(|(_, chart)| chart).collect()
+}
