@@ -239,8 +239,9 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
         out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
     }
     let measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
-    let writes =
-        measured.clone().any(|trial| trial.job.writes_blocks() || matches!(trial.job, Job::Kv(_) | Job::Sql(_)));
+    let writes = measured
+        .clone()
+        .any(|trial| trial.job.writes_blocks() || matches!(trial.job, Job::Kv(_) | Job::Sql(_)));
     out!("trials:     {} ({} measured)", plan.trials.len(), measured.count());
     out!("time:       about {:.0} s", estimate.seconds);
     out!(

@@ -6,7 +6,7 @@ use kv::{KvError, Options};
 use kv_lmdb::Lmdb;
 use kv_rocksdb::RocksDb;
 use sql_mysql::Mysql;
-use sql_sqlite::Sqlite;
+use sql_sqlite::{Sqlite, SqliteOltp};
 use study::{Engine, KvJob, SqlEngine};
 use worker::{Handler, Handlers, SqlHandler};
 
@@ -21,7 +21,7 @@ pub fn host() -> ExitCode {
     };
     let sql = |engine| match engine {
         SqlEngine::Mysql => Some(SqlHandler::of::<Mysql>()),
-        SqlEngine::Sqlite => None,
+        SqlEngine::Sqlite => Some(SqlHandler::of::<SqliteOltp>()),
     };
     match worker::serve(&Handlers { prepare: &prepare, kv: &handler, sql: &sql }) {
         Ok(()) => exit::OK,

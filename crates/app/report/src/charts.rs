@@ -86,10 +86,13 @@ pub(crate) fn charts(run: &Run) -> Charts {
                 title: title.clone(),
                 lines: shown.iter().map(|group| spectrum(run, group, class)).collect(),
             });
-            charts.series.push(Chart {
-                title,
-                lines: shown.iter().map(|group| series(run, group, class)).collect(),
-            });
+            // The rates of a transaction's statements are its own rate times their number.
+            if !class.is_statement() {
+                charts.series.push(Chart {
+                    title,
+                    lines: shown.iter().map(|group| series(run, group, class)).collect(),
+                });
+            }
         }
     }
     charts.phases = phases(run);

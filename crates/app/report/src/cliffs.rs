@@ -57,6 +57,12 @@ pub(crate) fn count(trial: &TrialRecord) -> Option<f64> {
     is_sql(trial).then(|| found(trial).len() as f64)
 }
 
+/// As [`count`], of those at which the rate fell.
+pub(crate) fn count_falls(trial: &TrialRecord) -> Option<f64> {
+    let fell = |(_, cliff): &&(f64, stats::cliffs::Cliff)| cliff.change < 0.0;
+    is_sql(trial).then(|| found(trial).iter().filter(fell).count() as f64)
+}
+
 /// The measured rate over time, and where it begins.
 fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
     let measured = trial.recording.measured();
@@ -195,7 +201,8 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     for (name, [before, after]) in sides {
         let (Some(a), Some(b)) = (Side::of(&before), Side::of(&after)) else { continue };
         let larger = a.mean.abs().max(b.mean.abs());
-        let (difference, error) = ((b.mean - a.mean).abs(), (a.error.powi(2) + b.error.powi(2)).sqrt());
+        let (difference, error) =
+            ((b.mean - a.mean).abs(), (a.error.powi(2) + b.error.powi(2)).sqrt());
         // Three standard errors: counters are many, and two would name one in twenty by chance.
         if larger <= 0.0 || difference / larger < MOVED_MIN || difference < 3.0 * error {
             continue;
@@ -229,8 +236,8 @@ impl Side {
 
 /// Transactions a second in the interval that holds `at`, or the one that ended last.
 fn rate_at(trial: &TrialRecord, at: f64) -> f64 {
-    let before = trial.recording.intervals.iter().filter(|i| i.start.as_secs_f64() < at);
-    before.last().map_or(0.0, |interval| {
+    let mut before = trial.recording.intervals.iter().filter(|i| i.start.as_secs_f64() < at);
+    before.next_back().map_or(0.0, |interval| {
         let done = interval.tallies[OpClass::Transaction].counts.ops as f64;
         done / interval.seconds().max(1e-9)
     })
@@ -279,10 +286,17 @@ fn cause(moved: &[Moved], fell: bool) -> Option<String> {
     {
         return Some("transactions wait for each other's rows".into());
     }
-    let misses = of("buffer pool misses")?;
-    match (fell, misses.after > misses.before) {
-        (true, true) => Some("more pages were not in the buffer pool".into()),
-        (false, false) => Some("more pages were in the buffer pool".into()),
+    if let Some(misses) = of("buffer pool misses") {
+        match (fell, misses.after > misses.before) {
+            (true, true) => return Some("more pages were not in the buffer pool".into()),
+            (false, false) => return Some("more pages were in the buffer pool".into()),
+            _ => {}
+        }
+    }
+    let written = of("device written")?;
+    match (fell, written.after > written.before) {
+        (true, true) => Some("a transaction wrote more to the device".into()),
+        (false, false) => Some("a transaction wrote less to the device".into()),
         _ => None,
     }
 }

@@ -16,7 +16,7 @@ use crate::act_tests;
 use crate::groups::{Group, Ops, groups};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
-use crate::sql_figures::sql_figures;
+use crate::sql_figures::{PAGE_SIZE, best_page_sizes, sql_figures};
 
 /// One number, with everything that is needed to understand it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,6 +70,7 @@ pub fn figures(runs: &[Run]) -> Vec<Figure> {
     of_groups
         .chain(runs.iter().flat_map(curve_figures))
         .chain(runs.iter().flat_map(act_figures))
+        .chain(runs.iter().flat_map(page_size_figures))
         .chain(studies.into_iter().flat_map(published_figures))
         .collect()
 }
@@ -118,9 +119,11 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
     cost_figures(group, &mut out);
     load_figures(group, &mut out);
     total_figures(group, &mut out);
-    out.extend(sql_figures(group).into_iter().map(|(op, metric, unit, estimate)| {
-        figure(group, op, metric, unit, 1.0, estimate)
-    }));
+    out.extend(
+        sql_figures(group)
+            .into_iter()
+            .map(|(op, metric, unit, estimate)| figure(group, op, metric, unit, 1.0, estimate)),
+    );
     out
 }
 
@@ -153,6 +156,19 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
         }
     }
     out
+}
+
+/// Of each stack and workload, the page size with the most transactions.
+fn page_size_figures(run: &Run) -> Vec<Figure> {
+    let all = groups(run);
+    let best = best_page_sizes(&all);
+    let made = best.into_iter().map(|(group, size, tried)| {
+        let single = Estimate { value: size, lo: None, hi: None, n: tried };
+        let mut made = figure(group, "transaction", "best_page_size", "KiB", 1.0, single);
+        made.point.remove(PAGE_SIZE);
+        made
+    });
+    made.collect()
 }
 
 /// What ACT's limits speak of, in the worst slice of each test; and the highest rating that passed.

@@ -18,6 +18,8 @@ const FILES: &[&str] = &[
     include_str!("../../../../published/nvmeof-block.toml"),
     include_str!("../../../../published/symas-optane.toml"),
     include_str!("../../../../published/circuitblvd-nvmeof.toml"),
+    include_str!("../../../../published/icpads-mysql.toml"),
+    include_str!("../../../../published/intel-cas-mysql.toml"),
 ];
 
 /// What a study printed.

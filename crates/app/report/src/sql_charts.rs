@@ -42,7 +42,12 @@ pub(crate) fn sql_sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<S
                 Some((_, line)) => line.points.push(point),
                 None => lines.push((
                     label.clone(),
-                    Line { label, source: group.first.source.clone(), color: place, points: vec![point] },
+                    Line {
+                        label,
+                        source: group.first.source.clone(),
+                        color: place,
+                        points: vec![point],
+                    },
                 )),
             }
         }
@@ -82,7 +87,8 @@ fn value_of(group: &Group<'_>, name: &str) -> Option<f64> {
 
 /// What else varies between the groups, as words for a line.
 fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
-    let names = NAMED.iter().chain(SWEPT.iter().map(|(name, _)| name)).filter(|name| **name != axis);
+    let names =
+        NAMED.iter().chain(SWEPT.iter().map(|(name, _)| name)).filter(|name| **name != axis);
     let mut words = String::new();
     for name in names {
         let value = |group: &Group<'_>| group.first.point.get(*name).cloned();
@@ -142,7 +148,8 @@ fn time_by_class(trial: &TrialRecord) -> Chart {
 /// Queries a second of the stacks of each race, over the same time.
 pub(crate) fn races(run: &Run) -> Vec<Chart> {
     let mut charts: Vec<(String, Chart)> = Vec::new();
-    for trial in run.trials.iter().filter(|trial| trial.point.contains_key("race") && is_sql(trial)) {
+    for trial in run.trials.iter().filter(|trial| trial.point.contains_key("race") && is_sql(trial))
+    {
         let place = run.header.stacks.iter().position(|stack| stack.name == trial.stack);
         let stack = place.map(|place| &run.header.stacks[place]);
         let title = stack.map_or(trial.stack.as_str(), |stack| short(&stack.title));
@@ -150,7 +157,10 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
         let drawn = |i: &&stats::Interval| i.phase != stats::Phase::Drain;
         let intervals = trial.recording.intervals.iter().filter(drawn);
         let point = |interval: &stats::Interval| {
-            vec![interval.end.as_secs_f64(), queries(interval) as f64 / interval.seconds().max(1e-9)]
+            vec![
+                interval.end.as_secs_f64(),
+                queries(interval) as f64 / interval.seconds().max(1e-9),
+            ]
         };
         let line = Line {
             label: format!("{title}: {time:.0} s"),
@@ -162,7 +172,10 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
         match charts.iter_mut().find(|(other, _)| *other == key) {
             Some((_, chart)) => chart.lines.push(line),
             None => {
-                let title = format!("{}: queries a second until done, race {}", trial.experiment, trial.repetition);
+                let title = format!(
+                    "{}: queries a second until done, race {}",
+                    trial.experiment, trial.repetition
+                );
                 charts.push((key, Chart { title, lines: vec![line] }));
             }
         }

@@ -7,7 +7,7 @@ use archive::{Run, TrialOutcome, TrialRecord};
 use stats::estimate::{Estimate, mean};
 use workload::OpClass;
 
-use crate::groups::Group;
+use crate::groups::{Group, Ops};
 
 /// A figure to be: operations, metric, unit, value.
 pub(crate) type Made = (&'static str, &'static str, &'static str, Estimate);
@@ -70,6 +70,7 @@ pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
         add("all", metric, unit, &|trial| trial.totals.get(metric).copied());
     }
     add("transaction", "cliffs", "count", &crate::cliffs::count);
+    add("transaction", "cliffs_down", "count", &crate::cliffs::count_falls);
     add("transaction", "race_time", "s", &race_time);
     for (metric, unit, value) in AMPLIFICATIONS {
         add("all", metric, unit, &|trial| value(trial).filter(|value| value.is_finite()));
@@ -137,6 +138,36 @@ pub(crate) fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
         })
         .collect();
     mean(&ratios)
+}
+
+/// Name of the parameter; left out of a point, it is 16 KiB.
+pub(crate) const PAGE_SIZE: &str = "page_size";
+
+/// Of the groups that differ in their page size alone, the one with the most transactions a second, its size
+/// in KiB, and how many sizes were tried.
+pub(crate) fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f64, u64)> {
+    let mut best: Vec<(String, &Group<'_>, f64, u64)> = Vec::new();
+    for group in groups.iter().filter(|group| is_sql(group.first)) {
+        let Some(rate) = group.rate(Ops::Only(OpClass::Transaction)) else { continue };
+        let mut point = group.first.point.clone();
+        point.remove(PAGE_SIZE);
+        let key = format!("{} {} {point:?}", group.first.experiment, group.first.stack);
+        match best.iter_mut().find(|(other, ..)| *other == key) {
+            Some(entry) => {
+                entry.3 += 1;
+                if rate.value > entry.2 {
+                    (entry.1, entry.2) = (group, rate.value);
+                }
+            }
+            None => best.push((key, group, rate.value, 1)),
+        }
+    }
+    let size = |group: &Group<'_>| {
+        let text = group.first.point.get(PAGE_SIZE).map_or("16KiB", String::as_str);
+        text.parse::<units::Bytes>().map_or(0.0, |bytes| bytes.get() as f64 / 1024.0)
+    };
+    let swept = best.into_iter().filter(|(.., tried)| *tried > 1);
+    swept.map(|(_, group, _, tried)| (group, size(group), tried)).collect()
 }
 
 type Ratio = fn(&TrialRecord) -> Option<f64>;

@@ -22,6 +22,8 @@ const STUDIES: &[(&str, &str)] = &[
     ("anandtech-optane", include_str!("../../../../studies/anandtech-optane.toml")),
     ("circuitblvd-nvmeof", include_str!("../../../../studies/circuitblvd-nvmeof.toml")),
     ("rocksdb-overwrite", include_str!("../../../../studies/rocksdb-overwrite.toml")),
+    ("icpads-mysql", include_str!("../../../../studies/icpads-mysql.toml")),
+    ("intel-cas-mysql", include_str!("../../../../studies/intel-cas-mysql.toml")),
     ("symas-optane", include_str!("../../../../studies/symas-optane.toml")),
     ("nvmeof-block", include_str!("../../../../studies/nvmeof-block.toml")),
 ];

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use archive::StackRecord;
 use device::Profile;
 use observe::StorageFacts;
-use stack::{DeviceRates, Format, Ground, Journal, StackError, WorkArea, direct_io_works, fill, free_space};
+use stack::{
+    DeviceRates, Format, Ground, Journal, StackError, WorkArea, direct_io_works, fill, free_space,
+};
 use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
 use units::{Bytes, Seed};
 

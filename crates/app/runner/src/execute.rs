@@ -14,14 +14,13 @@ use observe::{BlockDevice, DiskCounters, Provenance, Usage};
 use stack::Journal;
 use stats::Recording;
 use study::{DeviceName, Experiment, Job, Plan, Source, Stack, Study, Trial, parse, plan};
-use units::{Bytes, Nanos, Seed, human_count};
-use workload::OpClass;
+use units::{Bytes, Seed};
 
 use crate::ahead::{Ahead, seed_of};
-use crate::clients::service_threads;
 use crate::devices::{Opened, Targets};
 use crate::estimate::{estimate, trial_seconds};
 use crate::reached::Reached;
+use crate::record::headline;
 use crate::servers::Loaded;
 use crate::sql_trial::SqlTrial;
 use crate::watch::{Event, Watcher};
@@ -288,7 +287,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.options.stop.load(std::sync::atomic::Ordering::Relaxed)
     }
 
@@ -320,9 +319,7 @@ impl<'a> Runner<'a> {
         }
         watcher.event(&Event::TrialStarted { trial });
         match &trial.job {
-            Job::Sql(job) => {
-                self.sql(SqlTrial { stack, experiment, trial, job, seed }, watcher)
-            }
+            Job::Sql(job) => self.sql(SqlTrial { stack, experiment, trial, job, seed }, watcher),
             Job::Kv(job) => self.kv(stack, experiment, (trial, job), seed, watcher),
             Job::Block(_) | Job::Act(_) => match self.targets.profile(stack) {
                 Some(profile) => {
@@ -425,58 +422,6 @@ impl<'a> Runner<'a> {
             Err(error) => stack::StackError::io("keep the evidence in", &path)(error).into(),
         }
     }
-
-    /// The record of a trial; `None` when it was stopped before a whole interval was measured.
-    fn record(&self, trial: &Trial, outcome: Outcome) -> Option<TrialRecord> {
-        let planned = match &trial.job {
-            // Bounded by operations: whatever time they took is the whole of it.
-            Job::Block(job) if job.operations.is_some() && !self.stopping() => Nanos(1),
-            Job::Kv(job)
-                if (job.workload.fills() || job.operations.is_some()) && !self.stopping() =>
-            {
-                Nanos(1)
-            }
-            Job::Sql(job) if job.transactions.is_some() && !self.stopping() => Nanos(1),
-            _ => trial.timeline.measure,
-        };
-        let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
-        let measured = measured.fold(Nanos::ZERO, |sum, length| sum + length);
-        let ended = match (&outcome.failure, measured < planned) {
-            (Some(_), _) => TrialOutcome::Failed,
-            (None, true) if measured == Nanos::ZERO => return None,
-            (None, true) => TrialOutcome::Partial,
-            (None, false) => TrialOutcome::Complete,
-        };
-        let mut point = trial.job.point();
-        if let Job::Act(job) = &trial.job
-            && job.phase == study::ActPhase::Act
-        {
-            // The number that ran, also where the configuration leaves it to the machine.
-            point.retain(|(name, _)| *name != "service_threads");
-            point.push(("service_threads", service_threads(job).to_string()));
-        }
-        Some(TrialRecord {
-            number: trial.number,
-            slug: trial.slug(),
-            experiment: trial.experiment.clone(),
-            stack: trial.stack.clone(),
-            engine: trial.job.engine().to_owned(),
-            source: trial.source.word().to_owned(),
-            point: point.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            repetition: trial.repetition,
-            outcome: ended,
-            failure: outcome.failure,
-            path: outcome.path,
-            notes: outcome.notes,
-            usage: outcome.usage,
-            disk: outcome.disk,
-            load: outcome.load,
-            counters: outcome.counters,
-            totals: outcome.totals,
-            settings: outcome.settings,
-            recording: outcome.recording,
-        })
-    }
 }
 
 fn difference(before: Option<DiskCounters>, after: Option<DiskCounters>) -> Option<DiskCounters> {
@@ -488,32 +433,4 @@ fn counters_of(devices: &[BlockDevice]) -> Option<DiskCounters> {
     let counters: Option<Vec<DiskCounters>> = devices.iter().map(BlockDevice::counters).collect();
     let counters = counters.filter(|all| !all.is_empty())?;
     Some(counters.into_iter().fold(DiskCounters::default(), |sum, one| sum.plus(&one)))
-}
-
-/// The result of a trial in one line.
-fn headline(record: &TrialRecord) -> String {
-    if record.outcome == TrialOutcome::Failed {
-        return "failed".into();
-    }
-    let part = |class: Option<OpClass>, unit: &str| {
-        let total = record.recording.total(class);
-        let rate = total.counts.ops as f64 / record.recording.seconds().max(1e-9);
-        let percentile = |p: f64| {
-            let estimate = stats::estimate::percentile(&total.latency, p).ok();
-            estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
-        };
-        let (p50, p99) = (percentile(50.0), percentile(99.0));
-        format!("{} {unit}, p50 {p50}, p99 {p99}", human_count(rate))
-    };
-    if record.engine == "block" {
-        return part(None, "IOPS");
-    }
-    let kinds = [
-        (OpClass::Read, "lookups/s"),
-        (OpClass::Write, "updates/s"),
-        (OpClass::Transaction, "transactions/s"),
-    ];
-    let there = |class| record.recording.total(Some(class)).counts.ops > 0;
-    let parts = kinds.into_iter().filter(|(class, _)| there(*class));
-    parts.map(|(class, unit)| part(Some(class), unit)).collect::<Vec<_>>().join("; ")
 }

@@ -18,6 +18,7 @@ mod precondition;
 mod predicted;
 mod race;
 mod reached;
+mod record;
 mod servers;
 mod sql_trial;
 mod watch;

@@ -71,7 +71,7 @@ impl Runner<'_> {
             watcher.event(&Event::TrialStarted { trial: racer });
             match self.prepare(one, watcher)? {
                 Readiness::Ready(prepared) => ready.push((one, *prepared)),
-                Readiness::Failed(outcome) => outcomes.push((racer.number, outcome)),
+                Readiness::Failed(outcome) => outcomes.push((racer.number, *outcome)),
                 Readiness::Stopped => return Ok(None),
             }
         }
@@ -108,6 +108,9 @@ impl Runner<'_> {
         // From this thread, with which their processes end.
         let lines = ready.iter().map(|(one, _)| start_host(&one.stack.name));
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
+        for ((one, prepared), line) in ready.iter().zip(&lines) {
+            prepared.hold_clients(one.job, line)?;
+        }
         let gate = Gate::new(ready.len());
         let (send, receive) = sync_channel(1024);
         std::thread::scope(|scope| {

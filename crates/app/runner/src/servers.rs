@@ -34,6 +34,8 @@ pub(crate) struct Loaded {
     pub place: PathBuf,
     /// What loading took; told by the trial that did it.
     pub load: LoadRecord,
+    /// Bytes of the tables' pages.
+    pub pages: u64,
     /// What must be said of the ground.
     pub ground: Option<String>,
 }
@@ -60,17 +62,21 @@ pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
     if job.engine != SqlEngine::Mysql {
         return Ok(());
     }
-    let refuse = |reason: String| SqlError::Refused(Refusal {
-        reason,
-        next: "correct the study, then: crosspoint plan STUDY".into(),
-    });
+    let refuse = |reason: String| {
+        SqlError::Refused(Refusal {
+            reason,
+            next: "correct the study, then: crosspoint plan STUDY".into(),
+        })
+    };
     let checked = match &job.dsn {
-        Some(dsn) => Target::parse(dsn).map_err(refuse).and_then(|target| target.check().map(|_| ())),
+        Some(dsn) => {
+            Target::parse(dsn).map_err(refuse).and_then(|target| target.check().map(|_| ()))
+        }
         None => {
             let listen = Listen::parse(&job.listen).map_err(refuse);
-            listen.and_then(|listen| listen.check_free()).and_then(|()| {
-                Binary::find(&job.server).map(|_| ()).map_err(SqlError::Refused)
-            })
+            listen
+                .and_then(|listen| listen.check_free())
+                .and_then(|()| Binary::find(&job.server).map(|_| ()).map_err(SqlError::Refused))
         }
     };
     checked.map_err(|error| environment(stack, &error))
@@ -130,7 +136,10 @@ pub(crate) fn keep(place: &Path, to: &Path) -> std::io::Result<()> {
     }
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(place)? {
-        let (from, to) = { let entry = entry?; (entry.path(), to.join(entry.file_name())) };
+        let (from, to) = {
+            let entry = entry?;
+            (entry.path(), to.join(entry.file_name()))
+        };
         let kind = fs::symlink_metadata(&from)?;
         if kind.is_dir() {
             keep(&from, &to)?;

@@ -40,11 +40,21 @@ pub(crate) struct Prepared {
     pub notes: Vec<String>,
 }
 
+impl Prepared {
+    /// Limits the clients' process where the database is in it.
+    pub fn hold_clients(&self, job: &SqlJob, line: &Line) -> Result<(), RunnerError> {
+        if job.engine == SqlEngine::Sqlite {
+            self.limits.hold(line.process())?;
+        }
+        Ok(())
+    }
+}
+
 /// What came of preparing.
 pub(crate) enum Readiness {
     Ready(Box<Prepared>),
     /// The target failed.
-    Failed(Outcome),
+    Failed(Box<Outcome>),
     Stopped,
 }
 
@@ -57,10 +67,11 @@ impl Runner<'_> {
     ) -> Result<Option<Outcome>, RunnerError> {
         let prepared = match self.prepare(one, watcher)? {
             Readiness::Ready(prepared) => prepared,
-            Readiness::Failed(outcome) => return Ok(Some(outcome)),
+            Readiness::Failed(outcome) => return Ok(Some(*outcome)),
             Readiness::Stopped => return Ok(None),
         };
         let line = start_host(&one.stack.name)?;
+        prepared.hold_clients(one.job, &line)?;
         let request = request_of(one, &prepared, false, false);
         let trial = one.trial;
         let mut heard = |event| match event {
@@ -82,7 +93,8 @@ impl Runner<'_> {
         let (name, job) = (&one.stack.name, one.job);
         let mut notes = Vec::new();
         if let Some(dsn) = &job.dsn {
-            let running = servers::shared(dsn).map_err(|error| servers::environment(name, &error))?;
+            let running =
+                servers::shared(dsn).map_err(|error| servers::environment(name, &error))?;
             notes.push(format!("on a server that others may use: {dsn}"));
             return self.load_shared(one, (running, notes), watcher);
         }
@@ -99,19 +111,19 @@ impl Runner<'_> {
                     loaded
                 }
                 Ok(None) => return Ok(Readiness::Stopped),
-                Err(outcome) => return Ok(Readiness::Failed(outcome)),
+                Err(outcome) => return Ok(Readiness::Failed(Box::new(outcome))),
             },
         };
         notes.extend(loaded.ground.clone());
         let fresh = notes.iter().all(|note| !note.starts_with("tables of"));
-        let pool = servers::pool_of(job, Some(loaded.load.db_bytes));
-        let share = pool.get() as f64 / loaded.load.db_bytes.max(1) as f64;
+        let pool = servers::pool_of(job, Some(loaded.pages));
+        let share = pool.get() as f64 / loaded.pages.max(1) as f64;
         let numbers = workload::SqlNumbers::new(job.keys.distribution(), job.rows);
         notes.push(format!(
-            "buffer pool {pool}: {:.1} % of the tables' {}; the best pages of that share attract {:.1} % \
-             of the drawn rows",
+            "buffer pool {pool}: {:.1} % of the tables' {} of pages; the best pages of that share attract \
+             {:.1} % of the drawn rows",
             share * 100.0,
-            units::Bytes(loaded.load.db_bytes),
+            units::Bytes(loaded.pages),
             numbers.best_hit_ratio(share) * 100.0
         ));
         if job.engine == SqlEngine::Sqlite {
@@ -122,11 +134,10 @@ impl Runner<'_> {
             let _ = kv::evict(&dir);
         }
         let log = self.server_log(one);
-        let started =
-            servers::start(job, (&loaded.place, &log), pool, self.options.journal);
+        let started = servers::start(job, (&loaded.place, &log), pool, self.options.journal);
         let running = match started {
             Ok(running) => running,
-            Err(error) => return Ok(Readiness::Failed(self.failed(one, notes, &error))),
+            Err(error) => return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error)))),
         };
         let limits = self.limits(one)?;
         if let Some(server) = &running.server {
@@ -155,7 +166,10 @@ impl Runner<'_> {
     fn limits(&self, one: SqlTrial<'_>) -> Result<Limits, RunnerError> {
         let memory = one.job.memory.bytes(one.job.data());
         let device = self.targets.limit(one.stack);
-        let wanted = Wanted { memory, device: device.as_ref().map(|(path, rates)| (path.as_path(), *rates)) };
+        let wanted = Wanted {
+            memory,
+            device: device.as_ref().map(|(path, rates)| (path.as_path(), *rates)),
+        };
         Ok(Limits::make(self.options.journal, &wanted)?)
     }
 
@@ -173,7 +187,7 @@ impl Runner<'_> {
         self.forget(&one.stack.name);
         let (place, ground) = self.targets.database_place(one.stack)?;
         let key = job.tables_key();
-        let empty = Loaded { key, place, load: LoadRecord::default(), ground };
+        let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, ground };
         self.loaded.insert(one.stack.name.clone(), empty.clone());
         let log = self.server_log(one);
         let started = match job.engine {
@@ -209,8 +223,9 @@ impl Runner<'_> {
         match (ended, died, stopped) {
             (Ended::Stopped, ..) => Ok(Ok(None)),
             (Ended::Done(record), None, Ok(())) => {
+                let pages = record.totals.get(worker::PAGE_BYTES).map_or(0, |bytes| *bytes as u64);
                 let load = record.load.unwrap_or_default();
-                Ok(Ok(Some(Loaded { load, ..empty })))
+                Ok(Ok(Some(Loaded { load, pages, ..empty })))
             }
             (ended, died, stopped) => {
                 let reason = reason_of(ended, died, stopped.err());
@@ -248,7 +263,7 @@ impl Runner<'_> {
             }
             other => {
                 let error = SqlError::Lost(reason_of(other, None, None));
-                Ok(Readiness::Failed(self.failed(one, notes, &error)))
+                Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error))))
             }
         }
     }
@@ -267,7 +282,10 @@ impl Runner<'_> {
         drop(limits);
         if let Some(used) = used {
             let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
-            notes.push(format!("the server's memory limited to {} with its page cache{peak}", used.limit));
+            notes.push(format!(
+                "the server's memory limited to {} with its page cache{peak}",
+                used.limit
+            ));
         }
         let record = match ended {
             Ended::Stopped => return None,
@@ -395,9 +413,10 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
 /// Why a trial failed: what the server's end says comes before what its clients saw of it.
 fn reason_of(ended: Ended, died: Option<String>, stopped: Option<String>) -> String {
     let seen = match ended {
-        Ended::Failed(reason) | Ended::Died(reason) | Ended::Wrong(reason) | Ended::Said(reason) => {
-            reason
-        }
+        Ended::Failed(reason)
+        | Ended::Died(reason)
+        | Ended::Wrong(reason)
+        | Ended::Said(reason) => reason,
         Ended::Done(record) => record.failure.unwrap_or_default(),
         Ended::Stopped => String::new(),
     };

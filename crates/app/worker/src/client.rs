@@ -117,7 +117,9 @@ impl Line {
         let send = |text: &str| {
             // A child that ended already can not be written to; what it said is heard below.
             let _ = input.lock().map(|mut input| {
-                input.as_mut().map(|input| input.write_all(text.as_bytes()).and_then(|()| input.flush()))
+                input
+                    .as_mut()
+                    .map(|input| input.write_all(text.as_bytes()).and_then(|()| input.flush()))
             });
         };
         send(&text);

@@ -37,6 +37,10 @@ impl Handler {
     }
 }
 
+/// Loads tables, tells how many rows are in; gives the record of that as a line.
+type LoadTables =
+    fn(&SqlRequest, &Control<'_>, &mut dyn FnMut(u64)) -> Result<Option<String>, SqlError>;
+
 /// Runs clients; gives their record as a line.
 type RunClients =
     fn(&SqlRequest, &Control<'_>, &(dyn Fn() + Sync)) -> Result<Option<String>, SqlError>;
@@ -44,7 +48,7 @@ type RunClients =
 /// What a host can do with one SQL engine.
 #[derive(Debug, Clone, Copy)]
 pub struct SqlHandler {
-    load: fn(&SqlRequest, &Control<'_>, &mut dyn FnMut(u64)) -> Result<Option<String>, SqlError>,
+    load: LoadTables,
     run: RunClients,
 }
 

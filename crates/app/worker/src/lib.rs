@@ -14,4 +14,5 @@ mod trial;
 pub use client::{Ended, Event, Line, WorkerError};
 pub use host::{Handler, Handlers, SqlHandler, serve};
 pub use protocol::{CheckRequest, Request, SqlRequest, TrialRequest};
+pub use sql_trial::PAGE_BYTES;
 pub use trial::clients_of;

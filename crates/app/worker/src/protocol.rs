@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stats::{Phase, Summary};
 use sql::Place;
+use stats::{Phase, Summary};
 use study::{KvJob, SqlJob};
 use units::Nanos;
 

@@ -15,6 +15,9 @@ use units::{Nanos, Seed};
 
 use crate::protocol::SqlRequest;
 
+/// Name of the bytes of the tables' pages in the record of a load.
+pub const PAGE_BYTES: &str = "table_page_bytes";
+
 /// Loads the tables and gives the record of that as a line; `None` when it was stopped.
 pub(crate) fn load_tables<E: Engine>(
     request: &SqlRequest,
@@ -44,7 +47,9 @@ pub(crate) fn load_tables<E: Engine>(
         db_bytes: engine.table_bytes(),
         user_bytes: rows * u64::from(sql::changed_bytes(workload::OpClass::Insert)),
     };
-    let record = TrialRecord { load: Some(of_load), path: engine.version(), ..empty(request) };
+    let totals = BTreeMap::from([(PAGE_BYTES.to_owned(), engine.page_bytes() as f64)]);
+    let record =
+        TrialRecord { load: Some(of_load), path: engine.version(), totals, ..empty(request) };
     line(&record).map(Some)
 }
 
@@ -144,7 +149,8 @@ fn empty(request: &SqlRequest) -> TrialRecord {
 fn watched(process: Option<u32>, device: Option<&BlockDevice>) -> Vec<Counter> {
     let mut out = process.map(watch_process).unwrap_or_default();
     let sum = |name, value| Counter { name, value, sum: true };
-    if let Some((disk, times)) = device.and_then(|device| Some((device.counters()?, device.times()?)))
+    if let Some((disk, times)) =
+        device.and_then(|device| Some((device.counters()?, device.times()?)))
     {
         out.extend([
             sum("device reads, 1/s", disk.reads as f64),

@@ -127,9 +127,8 @@ pub fn measure<E: Engine>(
     let shared = &shared;
     let done = AtomicBool::new(false);
     let (results, samples) = std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| {
-            sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.origin, &done)
-        });
+        let sampler =
+            scope.spawn(|| sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.origin, &done));
         let threads: Vec<_> = (0u32..)
             .zip(&spec.clients)
             .map(|(index, role)| scope.spawn(move || run_client(engine, shared, *role, index)))

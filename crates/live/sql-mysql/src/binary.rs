@@ -54,7 +54,8 @@ impl Binary {
         };
         let refuse = |reason: String| Refusal {
             reason: format!("{}: {reason}", path.display()),
-            next: "server = \"auto\" takes the machine's; crosspoint doctor says which that is".into(),
+            next: "server = \"auto\" takes the machine's; crosspoint doctor says which that is"
+                .into(),
         };
         let output = Command::new(&path).args(["--no-defaults", "--version"]).output();
         let output = output.map_err(|error| refuse(error.to_string()))?;
@@ -68,7 +69,8 @@ impl Binary {
     /// A program that belongs to this server, such as the one that makes data directories.
     pub(crate) fn companion(&self, name: &str) -> Option<PathBuf> {
         let beside = self.path.parent().into_iter();
-        let places = beside.flat_map(|dir| [dir.to_owned(), dir.join("../bin"), dir.join("../scripts")]);
+        let places =
+            beside.flat_map(|dir| [dir.to_owned(), dir.join("../bin"), dir.join("../scripts")]);
         places.map(|dir| dir.join(name)).find(|path| path.exists()).or_else(|| on_path(name))
     }
 }

@@ -95,11 +95,13 @@ fn refused(target: &Target, error: &mysql::Error) -> SqlError {
              {PASSWORD_VARIABLE}=... crosspoint run STUDY"
         ),
         1049 => {
-            format!("make it first: CREATE DATABASE {}", target.database.as_deref().unwrap_or("NAME"))
+            format!(
+                "make it first: CREATE DATABASE {}",
+                target.database.as_deref().unwrap_or("NAME")
+            )
         }
-        1040 => {
-            "the server takes no more connections: fewer threads, or raise its max_connections".into()
-        }
+        1040 => "the server takes no more connections: fewer threads, or raise its max_connections"
+            .into(),
         _ => "check host and port, or the socket, of the dsn; is the server running?".into(),
     };
     let reason = format!("no connection to {} as {}: {reason}", target.address, target.user);
@@ -215,15 +217,19 @@ impl Engine for Mysql {
     }
 
     fn table_bytes(&self) -> u64 {
-        // What the tables occupy on disk, where the server tells it; else what it estimates.
+        // What the files occupy, where the server tells it.
         let files = "SELECT CAST(COALESCE(SUM(allocated_size), 0) AS UNSIGNED) FROM \
                      information_schema.innodb_sys_tablespaces \
                      WHERE name LIKE CONCAT(DATABASE(), '/sbtest%')";
-        let estimate = "SELECT CAST(COALESCE(SUM(data_length + index_length), 0) AS UNSIGNED) \
-                        FROM information_schema.tables WHERE table_schema = DATABASE() \
-                        AND table_name LIKE 'sbtest%'";
-        let ask = |query| self.ask(|conn| conn.query_first::<u64, _>(query)).flatten();
-        ask(files).filter(|bytes| *bytes > 0).or_else(|| ask(estimate)).unwrap_or(0)
+        let told = self.ask(|conn| conn.query_first::<u64, _>(files)).flatten();
+        told.filter(|bytes| *bytes > 0).unwrap_or_else(|| self.page_bytes())
+    }
+
+    fn page_bytes(&self) -> u64 {
+        let pages = "SELECT CAST(COALESCE(SUM(data_length + index_length), 0) AS UNSIGNED) \
+                     FROM information_schema.tables WHERE table_schema = DATABASE() \
+                     AND table_name LIKE 'sbtest%'";
+        self.ask(|conn| conn.query_first::<u64, _>(pages)).flatten().unwrap_or(0)
     }
 
     fn sums(&self) -> BTreeMap<String, f64> {

@@ -40,7 +40,8 @@ fn refused(reason: String, next: &str) -> SqlError {
 /// # Errors
 /// In the words of the program that makes it.
 pub fn initialise(binary: &Binary, data: &Path, page_size: Bytes) -> Result<(), SqlError> {
-    fs::create_dir(data).map_err(|error| refused(format!("{}: {error}", data.display()), DOCTOR))?;
+    fs::create_dir(data)
+        .map_err(|error| refused(format!("{}: {error}", data.display()), DOCTOR))?;
     let mut arguments = base(binary, data, page_size);
     let program = match binary.flavour {
         Flavour::MySql => {
@@ -60,7 +61,8 @@ pub fn initialise(binary: &Binary, data: &Path, page_size: Bytes) -> Result<(), 
         }
     };
     let Some(program) = program else {
-        let reason = "mariadb-install-db, which makes data directories, is not installed".to_owned();
+        let reason =
+            "mariadb-install-db, which makes data directories, is not installed".to_owned();
         return Err(refused(reason, "apt-get install mariadb-server"));
     };
     let output = Command::new(&program).args(&arguments).stdin(Stdio::null()).output();
@@ -117,8 +119,8 @@ impl Server {
             });
         }
         let child = command.spawn();
-        let child =
-            child.map_err(|error| refused(format!("{}: {error}", binary.path.display()), DOCTOR))?;
+        let child = child
+            .map_err(|error| refused(format!("{}: {error}", binary.path.display()), DOCTOR))?;
         let address = listen.address(child.id());
         let mut server = Self { child, address, log: log.to_owned(), stopped: false };
         server.wait_until_up()?;

@@ -70,8 +70,7 @@ pub(crate) fn totals(
     let mut add = |metric, value: Option<f64>| {
         out.extend(value.map(|value| (metric, value)));
     };
-    let (asked, missed) =
-        (of("Innodb_buffer_pool_read_requests"), of("Innodb_buffer_pool_reads"));
+    let (asked, missed) = (of("Innodb_buffer_pool_read_requests"), of("Innodb_buffer_pool_reads"));
     add("buffer_pool_requests", asked);
     add("buffer_pool_misses", missed);
     let ratio = asked.zip(missed).filter(|(asked, _)| *asked > 0.0);

@@ -45,7 +45,7 @@ fn logged(text: &str) -> Logged {
             while rest.next().is_some_and(|c| c != '\'') {}
             shape.push('?');
         } else if c.is_ascii_digit() {
-            let mut number = u64::from(c.to_digit(10).unwrap());
+            let mut number = u64::from(c.to_digit(10).expect("a digit"));
             while let Some(digit) = rest.peek().and_then(|c| c.to_digit(10)) {
                 number = number * 10 + u64::from(digit);
                 rest.next();
@@ -80,7 +80,7 @@ fn same(ours: &[u64], theirs: &[u64]) -> f64 {
         }
     }
     let freedom = f64::from(cells - 1);
-    1.0 - ChiSquared::new(freedom).unwrap().cdf(statistic)
+    1.0 - ChiSquared::new(freedom).expect("cells").cdf(statistic)
 }
 
 struct Logs {
@@ -90,13 +90,13 @@ struct Logs {
 impl Logs {
     /// What `work` makes the server log.
     fn of(&self, work: impl FnOnce()) -> Vec<Logged> {
-        let mut conn = self.private.server.target(None).connect().unwrap();
+        let mut conn = self.private.server.target(None).connect().expect("a connection");
         let path = self.private.beside("general.log");
-        conn.query_drop("SET GLOBAL general_log = ON").unwrap();
+        conn.query_drop("SET GLOBAL general_log = ON").expect("a log");
         work();
-        conn.query_drop("SET GLOBAL general_log = OFF").unwrap();
-        let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
-        std::fs::write(&path, "").unwrap();
+        conn.query_drop("SET GLOBAL general_log = OFF").expect("no log");
+        let text = String::from_utf8_lossy(&std::fs::read(&path).expect("the log")).into_owned();
+        std::fs::write(&path, "").expect("it works");
         parse(&text)
     }
 }
@@ -111,7 +111,7 @@ fn sysbench(private: &Private, script: &str, options: &[&str], command: &str) {
         .args(options)
         .arg(command)
         .output()
-        .unwrap();
+        .expect("it works");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -169,9 +169,9 @@ fn statements_are_those_of_sysbench() {
         ))
     };
     let private = Private::start(&keys("read_write", "uniform", true), &[]);
-    let mut conn = private.server.target(None).connect().unwrap();
+    let mut conn = private.server.target(None).connect().expect("a connection");
     let path = private.beside("general.log").display().to_string();
-    conn.query_drop(format!("SET GLOBAL general_log_file = '{path}'")).unwrap();
+    conn.query_drop(format!("SET GLOBAL general_log_file = '{path}'")).expect("it works");
     sysbench(&private, "oltp_read_write", &["--threads=2"], "prepare");
     let logs = Logs { private };
     let events = format!("--events={TRANSACTIONS}");

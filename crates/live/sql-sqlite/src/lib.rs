@@ -1,9 +1,12 @@
-//! SQLite behind the key-value contract: one ordinary table with an index on the key. (A table without
+//! SQLite behind the key-value contract, and ([`SqliteOltp`]) as a SQL engine.
+//!
+//! The store of records is one ordinary table with an index on the key. (A table without
 //! row ids would put large values on overflow pages; SQLite advises against it above 1/20 of a page.)
 //!
 //! A connection a thread; statements are prepared once. Invariants: readers never block the writer
-//! (write-ahead log) except without any durability. What it is not: the SQL floor's workloads; it is
-//! driven here as a store of records.
+//! (write-ahead log) except without any durability. What it is not: a server.
+
+mod oltp;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +14,8 @@ use std::time::Duration;
 use kv::{Engine, KvError, Options, Session};
 use rusqlite::{Connection, OpenFlags, params};
 use study::Durability;
+
+pub use oltp::{SqliteClient, SqliteOltp};
 
 /// An SQLite database file.
 #[derive(Debug)]

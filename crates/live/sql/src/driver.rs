@@ -189,13 +189,8 @@ fn run_client<E: Engine>(
     let spec = shared.spec;
     let tickets = Arc::clone(&shared.tickets);
     let mut client = SqlClient::new(spec.plan.clone(), tickets, spec.seed, index);
-    let classes = spec.plan.mix.classes();
-    let mut recorder = if spec.plan.arrivals.is_open() {
-        Recorder::with_service(spec.timeline, &classes)
-    } else {
-        Recorder::new(spec.timeline, &classes)
-    };
-    let (mut open, mut failure, mut failures) = (Open::default(), None, 0u32);
+    let mut recorder = recorder_of(spec);
+    let (mut open, mut trouble) = (Open::default(), Trouble::default());
     let (mut now, mut all_done) = (Nanos::from(origin.elapsed()), false);
     'trial: while !shared.failed.load(Ordering::Relaxed) {
         let issue = match client.next(now) {
@@ -222,27 +217,56 @@ fn run_client<E: Engine>(
         let Some((issue, result)) = result else { continue };
         let outcome = match result {
             Ok(()) => Outcome::Done,
-            Err(error) if error.gave_up() => {
-                shared.given_up.fetch_add(1, Ordering::Relaxed);
-                if let Err(error) = session.roll_back() {
-                    failure.get_or_insert_with(|| error.to_string());
-                    shared.failed.store(true, Ordering::Relaxed);
-                }
-                Outcome::Failed(error.code())
-            }
-            Err(error) => {
-                failures += 1;
-                failure.get_or_insert_with(|| error.to_string());
-                let lost = matches!(error, SqlError::Lost(_)) || session.roll_back().is_err();
-                if spec.stop_on_error || lost || failures >= FAILURES_MAX {
-                    shared.failed.store(true, Ordering::Relaxed);
-                }
-                Outcome::Failed(error.code())
-            }
+            Err(error) => trouble.outcome(shared, &mut session, &error),
         };
         open.record(&mut recorder, &issue, (issued, now), outcome);
         client.completed(issue.id, outcome, now);
     }
     let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
-    Ok(ClientEnd { recording, failure, client })
+    Ok(ClientEnd { recording, failure: trouble.first, client })
+}
+
+fn recorder_of(spec: &Spec) -> Recorder {
+    let classes = spec.plan.mix.classes();
+    if spec.plan.arrivals.is_open() {
+        Recorder::with_service(spec.timeline, &classes)
+    } else {
+        Recorder::new(spec.timeline, &classes)
+    }
+}
+
+/// What went wrong for one client.
+#[derive(Default)]
+struct Trouble {
+    /// The first failure's words.
+    first: Option<String>,
+    count: u32,
+}
+
+impl Trouble {
+    /// What a statement that failed means: the transaction begins again, or the trial ends.
+    fn outcome<S: Session>(
+        &mut self,
+        shared: &Shared<'_>,
+        session: &mut S,
+        error: &SqlError,
+    ) -> Outcome {
+        let mut over = false;
+        if error.gave_up() {
+            shared.given_up.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.count += 1;
+            self.first.get_or_insert_with(|| error.to_string());
+            let lost = matches!(error, SqlError::Lost(_));
+            over = shared.spec.stop_on_error || lost || self.count >= FAILURES_MAX;
+        }
+        if !over && let Err(error) = session.roll_back() {
+            self.first.get_or_insert_with(|| error.to_string());
+            over = true;
+        }
+        if over {
+            shared.failed.store(true, Ordering::Relaxed);
+        }
+        Outcome::Failed(error.code())
+    }
 }

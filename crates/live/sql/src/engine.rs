@@ -105,6 +105,11 @@ pub trait Engine: Sync + Sized {
     /// Bytes that the workload's tables take on disk, indexes included.
     fn table_bytes(&self) -> u64;
 
+    /// Bytes of their pages: what a cache of that size holds whole.
+    fn page_bytes(&self) -> u64 {
+        self.table_bytes()
+    }
+
     /// What it has counted since it began, by its own names.
     fn sums(&self) -> BTreeMap<String, f64> {
         BTreeMap::new()

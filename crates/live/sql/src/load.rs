@@ -127,8 +127,7 @@ fn fill<S: Session>(
             *k = numbers.draw(&mut random);
         }
         let made = texts[..count].iter().zip(there + 1..);
-        let rows: Vec<Row<'_>> =
-            made.map(|((c, pad, k), id)| Row { id, k: *k, c, pad }).collect();
+        let rows: Vec<Row<'_>> = made.map(|((c, pad, k), id)| Row { id, k: *k, c, pad }).collect();
         session.insert(table, &rows)?;
         there += count as u64;
         shared.rows.fetch_add(count as u64, Ordering::Relaxed);

@@ -54,11 +54,7 @@ pub fn write_text(op: &SqlOp, dialect: SqlDialect, out: &mut Vec<u8>) {
     let (table, row, old) = (op.table, op.row, dialect == SqlDialect::Sysbench05);
     // sysbench 0.5 leaves the end of a range to the server.
     let end = |out: &mut Vec<u8>| {
-        if old {
-            write!(out, "{row}+{}", op.other - row)
-        } else {
-            write!(out, "{}", op.other)
-        }
+        if old { write!(out, "{row}+{}", op.other - row) } else { write!(out, "{}", op.other) }
     };
     let written = match op.class {
         OpClass::Begin | OpClass::Commit => write!(out, "{}", prepared_text(op.class, table)),

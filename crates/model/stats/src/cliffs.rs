@@ -5,10 +5,11 @@
 //! permutations, then again in both parts. A permutation test takes points as independent, and neighbours in
 //! time resemble each other: so many are averaged to one point as their correlation makes of no more worth
 //! than one (the effective sample size of a first-order autoregression, (1 - r) / (1 + r) a point), and the
-//! place is then looked for among the points themselves. What is found must also hold between its neighbours:
-//! the weakest is dropped until Welch's t has p <= 0.001 for each, as Hunter does (M. Fleming et al., "Hunter:
-//! Using Change Point Detection to Hunt for Performance Regressions", ICPE 2023). Invariants: the same series gives the same cliffs; what is told has both a
-//! significant test and a size that matters. What it is not: a cause.
+//! place is then looked for among the points themselves. What is found must also hold between its
+//! neighbours: the weakest is dropped until Welch's t has p <= 0.001 for each, as Hunter does (M. Fleming et
+//! al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE 2023). Invariants: the
+//! same series gives the same cliffs; what is told has both a significant test and a size that matters.
+//! What it is not: a cause.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -85,12 +86,7 @@ fn size(cliff: &Cliff) -> f64 {
     if larger > 0.0 { (cliff.after - cliff.before).abs() / larger } else { 0.0 }
 }
 
-fn divide(
-    points: &[f64],
-    offset: usize,
-    random: &mut Xoshiro256PlusPlus,
-    places: &mut Vec<usize>,
-) {
+fn divide(points: &[f64], offset: usize, random: &mut Xoshiro256PlusPlus, places: &mut Vec<usize>) {
     let Some((place, statistic)) = best_split(points) else { return };
     let mut larger = 0;
     let mut shuffled = points.to_vec();

@@ -125,8 +125,7 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
 fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
-    let kinds =
-        [one.block.is_some(), one.act.is_some(), one.kv.is_some(), one.sql.is_some()];
+    let kinds = [one.block.is_some(), one.act.is_some(), one.kv.is_some(), one.sql.is_some()];
     if kinds.into_iter().filter(|is| *is).count() != 1 {
         let message =
             "needs exactly one of [experiment.block], [experiment.act], [experiment.kv] and \

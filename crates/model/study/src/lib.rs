@@ -43,7 +43,5 @@ pub use offsets::Offsets;
 pub use overrides::apply_overrides;
 pub use parse::{StudyError, parse, resolved_text, schema};
 pub use plan::{Plan, Skip, Source, Trial, plan};
-pub use sql::{
-    SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatrix, SqlWorkload,
-};
+pub use sql::{SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatrix, SqlWorkload};
 pub use sql_keys::SqlKeys;

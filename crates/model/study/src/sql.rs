@@ -131,9 +131,7 @@ pub enum SqlEngine {
 words!(SqlEngine { Mysql => "mysql", Sqlite => "sqlite" });
 
 /// Whose scripts.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SqlDialect {
     /// `oltp.lua` of sysbench 0.5.
     #[serde(rename = "0.5")]
@@ -349,7 +347,8 @@ pub(crate) fn sql_jobs(matrix: &SqlMatrix) -> Vec<SqlJob> {
     jobs = each(jobs, matrix.page_size.values(), |job, value| job.page_size = *value);
     jobs = each(jobs, matrix.compression.values(), |job, value| job.compression = *value);
     jobs = each(jobs, matrix.doublewrite.values(), |job, value| job.doublewrite = *value);
-    jobs = each(jobs, matrix.flush_method.values(), |job, value| job.flush_method.clone_from(value));
+    jobs =
+        each(jobs, matrix.flush_method.values(), |job, value| job.flush_method.clone_from(value));
     jobs = each(jobs, matrix.durability.values(), |job, value| job.durability = *value);
     jobs = each(jobs, matrix.buffer_pool.values(), |job, value| job.buffer_pool = *value);
     jobs = each(jobs, matrix.workload.values(), |job, value| job.workload = *value);

@@ -21,7 +21,9 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
     let Some(sql) = &one.sql else { return Ok(()) };
     let wrong = |key: &str, message: String| {
         let message = format!("experiment `{}`: {message}", one.name);
-        StudyError::general(message).at_key(text, key, |_| true)
+        let error = StudyError::general(message);
+        // What holds a password is not shown, and so not pointed at.
+        if key == SECRET { error } else { error.at_key(text, key, |_| true) }
     };
     let range = |key: &'static str, value: u64, least: u64, most: u64| {
         if (least..=most).contains(&value) {
@@ -71,6 +73,9 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
 
 type Wrong = (&'static str, String);
 
+/// In the place of a key: the value is a secret.
+const SECRET: &str = "";
+
 fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
     let both = sql.compression.values().contains(&SqlCompression::Table)
         && sql.page_size.values().iter().any(|size| size.get() > 16 << 10);
@@ -87,7 +92,10 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
     {
         let well = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| is_variable(name));
         if let Some(pair) = pairs.split(';').filter(|pair| !pair.is_empty()).find(|p| !well(p)) {
-            return Err((key, format!("`{pair}` is no setting; allowed: name=value, with `;` between")));
+            return Err((
+                key,
+                format!("`{pair}` is no setting; allowed: name=value, with `;` between"),
+            ));
         }
     }
     let sqlite = sql.engine.values().contains(&SqlEngine::Sqlite);
@@ -110,7 +118,7 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
         }
     }
     match &sql.dsn {
-        Some(dsn) => check_dsn(dsn).map_err(|message| ("dsn", message)),
+        Some(dsn) => check_dsn(dsn),
         None => Ok(()),
     }
 }
@@ -120,25 +128,27 @@ fn is_variable(name: &str) -> bool {
 }
 
 /// `mysql://USER@HOST[:PORT]/DATABASE`; never repeats what might be a password.
-fn check_dsn(dsn: &str) -> Result<(), String> {
+fn check_dsn(dsn: &str) -> Result<(), Wrong> {
     let form = "allowed: mysql://USER@HOST:PORT/DATABASE or mysql://USER@/path/of/socket:DATABASE";
-    let rest = dsn.strip_prefix("mysql://").ok_or(format!("the dsn has another form; {form}"))?;
-    let (user, place) = rest.rsplit_once('@').ok_or(format!("the dsn names no user; {form}"))?;
+    let wrong = |what: &str| ("dsn", format!("the dsn {what}; {form}"));
+    let rest = dsn.strip_prefix("mysql://").ok_or_else(|| wrong("has another form"))?;
+    let (user, place) = rest.rsplit_once('@').ok_or_else(|| wrong("names no user"))?;
     if user.contains(':') {
-        return Err(
+        return Err((
+            SECRET,
             "the dsn holds a password, and a study is kept with its run; put the password into the \
              environment variable CROSSPOINT_SQL_PASSWORD"
                 .into(),
-        );
+        ));
     }
     let separator = if place.starts_with('/') { ':' } else { '/' };
     let (place, database) =
-        place.rsplit_once(separator).ok_or(format!("the dsn names no database; {form}"))?;
+        place.rsplit_once(separator).ok_or_else(|| wrong("names no database"))?;
     let plain = |text: &str| {
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
     };
     if user.is_empty() || place.is_empty() || !plain(database) {
-        return Err(format!("the dsn is incomplete; {form}"));
+        return Err(wrong("is incomplete"));
     }
     Ok(())
 }
@@ -149,7 +159,7 @@ fn check_race(study: &Study, one: &Experiment, sql: &SqlMatrix) -> Result<(), Wr
     }
     let all = one.stacks.is_empty();
     let stacks = if all { study.stack.len() } else { one.stacks.len() };
-    if stacks < 2 || stacks > 4 {
+    if !(2..=4).contains(&stacks) {
         return Err(("race", format!("a race has two to four stacks, not {stacks}")));
     }
     if sql.transactions.is_none() {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use crosspoint_sql_mysql::{Binary, Listen, Mysql, Reach, Server, arguments, initialise};
 use mysql::prelude::Queryable;
 use observe::Control;
 use sql::{Spec, measure, plan_of};
-use crosspoint_sql_mysql::{Binary, Listen, Mysql, Reach, Server, arguments, initialise};
 use stack::{Journal, WorkArea};
 use stats::Timeline;
 use study::{Job, SqlJob};
@@ -20,11 +20,22 @@ pub fn missing(programs: &[&str]) -> bool {
             other => std::process::Command::new(other).arg("--version").output().is_ok(),
         };
         if !there {
-            println!("SKIPPED: {program} is not installed");
+            skip(&format!("statements beside sysbench: {program}"));
             return true;
         }
     }
     false
+}
+
+/// Says, and counts, that a test can not run here.
+fn skip(missing: &str) {
+    println!("SKIPPED {missing}");
+    if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| {
+            std::io::Write::write_all(&mut file, format!("{missing}\n").as_bytes())
+        });
+    }
 }
 
 /// The job that these keys of an experiment make.
@@ -33,7 +44,7 @@ pub fn job(keys: &str) -> SqlJob {
         "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
          name = \"e\"\n[experiment.sql]\n{keys}"
     );
-    let plan = study::plan(&study::parse(&text).unwrap());
+    let plan = study::plan(&study::parse(&text).expect("a study"));
     let Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
     *job
 }
@@ -50,20 +61,22 @@ pub struct Private {
 impl Private {
     /// Started for `job` with `more` settings.
     pub fn start(job: &SqlJob, more: &[String]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = tempfile::tempdir().expect("a directory");
         // The journal outlives everything that is in it.
-        let journal: &'static Journal = Box::leak(Box::new(Journal::new(&dir.path().join("state"))));
-        let area = WorkArea::create(journal, dir.path(), "server").unwrap();
-        let binary = Binary::find(&job.server).unwrap();
+        let journal: &'static Journal =
+            Box::leak(Box::new(Journal::new(&dir.path().join("state"))));
+        let area = WorkArea::create(journal, dir.path(), "server").expect("an area");
+        let binary = Binary::find(&job.server).expect("a server");
         let data = area.path().join("data");
-        initialise(&binary, &data, job.page_size).unwrap();
+        initialise(&binary, &data, job.page_size).expect("a data directory");
         let mut arguments = arguments(&binary, job, &data, Bytes::mib(64));
         arguments.extend_from_slice(more);
         let log = dir.path().join("server.log");
         let places = (data.as_path(), log.as_path());
-        let server = Server::start(&binary, journal, places, &Listen::Own, &arguments).unwrap();
-        let mut conn = server.target(None).connect().unwrap();
-        conn.query_drop("CREATE DATABASE sbtest").unwrap();
+        let server =
+            Server::start(&binary, journal, places, &Listen::Own, &arguments).expect("it starts");
+        let mut conn = server.target(None).connect().expect("a connection");
+        conn.query_drop("CREATE DATABASE sbtest").expect("a database");
         Self { server, binary, dir, _area: area, _journal: journal }
     }
 
@@ -89,7 +102,7 @@ impl Private {
         };
         let stop = AtomicBool::new(false);
         let control = Control { stop: &stop, progress: None };
-        measure(&self.engine(job), &spec, &control, &|| (), &mut Vec::new).unwrap()
+        measure(&self.engine(job), &spec, &control, &|| (), &mut Vec::new).expect("it runs")
     }
 
     /// The path of the server's socket, for other programs.

@@ -1,0 +1,406 @@
+//! SQL trials from the command line, on a real MariaDB: what a study gives, and what it says and leaves when
+//! its server, its disk or its words are wrong.
+//!
+//! Every end here is real: SIGKILL, a full file system, a taken port, a user without rights.
+
+mod support;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use mysql::prelude::Queryable;
+use serde_json::Value;
+use sql_mysql::{Binary, Listen, Reach, Server, arguments, initialise};
+use stack::{Journal, WorkArea};
+use support::{Scratch, expect, finish, has, is_root, skip, start_and_wait, stderr, stdout};
+
+/// Whether a server is there; said and counted when not.
+fn lacks_a_server(test: &str) -> bool {
+    let there = Binary::find("auto").is_ok() && (has("mariadb-install-db") || has("mysqld"));
+    if !there {
+        skip(test, "mariadb-server");
+    }
+    !there
+}
+
+/// A study with one stack and SQL experiments, each with its keys and its measured time.
+fn write_study(scratch: &Scratch, stack: &str, experiments: &[(&str, &str, &str)]) {
+    let mut text =
+        format!("schema = 1\nname = \"sql\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n{stack}");
+    for (name, times, keys) in experiments {
+        text.push_str(&format!(
+            "[[experiment]]\nname = \"{name}\"\n{times}[experiment.sql]\n{keys}"
+        ));
+    }
+    std::fs::write(scratch.path().join("sql.toml"), text).expect("written");
+}
+
+const SHORT: &str = "warm_up = \"0s\"\nmeasure = \"1s\"\ninterval = \"250ms\"\n";
+const LONG: &str = "warm_up = \"0s\"\nmeasure = \"20s\"\ninterval = \"250ms\"\n";
+const SMALL: &str = "rows = 2000\ntables = 2\nthreads = 2\n";
+
+fn figures(scratch: &Scratch) -> Vec<Value> {
+    let output = scratch.run("figures run --format json");
+    expect(&output, 0);
+    let document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    document["figures"].as_array().expect("figures").clone()
+}
+
+fn value(figures: &[Value], metric: &str, op: &str) -> f64 {
+    let is = |one: &&Value| one["metric"] == metric && one["point"]["op"] == op;
+    let found = figures.iter().find(is).unwrap_or_else(|| panic!("no {metric} of {op}"));
+    found["value"].as_f64().expect("a number")
+}
+
+/// Processes with this path on their command line.
+fn processes_on(place: &Path) -> Vec<u32> {
+    let wanted = place.display().to_string();
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let on_it = |number: &u32| {
+        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        let datadir = format!("--datadir={wanted}");
+        String::from_utf8_lossy(&line).split('\0').any(|word| word.starts_with(&datadir))
+    };
+    numbers.filter(on_it).collect()
+}
+
+/// No server, no mount, no directory of ours is left.
+fn nothing_left(scratch: &Scratch) {
+    assert_eq!(processes_on(scratch.path()), Vec::<u32>::new());
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.contains(&scratch.path().display().to_string()), "{mounts}");
+    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+}
+
+/// What a study of SQL must give: rates, classes, counters, settings; and the second trial goes on with the
+/// tables of the first.
+#[test]
+fn transactions_are_measured_by_statement_on_a_server_of_our_own() {
+    if lacks_a_server("a server of our own") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let keys = format!("{SMALL}workload = [\"read_write\", \"read_only\"]\n");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    let output = scratch.run("run sql.toml --out run");
+    expect(&output, 0);
+    assert!(stderr(&output).contains("tables of a trial before"), "{}", stderr(&output));
+    assert!(stdout(&output).contains("transactions/s"), "{}", stdout(&output));
+    let figures = figures(&scratch);
+    let whole = value(&figures, "tx_rate", "transaction");
+    assert!(whole > 1.0);
+    let points = value(&figures, "ops_rate", "point_select");
+    assert!((points / whole / 10.0 - 1.0).abs() < 0.05, "{points} points for {whole}");
+    let queries = value(&figures, "query_rate", "all");
+    assert!((queries / whole / 20.0 - 1.0).abs() < 0.05, "{queries} queries for {whole}");
+    for (metric, op) in [
+        ("latency_p50", "commit"),
+        ("latency_mean", "read_phase"),
+        ("latency_mean", "write_phase"),
+        ("cpu_per_query", "all"),
+        ("server_cpu", "all"),
+        ("buffer_pool_hit_ratio", "all"),
+        ("load_time", "load"),
+    ] {
+        value(&figures, metric, op);
+    }
+    let trial = scratch.path().join("run/trials/0001-e-d/trial.json");
+    let trial: Value =
+        serde_json::from_str(&std::fs::read_to_string(trial).expect("a trial")).expect("JSON");
+    assert_eq!(trial["settings"]["innodb_flush_log_at_trx_commit"], "1");
+    assert_eq!(trial["settings"]["skip_networking"], "ON");
+    assert!(!trial["counters"].as_array().expect("samples").is_empty());
+    nothing_left(&scratch);
+}
+
+/// A server that dies is a failed trial with its last words; the next one has a server again.
+#[test]
+fn a_server_that_is_killed_fails_its_trial_and_no_other() {
+    if lacks_a_server("a server that is killed") {
+        return;
+    }
+    for keep in [true, false] {
+        let scratch = Scratch::new();
+        let kept = format!("{SMALL}keep_failed = {keep}\n");
+        write_study(&scratch, "", &[("first", LONG, &kept), ("second", SHORT, SMALL)]);
+        let words = ["run", "sql.toml", "--out", "run"];
+        let (child, errors) = start_and_wait(&scratch, &words);
+        let server = processes_on(scratch.path());
+        assert_eq!(server.len(), 1, "one server runs");
+        assert!(support::sh(&format!("kill -9 {}", server[0])));
+        let output = finish(child, errors);
+        expect(&output, 6);
+        let said = stderr(&output);
+        let failure = said.lines().find(|line| line.contains("ended by signal 9"));
+        let failure = failure.unwrap_or_else(|| panic!("not told: {said}"));
+        // The log's last lines, in the server's own words.
+        assert!(failure.contains("the last lines of its log"), "{failure}");
+        assert!(failure.contains("ready for connections"), "{failure}");
+        let data = scratch.path().join("run/kept-0001-first-d/data/ibdata1");
+        assert_eq!(data.exists(), keep, "the data directory");
+        let figures = figures(&scratch);
+        let second = figures.iter().find(|f| f["workload"] == "second" && f["metric"] == "tx_rate");
+        assert!(second.is_some_and(|f| f["value"].as_f64() > Some(1.0) && f["partial"] == false));
+        nothing_left(&scratch);
+    }
+}
+
+/// The program itself killed: its server goes with it, and `clean` and `--resume` do the rest.
+#[test]
+fn a_killed_program_leaves_no_server_and_can_go_on() {
+    if lacks_a_server("a program that is killed") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let keys = format!("{SMALL}workload = [\"read_only\", \"point_select\"]\n");
+    let times = "warm_up = \"0s\"\nmeasure = \"2s\"\ninterval = \"250ms\"\n";
+    write_study(&scratch, "", &[("e", times, &keys)]);
+    let (mut child, _errors) = start_and_wait(&scratch, &["run", "sql.toml", "--out", "run"]);
+    child.kill().expect("SIGKILL");
+    child.wait().expect("it ended");
+    expect(&scratch.run("clean"), 0);
+    nothing_left(&scratch);
+    expect(&scratch.run("run --resume run"), 0);
+    nothing_left(&scratch);
+}
+
+/// A full disk is said to be full, whatever the server calls it.
+#[test]
+fn a_full_disk_is_told_and_nothing_stays_mounted() {
+    if lacks_a_server("a full disk under a server") {
+        return;
+    }
+    if !is_root() {
+        skip("a full disk under a server", "root");
+        return;
+    }
+    let scratch = Scratch::new();
+    // The server's own files fit; a table of 200 MB does not.
+    let stack = "file_system = \"ext4\"\nsize = \"192MiB\"\n";
+    let large = "rows = 900000\ntables = 1\nthreads = 1\nredo_log = \"16MiB\"\n";
+    let small = "rows = 2000\ntables = 1\nthreads = 1\nredo_log = \"16MiB\"\n";
+    write_study(&scratch, stack, &[("large", SHORT, large), ("small", SHORT, small)]);
+    let output = scratch.run("run sql.toml --out run");
+    expect(&output, 6);
+    assert!(stderr(&output).contains("the file system is full"), "{}", stderr(&output));
+    let rates = figures(&scratch);
+    assert!(rates.iter().any(|f| f["workload"] == "small" && f["metric"] == "tx_rate"));
+    nothing_left(&scratch);
+}
+
+fn refused(scratch: &Scratch, code: i32, told: &[&str]) -> Output {
+    let output = scratch.run("run sql.toml --out run");
+    expect(&output, code);
+    let said = stderr(&output);
+    for words in told {
+        assert!(said.contains(words), "`{words}` is not in: {said}");
+    }
+    nothing_left(scratch);
+    output
+}
+
+/// What is in the way is told before anything is made.
+#[test]
+fn a_taken_place_and_an_old_server_are_told_before_anything_is_made() {
+    if lacks_a_server("a taken port") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its number").port();
+    let keys = format!("{SMALL}listen = \"127.0.0.1:{port}\"\n");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    refused(&scratch, 5, &["can not be had", "choose another place to listen"]);
+    drop(taken);
+    let socket = scratch.path().join("s.sock");
+    let _there = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    let keys = format!("{SMALL}listen = \"{}\"\n", socket.display());
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    refused(&scratch, 5, &["another server listens there"]);
+    let old = scratch.path().join("old-server");
+    std::fs::write(&old, "#!/bin/sh\necho 'mysqld  Ver 5.1.73 for Linux on x86_64'\n").expect("it");
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).expect("rights");
+    let keys = format!("{SMALL}server = \"{}\"\n", old.display());
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    refused(&scratch, 5, &["MySQL 5.1.73 is too old; needed: 5.7 or later"]);
+    let keys = format!("{SMALL}server = \"/no/such/server\"\n");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    refused(&scratch, 5, &["/no/such/server", "server = \"auto\""]);
+    assert!(!scratch.path().join("run/run.json").exists(), "nothing was begun");
+}
+
+/// A setting that the server does not know ends the trial in the server's words.
+#[test]
+fn a_wrong_setting_is_told_in_the_servers_words() {
+    if lacks_a_server("a wrong setting") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let keys = format!("{SMALL}settings = \"innodb_no_such_thing=1\"\n");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    refused(&scratch, 6, &["unknown variable", "innodb_no_such_thing"]);
+}
+
+/// A server that plays the user's own: started by the test, asked by name.
+struct Theirs {
+    server: Server,
+    _area: WorkArea,
+    _journal: &'static Journal,
+    dir: tempfile::TempDir,
+}
+
+const PASSWORD: &str = "correct-horse-battery";
+
+impl Theirs {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal: &'static Journal =
+            Box::leak(Box::new(Journal::new(&dir.path().join("state"))));
+        let area = WorkArea::create(journal, dir.path(), "theirs").expect("an area");
+        let binary = Binary::find("auto").expect("a server");
+        let data = area.path().join("data");
+        let job = study::parse(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+             [[experiment]]\nname = \"e\"\n[experiment.sql]\nrows = 10\n",
+        );
+        let plan = study::plan(&job.expect("a study"));
+        let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
+        initialise(&binary, &data, job.page_size).expect("a data directory");
+        let all = arguments(&binary, &job, &data, units::Bytes::mib(32));
+        let socket = Listen::Socket(dir.path().join("theirs.sock"));
+        let log = dir.path().join("theirs.log");
+        let server = Server::start(&binary, journal, (&data, &log), &socket, &all);
+        let server = server.expect("it starts");
+        let mut conn = server.target(None).connect().expect("a connection");
+        for statement in [
+            "CREATE DATABASE mine".to_owned(),
+            format!("CREATE USER rich IDENTIFIED BY '{PASSWORD}'"),
+            "GRANT ALL ON mine.* TO rich".into(),
+            format!("CREATE USER poor IDENTIFIED BY '{PASSWORD}'"),
+            "GRANT SELECT ON mine.* TO poor".into(),
+        ] {
+            conn.query_drop(statement).expect("it is allowed");
+        }
+        Self { server, _area: area, _journal: journal, dir }
+    }
+
+    fn keys(&self, user: &str, database: &str) -> String {
+        let socket = self.dir.path().join("theirs.sock");
+        format!("{SMALL}dsn = \"mysql://{user}@{}:{database}\"\n", socket.display())
+    }
+}
+
+/// A server of the user's: used as it is, told what is missing, and never a password anywhere.
+#[test]
+fn a_server_of_the_users_is_used_with_its_rights_and_no_password_is_kept() {
+    if lacks_a_server("a server of the user's") {
+        return;
+    }
+    let theirs = Theirs::start();
+    let scratch = Scratch::new();
+    let run = |password: Option<&str>| {
+        let mut command = scratch.crosspoint();
+        command.args(["run", "sql.toml", "--out", "run"]);
+        if let Some(password) = password {
+            command.env("CROSSPOINT_SQL_PASSWORD", password);
+        }
+        command.output().expect("it starts")
+    };
+    write_study(&scratch, "", &[("e", SHORT, &theirs.keys("rich", "mine"))]);
+    let output = run(Some("wrong-guess"));
+    expect(&output, 5);
+    assert!(stderr(&output).contains("CROSSPOINT_SQL_PASSWORD"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("wrong-guess"));
+    write_study(&scratch, "", &[("e", SHORT, &theirs.keys("rich", "no_such"))]);
+    let output = run(Some(PASSWORD));
+    expect(&output, 5);
+    write_study(&scratch, "", &[("e", SHORT, &theirs.keys("poor", "mine"))]);
+    let output = run(Some(PASSWORD));
+    expect(&output, 5);
+    let said = stderr(&output);
+    assert!(said.contains("may not CREATE in database mine"), "{said}");
+    assert!(
+        said.contains(
+            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, INDEX ON mine.* TO poor"
+        )
+    );
+    let nobody = format!("{SMALL}dsn = \"mysql://me@127.0.0.1:1/mine\"\n");
+    write_study(&scratch, "", &[("e", SHORT, &nobody)]);
+    refused(&scratch, 5, &["no connection to 127.0.0.1:1 as me", "is the server running?"]);
+    write_study(&scratch, "", &[("e", SHORT, &theirs.keys("rich", "mine"))]);
+    expect(&run(Some(PASSWORD)), 0);
+    assert!(value(&figures(&scratch), "tx_rate", "transaction") > 1.0);
+    assert!(theirs.server.target(Some("mine")).connect().is_ok(), "their server lives");
+    let mut files = Vec::new();
+    everything(scratch.path(), &mut files);
+    assert!(files.len() > 5);
+    for file in files {
+        let bytes = std::fs::read(&file).expect("it can be read");
+        let found = bytes.windows(PASSWORD.len()).any(|part| part == PASSWORD.as_bytes());
+        assert!(!found, "the password is in {}", file.display());
+    }
+    // One in the study is refused, and not repeated.
+    let with = theirs.keys("rich:secret-in-study", "mine");
+    write_study(&scratch, "", &[("e", SHORT, &with)]);
+    let output = scratch.run("run sql.toml --out other");
+    expect(&output, 3);
+    assert!(stderr(&output).contains("CROSSPOINT_SQL_PASSWORD"), "{}", stderr(&output));
+    assert!(!stderr(&output).contains("secret-in-study"), "{}", stderr(&output));
+    theirs.server.stop().expect("it stops");
+}
+
+fn everything(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("it is there").flatten() {
+        if entry.file_type().expect("a kind").is_dir() {
+            everything(&entry.path(), files);
+        } else {
+            files.push(entry.path());
+        }
+    }
+}
+
+/// The same transactions without a server: SQLite, in the process of its clients.
+#[test]
+fn sqlite_does_the_same_transactions() {
+    let scratch = Scratch::new();
+    let keys = format!("{SMALL}engine = \"sqlite\"\n");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    let output = scratch.run("run sql.toml --out run");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("SQLite on d"), "{}", stdout(&output));
+    let figures = figures(&scratch);
+    let whole = value(&figures, "tx_rate", "transaction");
+    let points = value(&figures, "ops_rate", "point_select");
+    assert!((points / whole / 10.0 - 1.0).abs() < 0.10, "{points} points for {whole}");
+    value(&figures, "latency_mean", "insert");
+    nothing_left(&scratch);
+}
+
+/// Two servers at once, each on a stack of its own, until both are done.
+#[test]
+fn a_race_is_run_at_once_and_timed() {
+    if lacks_a_server("a race") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let times = "warm_up = \"0s\"\nmeasure = \"60s\"\ninterval = \"250ms\"\n";
+    let keys = format!("{SMALL}race = true\ntransactions = 300\n");
+    let second = "[[stack]]\nname = \"other\"\ndevice = \"file\"\n";
+    write_study(&scratch, second, &[("race", times, &keys)]);
+    let output = scratch.run("run sql.toml --out run");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("The race over 300 transactions"), "{}", stdout(&output));
+    let figures = figures(&scratch);
+    let times: Vec<&Value> = figures.iter().filter(|f| f["metric"] == "race_time").collect();
+    assert_eq!(times.len(), 2);
+    let ratios: Vec<f64> = figures
+        .iter()
+        .filter(|f| f["metric"] == "speedup")
+        .filter_map(|f| f["value"].as_f64())
+        .collect();
+    assert!(ratios.len() == 2 && ratios.iter().any(|ratio| (ratio - 1.0).abs() < 1e-9));
+    nothing_left(&scratch);
+}

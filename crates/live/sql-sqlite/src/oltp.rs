@@ -1,0 +1,222 @@
+//! SQLite as a SQL engine: sysbench's tables and statements in the process of their clients.
+//!
+//! Transactions that write begin with `BEGIN IMMEDIATE`: SQLite has one writer, and one that reads first
+//! would be given up whenever another was faster. Invariants: the write-ahead log except without any
+//! durability; each connection has a page cache of the study's buffer pool. What it is not: a server; a busy
+//! database is waited for up to a minute.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, ErrorCode, params, params_from_iter};
+use sql::{Engine, Place, Refusal, Row, Session, SqlError, prepared_text, texts_of, write_text};
+use study::{Durability, Memory, SqlDialect, SqlJob};
+use workload::{OpClass, SqlOp};
+
+/// A database file for the statements of a job.
+#[derive(Debug)]
+pub struct SqliteOltp {
+    path: PathBuf,
+    job: SqlJob,
+    /// Held open so that the write-ahead log lives as long as the database is in use.
+    keeper: std::sync::Mutex<Connection>,
+}
+
+/// A thread's connection.
+#[derive(Debug)]
+pub struct SqliteClient {
+    connection: Connection,
+    dialect: SqlDialect,
+    prepared: bool,
+    writes: bool,
+    text: Vec<u8>,
+}
+
+/// A lock that was waited for too long, by the number that servers have for it.
+const LOCK_WAIT: u16 = 1205;
+
+fn told(error: rusqlite::Error) -> SqlError {
+    let busy = matches!(
+        error.sqlite_error_code(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
+    );
+    let code = if busy {
+        LOCK_WAIT
+    } else {
+        error.sqlite_error().map_or(0, |one| u16::try_from(one.extended_code).unwrap_or(0))
+    };
+    SqlError::Statement { code, reason: error.to_string() }
+}
+
+fn connect(path: &PathBuf, job: &SqlJob) -> Result<Connection, SqlError> {
+    let connection = Connection::open(path).map_err(told)?;
+    let (journal, synchronous) = match job.durability {
+        Durability::None => ("MEMORY", "OFF"),
+        Durability::Os => ("WAL", "OFF"),
+        Durability::Device => ("WAL", "FULL"),
+    };
+    connection.busy_timeout(Duration::from_secs(60)).map_err(told)?;
+    let set = |name: &str, value: &dyn rusqlite::ToSql| {
+        connection.pragma_update(None, name, value).map_err(told)
+    };
+    set("page_size", &(job.page_size.get() as i64))?;
+    set("journal_mode", &journal)?;
+    set("synchronous", &synchronous)?;
+    let cache = match job.buffer_pool {
+        Memory::Unlimited => job.data(),
+        pool => pool.bytes(job.data()).unwrap_or(job.data()),
+    };
+    // Negative: in KiB.
+    set("cache_size", &-((cache.get() / 1024) as i64))?;
+    connection.set_prepared_statement_cache_capacity(job.tables as usize * 9 + 8);
+    Ok(connection)
+}
+
+impl Engine for SqliteOltp {
+    type Session = SqliteClient;
+
+    fn open(place: &Place, job: &SqlJob) -> Result<Self, SqlError> {
+        let Place::Directory(dir) = place else {
+            return Err(SqlError::Refused(Refusal {
+                reason: "SQLite has no server".into(),
+                next: "please report this".into(),
+            }));
+        };
+        let path = dir.join("sbtest.sqlite");
+        let keeper = connect(&path, job)?.into();
+        Ok(Self { path, job: job.clone(), keeper })
+    }
+
+    fn session(&self, _statements: bool) -> Result<SqliteClient, SqlError> {
+        Ok(SqliteClient {
+            connection: connect(&self.path, &self.job)?,
+            dialect: self.job.dialect,
+            prepared: self.job.prepared,
+            writes: self.job.workload.mix().writes(),
+            text: Vec::new(),
+        })
+    }
+
+    fn version(&self) -> String {
+        format!("SQLite {}", rusqlite::version())
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let names =
+            ["page_size", "cache_size", "journal_mode", "synchronous", "wal_autocheckpoint"];
+        let Ok(keeper) = self.keeper.lock() else { return Vec::new() };
+        let value = |name: &str| {
+            let read = keeper.pragma_query_value(None, name, |row| row.get::<_, Value>(0)).ok()?;
+            Some((
+                name.to_owned(),
+                match read {
+                    Value::Integer(number) => number.to_string(),
+                    Value::Text(text) => text,
+                    other => format!("{other:?}"),
+                },
+            ))
+        };
+        names.iter().filter_map(|name| value(name)).collect()
+    }
+
+    fn table_bytes(&self) -> u64 {
+        let files = [self.path.clone(), self.path.with_extension("sqlite-wal")];
+        let bytes = files.iter().filter_map(|path| std::fs::metadata(path).ok());
+        bytes.map(|file| std::os::unix::fs::MetadataExt::blocks(&file) * 512).sum()
+    }
+
+    fn set(&self, setting: &str) -> Result<(), SqlError> {
+        let reason = format!("{setting}: SQLite has no settings for all connections");
+        Err(SqlError::Refused(Refusal { reason, next: "leave out change".into() }))
+    }
+}
+
+impl SqliteClient {
+    fn execute(&mut self, text: &str, values: Vec<Value>) -> Result<(), SqlError> {
+        let mut cached;
+        let mut fresh;
+        let statement = if self.prepared {
+            cached = self.connection.prepare_cached(text).map_err(told)?;
+            &mut *cached
+        } else {
+            fresh = self.connection.prepare(text).map_err(told)?;
+            &mut fresh
+        };
+        let mut rows = statement.query(params_from_iter(values)).map_err(told)?;
+        while let Some(row) = rows.next().map_err(told)? {
+            // The value is taken, as a client of a server takes it.
+            row.get_ref(0).map_err(told)?;
+        }
+        Ok(())
+    }
+}
+
+impl Session for SqliteClient {
+    fn perform(&mut self, op: &SqlOp) -> Result<(), SqlError> {
+        if op.class == OpClass::Begin && self.writes {
+            return self.execute("BEGIN IMMEDIATE", Vec::new());
+        }
+        if !self.prepared {
+            let mut text = std::mem::take(&mut self.text);
+            write_text(op, self.dialect, &mut text);
+            let result = self.execute(&String::from_utf8_lossy(&text), Vec::new());
+            self.text = text;
+            return result;
+        }
+        let number = |number: u64| Value::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+        let text = |bytes: &[u8]| Value::Text(String::from_utf8_lossy(bytes).into_owned());
+        let values = match op.class {
+            OpClass::Begin | OpClass::Commit => Vec::new(),
+            OpClass::SimpleRange
+            | OpClass::SumRange
+            | OpClass::OrderRange
+            | OpClass::DistinctRange => vec![number(op.row), number(op.other)],
+            OpClass::NonIndexUpdate => vec![text(&texts_of(op).0), number(op.row)],
+            OpClass::Insert => {
+                let (c, pad) = texts_of(op);
+                vec![number(op.row), number(op.other), text(&c), text(&pad)]
+            }
+            _ => vec![number(op.row)],
+        };
+        self.execute(&prepared_text(op.class, op.table), values)
+    }
+
+    fn roll_back(&mut self) -> Result<(), SqlError> {
+        if self.connection.is_autocommit() {
+            return Ok(());
+        }
+        self.execute("ROLLBACK", Vec::new())
+    }
+
+    fn create_table(&mut self, table: u32) -> Result<u64, SqlError> {
+        let create = format!(
+            "CREATE TABLE IF NOT EXISTS sbtest{table} (id INTEGER PRIMARY KEY, \
+             k INTEGER DEFAULT 0 NOT NULL, c TEXT DEFAULT '' NOT NULL, pad TEXT DEFAULT '' NOT NULL)"
+        );
+        self.connection.execute(&create, []).map_err(told)?;
+        let highest = format!("SELECT COALESCE(MAX(id), 0) FROM sbtest{table}");
+        let highest: i64 =
+            self.connection.query_row(&highest, [], |row| row.get(0)).map_err(told)?;
+        Ok(u64::try_from(highest).unwrap_or(0))
+    }
+
+    fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), SqlError> {
+        let transaction = self.connection.transaction().map_err(told)?;
+        {
+            let insert = format!("INSERT INTO sbtest{table} (id, k, c, pad) VALUES (?, ?, ?, ?)");
+            let mut statement = transaction.prepare_cached(&insert).map_err(told)?;
+            for row in rows {
+                let (c, pad) = (String::from_utf8_lossy(row.c), String::from_utf8_lossy(row.pad));
+                let values = params![row.id as i64, row.k as i64, c, pad];
+                statement.execute(values).map_err(told)?;
+            }
+        }
+        transaction.commit().map_err(told)
+    }
+
+    fn create_index(&mut self, table: u32) -> Result<(), SqlError> {
+        let create = format!("CREATE INDEX IF NOT EXISTS k_{table} ON sbtest{table}(k)");
+        self.connection.execute(&create, []).map(|_| ()).map_err(told)
+    }
+}
