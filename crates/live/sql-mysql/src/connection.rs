@@ -125,11 +125,14 @@ const GONE: [u16; 4] = [1053, 1927, 2006, 2013];
 /// An error of the client library in our words.
 pub(crate) fn told(error: mysql::Error) -> SqlError {
     match error {
-        mysql::Error::MySqlError(error) if !GONE.contains(&error.code) => {
-            SqlError::Statement { code: error.code, reason: error.message }
-        }
+        mysql::Error::MySqlError(error) => of_server(error.code, error.message),
         other => SqlError::Lost(other.to_string()),
     }
+}
+
+/// An error that the server told by its number.
+pub(crate) fn of_server(code: u16, reason: String) -> SqlError {
+    if GONE.contains(&code) { SqlError::Lost(reason) } else { SqlError::Statement { code, reason } }
 }
 
 /// A MariaDB or MySQL server as an engine.

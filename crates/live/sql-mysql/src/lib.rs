@@ -10,6 +10,7 @@ mod options;
 mod server;
 mod session;
 mod status;
+mod wire;
 
 pub use binary::Binary;
 pub use connection::{Mysql, PASSWORD_VARIABLE, Reach};

@@ -2,22 +2,39 @@
 //!
 //! Invariant: a statement's whole result is taken before the next. What it is not: a choice of rows.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use mysql::prelude::Queryable;
-use mysql::{Conn, Params, Statement, Value};
+use mysql::{Conn, Statement, Value};
+use mysql_common::constants::Command;
+use mysql_common::packets::ComStmtExecuteRequestBuilder;
+use mysql_common::proto::MySerialize;
 use sql::{Flavour, Row, Session, SqlError, Target, prepared_text, texts_of, write_text};
 use study::{SqlDialect, SqlJob};
+use units::Seed;
 use workload::{OpClass, SqlOp};
 
 use crate::connection::{connect_with, told};
 use crate::options::table_options;
+use crate::wire::{Wire, framed};
 
-/// Statements of a table, prepared.
-type OfTable = [Option<Statement>; OpClass::STATEMENTS.len()];
+/// A prepared statement's request: encoded once, its values written over. They stand at its end, each of
+/// one length.
+#[derive(Debug)]
+struct Prepared {
+    /// Keeps the statement at the server.
+    _statement: Statement,
+    request: Vec<u8>,
+}
+
+/// Requests of a table, by class.
+type OfTable = [Option<Prepared>; OpClass::STATEMENTS.len()];
 
 /// A connection.
 #[derive(Debug)]
 pub struct MysqlSession {
     conn: Conn,
+    wire: Wire,
     dialect: SqlDialect,
     /// By table, then by class; empty when statements are sent as text.
     prepared: Vec<OfTable>,
@@ -28,6 +45,62 @@ pub struct MysqlSession {
 /// Place of a class among the statements.
 const fn place(class: OpClass) -> usize {
     class.index() - OpClass::Begin.index()
+}
+
+/// The values of an operation, as the library encodes them.
+fn values(op: &SqlOp) -> Vec<Value> {
+    let number = Value::UInt;
+    let text = |bytes: &[u8]| Value::Bytes(bytes.to_vec());
+    match op.class {
+        OpClass::Begin | OpClass::Commit => Vec::new(),
+        OpClass::SimpleRange | OpClass::SumRange | OpClass::OrderRange | OpClass::DistinctRange => {
+            vec![number(op.row), number(op.other)]
+        }
+        OpClass::NonIndexUpdate => vec![text(&texts_of(op).0), number(op.row)],
+        OpClass::Insert => {
+            let (c, pad) = texts_of(op);
+            vec![number(op.row), number(op.other), text(&c), text(&pad)]
+        }
+        _ => vec![number(op.row)],
+    }
+}
+
+/// The whole request of an operation.
+fn encoded(statement: u32, op: &SqlOp) -> Vec<u8> {
+    let values = values(op);
+    let (request, _) = ComStmtExecuteRequestBuilder::new(statement).build(&values);
+    let mut payload = Vec::new();
+    request.serialize(&mut payload);
+    framed(&payload)
+}
+
+/// Writes the values of `op` over those of a request of the same statement.
+fn write_over(request: &mut [u8], op: &SqlOp) {
+    let mut end = request.len();
+    let mut write = |request: &mut [u8], bytes: &[u8], length: usize| {
+        request[end - bytes.len()..end].copy_from_slice(bytes);
+        end -= bytes.len() + length;
+    };
+    // From the last value to the first; a text has a byte of length before it.
+    match op.class {
+        OpClass::Begin | OpClass::Commit => {}
+        OpClass::SimpleRange | OpClass::SumRange | OpClass::OrderRange | OpClass::DistinctRange => {
+            write(request, &op.other.to_le_bytes(), 0);
+            write(request, &op.row.to_le_bytes(), 0);
+        }
+        OpClass::NonIndexUpdate => {
+            write(request, &op.row.to_le_bytes(), 0);
+            write(request, &texts_of(op).0, 1);
+        }
+        OpClass::Insert => {
+            let (c, pad) = texts_of(op);
+            write(request, &pad, 1);
+            write(request, &c, 1);
+            write(request, &op.other.to_le_bytes(), 0);
+            write(request, &op.row.to_le_bytes(), 0);
+        }
+        _ => write(request, &op.row.to_le_bytes(), 0),
+    }
 }
 
 impl MysqlSession {
@@ -47,65 +120,47 @@ impl MysqlSession {
             let mut of_table: OfTable = Default::default();
             for &class in &classes {
                 let statement = conn.prep(prepared_text(class, table)).map_err(told)?;
-                of_table[place(class)] = Some(statement);
+                let (first, last) = (false, false);
+                let op = SqlOp { class, table, row: 0, other: 0, text: Seed(0), first, last };
+                let request = encoded(statement.id(), &op);
+                of_table[place(class)] = Some(Prepared { _statement: statement, request });
             }
             prepared.push(of_table);
         }
         let (dialect, table_options) = (job.dialect, table_options(flavour, job));
-        Ok(Self { conn, dialect, prepared, text: Vec::with_capacity(512), table_options })
-    }
-
-    fn execute(&mut self, op: &SqlOp) -> mysql::Result<()> {
-        let number = |number: u64| Value::UInt(number);
-        let parameters = match op.class {
-            OpClass::Begin | OpClass::Commit => Params::Empty,
-            OpClass::SimpleRange
-            | OpClass::SumRange
-            | OpClass::OrderRange
-            | OpClass::DistinctRange => Params::Positional(vec![number(op.row), number(op.other)]),
-            OpClass::NonIndexUpdate => {
-                let (c, _) = texts_of(op);
-                Params::Positional(vec![Value::Bytes(c.to_vec()), number(op.row)])
-            }
-            OpClass::Insert => {
-                let (c, pad) = texts_of(op);
-                Params::Positional(vec![
-                    number(op.row),
-                    number(op.other),
-                    Value::Bytes(c.to_vec()),
-                    Value::Bytes(pad.to_vec()),
-                ])
-            }
-            _ => Params::Positional(vec![number(op.row)]),
-        };
-        let of_table = &self.prepared[op.table as usize - 1];
-        let statement = of_table[place(op.class)].as_ref();
-        let statement = statement.expect("invariant: the workload's classes were prepared");
-        let mut result = self.conn.exec_iter(statement, parameters)?;
-        for row in result.by_ref() {
-            row?;
-        }
-        Ok(())
-    }
-
-    fn send_text(&mut self, op: &SqlOp) -> mysql::Result<()> {
-        write_text(op, self.dialect, &mut self.text);
-        let text = std::str::from_utf8(&self.text).expect("invariant: statements are ASCII");
-        let mut result = self.conn.query_iter(text)?;
-        for row in result.by_ref() {
-            row?;
-        }
-        Ok(())
+        let (wire, text) = (Wire::new(), Vec::with_capacity(512));
+        Ok(Self { conn, wire, dialect, prepared, text, table_options })
     }
 }
 
+/// The command of a statement that is sent as text.
+const COM_QUERY: u8 = Command::COM_QUERY as u8;
 /// The index is there already.
 const DUPLICATE_KEY_NAME: u16 = 1061;
 
 impl Session for MysqlSession {
-    fn perform(&mut self, op: &SqlOp) -> Result<(), SqlError> {
-        let result = if self.prepared.is_empty() { self.send_text(op) } else { self.execute(op) };
-        result.map_err(told)
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the descriptor belongs to the connection, which outlives the borrow.
+        Some(unsafe { BorrowedFd::borrow_raw(self.conn.as_raw_fd()) })
+    }
+
+    fn send(&mut self, op: &SqlOp) -> Result<(), SqlError> {
+        let Some(of_table) = self.prepared.get_mut(op.table as usize - 1) else {
+            write_text(op, self.dialect, &mut self.text);
+            // The command's byte and the header go before the text.
+            let length = self.text.len() + 1;
+            let head = [length as u8, (length >> 8) as u8, (length >> 16) as u8, 0, COM_QUERY];
+            self.text.splice(..0, head);
+            return self.wire.send(&self.conn, &self.text);
+        };
+        let prepared = of_table[place(op.class)].as_mut();
+        let prepared = prepared.expect("invariant: the workload's classes were prepared");
+        write_over(&mut prepared.request, op);
+        self.wire.send(&self.conn, &prepared.request)
+    }
+
+    fn receive(&mut self, wait: bool) -> Result<bool, SqlError> {
+        self.wire.receive(&self.conn, wait)
     }
 
     fn roll_back(&mut self) -> Result<(), SqlError> {
@@ -144,6 +199,26 @@ impl Session for MysqlSession {
         match self.conn.query_drop(create).map_err(told) {
             Err(SqlError::Statement { code: DUPLICATE_KEY_NAME, .. }) => Ok(()),
             other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value at the wrong place is another row.
+    #[test]
+    fn a_request_that_is_written_over_is_the_one_that_the_library_encodes() {
+        for class in OpClass::STATEMENTS {
+            let (first, last) = (false, false);
+            let op = |row: u64, seed: u64| {
+                let text = Seed(seed);
+                SqlOp { class, table: 2, row, other: row + 99, text, first, last }
+            };
+            let mut request = encoded(7, &op(1, 1));
+            write_over(&mut request, &op(4711, 2));
+            assert_eq!(request, encoded(7, &op(4711, 2)), "{class:?}");
         }
     }
 }

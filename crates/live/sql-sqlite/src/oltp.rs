@@ -5,6 +5,7 @@
 //! durability; each connection has a page cache of the study's buffer pool. What it is not: a server; a busy
 //! database is waited for up to a minute.
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub struct SqliteClient {
 /// A lock that was waited for too long, by the number that servers have for it.
 const LOCK_WAIT: u16 = 1205;
 
-fn told(error: rusqlite::Error) -> SqlError {
+fn told(error: &rusqlite::Error) -> SqlError {
     let busy = matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
@@ -50,15 +51,15 @@ fn told(error: rusqlite::Error) -> SqlError {
 }
 
 fn connect(path: &PathBuf, job: &SqlJob) -> Result<Connection, SqlError> {
-    let connection = Connection::open(path).map_err(told)?;
+    let connection = Connection::open(path).map_err(|error| told(&error))?;
     let (journal, synchronous) = match job.durability {
         Durability::None => ("MEMORY", "OFF"),
         Durability::Os => ("WAL", "OFF"),
         Durability::Device => ("WAL", "FULL"),
     };
-    connection.busy_timeout(Duration::from_secs(60)).map_err(told)?;
+    connection.busy_timeout(Duration::from_secs(60)).map_err(|error| told(&error))?;
     let set = |name: &str, value: &dyn rusqlite::ToSql| {
-        connection.pragma_update(None, name, value).map_err(told)
+        connection.pragma_update(None, name, value).map_err(|error| told(&error))
     };
     set("page_size", &(job.page_size.get() as i64))?;
     set("journal_mode", &journal)?;
@@ -137,23 +138,31 @@ impl SqliteClient {
         let mut cached;
         let mut fresh;
         let statement = if self.prepared {
-            cached = self.connection.prepare_cached(text).map_err(told)?;
+            cached = self.connection.prepare_cached(text).map_err(|error| told(&error))?;
             &mut *cached
         } else {
-            fresh = self.connection.prepare(text).map_err(told)?;
+            fresh = self.connection.prepare(text).map_err(|error| told(&error))?;
             &mut fresh
         };
-        let mut rows = statement.query(params_from_iter(values)).map_err(told)?;
-        while let Some(row) = rows.next().map_err(told)? {
+        let mut rows = statement.query(params_from_iter(values)).map_err(|error| told(&error))?;
+        while let Some(row) = rows.next().map_err(|error| told(&error))? {
             // The value is taken, as a client of a server takes it.
-            row.get_ref(0).map_err(told)?;
+            row.get_ref(0).map_err(|error| told(&error))?;
         }
         Ok(())
     }
 }
 
 impl Session for SqliteClient {
-    fn perform(&mut self, op: &SqlOp) -> Result<(), SqlError> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn receive(&mut self, _wait: bool) -> Result<bool, SqlError> {
+        Ok(true)
+    }
+
+    fn send(&mut self, op: &SqlOp) -> Result<(), SqlError> {
         if op.class == OpClass::Begin && self.writes {
             return self.execute("BEGIN IMMEDIATE", Vec::new());
         }
@@ -194,29 +203,32 @@ impl Session for SqliteClient {
             "CREATE TABLE IF NOT EXISTS sbtest{table} (id INTEGER PRIMARY KEY, \
              k INTEGER DEFAULT 0 NOT NULL, c TEXT DEFAULT '' NOT NULL, pad TEXT DEFAULT '' NOT NULL)"
         );
-        self.connection.execute(&create, []).map_err(told)?;
+        self.connection.execute(&create, []).map_err(|error| told(&error))?;
         let highest = format!("SELECT COALESCE(MAX(id), 0) FROM sbtest{table}");
-        let highest: i64 =
-            self.connection.query_row(&highest, [], |row| row.get(0)).map_err(told)?;
+        let highest: i64 = self
+            .connection
+            .query_row(&highest, [], |row| row.get(0))
+            .map_err(|error| told(&error))?;
         Ok(u64::try_from(highest).unwrap_or(0))
     }
 
     fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), SqlError> {
-        let transaction = self.connection.transaction().map_err(told)?;
+        let transaction = self.connection.transaction().map_err(|error| told(&error))?;
         {
             let insert = format!("INSERT INTO sbtest{table} (id, k, c, pad) VALUES (?, ?, ?, ?)");
-            let mut statement = transaction.prepare_cached(&insert).map_err(told)?;
+            let mut statement =
+                transaction.prepare_cached(&insert).map_err(|error| told(&error))?;
             for row in rows {
                 let (c, pad) = (String::from_utf8_lossy(row.c), String::from_utf8_lossy(row.pad));
                 let values = params![row.id as i64, row.k as i64, c, pad];
-                statement.execute(values).map_err(told)?;
+                statement.execute(values).map_err(|error| told(&error))?;
             }
         }
-        transaction.commit().map_err(told)
+        transaction.commit().map_err(|error| told(&error))
     }
 
     fn create_index(&mut self, table: u32) -> Result<(), SqlError> {
         let create = format!("CREATE INDEX IF NOT EXISTS k_{table} ON sbtest{table}(k)");
-        self.connection.execute(&create, []).map(|_| ()).map_err(told)
+        self.connection.execute(&create, []).map(|_| ()).map_err(|error| told(&error))
     }
 }

@@ -1,21 +1,22 @@
-//! Client threads that drive a SQL engine, and the thread that watches it.
+//! A SQL trial: its clients in crews, and the thread that watches the engine.
 //!
-//! A thread a connection, each with its own session and recorder. Invariants: all clients start together
-//! and share one time origin; a transaction that the server gave up is counted and begun again; a lost
-//! connection ends the trial. What it is not: loading.
+//! Where results can be waited for together, there are as many crews as processors; else a thread a
+//! connection. Invariants: all clients start together and share one time origin; a transaction that the server
+//! gave up is counted and begun again; a lost connection ends the trial. What it is not: loading.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use observe::{Control, Counter, Sampled, sample};
-use stats::{Recorder, Recording, Timeline};
+use stats::{Recording, Timeline};
 use study::{SqlChange, SqlDialect, SqlJob};
 use units::{Nanos, Seed};
-use workload::{Arrivals, Outcome, Spacing, SqlClient, SqlPlan, Step, Workload};
+use workload::{Arrivals, Spacing, SqlPlan};
 
+use crate::crew;
 use crate::engine::{Engine, Session, SqlError};
-use crate::recording::Open;
 
 /// A SQL trial.
 #[derive(Debug, Clone)]
@@ -73,24 +74,18 @@ pub struct Measured {
 
 /// Least time between samples of counters.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Failures of one client after which it does not go on, whatever the study says.
-const FAILURES_MAX: u32 = 1000;
+/// Failures of one crew after which it does not go on, whatever the study says.
+pub(crate) const FAILURES_MAX: u32 = 1000;
 
-struct Shared<'a> {
-    spec: &'a Spec,
-    control: &'a Control<'a>,
-    tickets: Arc<AtomicU64>,
-    start: Barrier,
+pub(crate) struct Shared<'a> {
+    pub spec: &'a Spec,
+    pub control: &'a Control<'a>,
+    pub tickets: Arc<AtomicU64>,
+    pub start: Barrier,
     /// The common origin of time, read by whoever passes the barrier first.
-    origin: OnceLock<Instant>,
-    failed: AtomicBool,
-    given_up: AtomicU64,
-}
-
-struct ClientEnd {
-    recording: Recording,
-    failure: Option<String>,
-    client: SqlClient,
+    pub origin: OnceLock<Instant>,
+    pub failed: AtomicBool,
+    pub given_up: AtomicU64,
 }
 
 /// Runs the clients. `ready` is called once all are connected, and the clients begin when it returns;
@@ -105,11 +100,12 @@ pub fn measure<E: Engine>(
     ready: &(dyn Fn() + Sync),
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
 ) -> Result<Measured, SqlError> {
+    let crews = crews_of(engine, spec.threads)?;
     let shared = Shared {
         spec,
         control,
         tickets: Arc::default(),
-        start: Barrier::new(spec.threads as usize + 1),
+        start: Barrier::new(crews.len() + 1),
         origin: OnceLock::new(),
         failed: AtomicBool::new(false),
         given_up: AtomicU64::new(0),
@@ -118,8 +114,9 @@ pub fn measure<E: Engine>(
     let done = AtomicBool::new(false);
     let (results, (samples, notes)) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| observed(engine, shared, &done, watch));
-        let threads: Vec<_> = (0..spec.threads)
-            .map(|index| scope.spawn(move || run_client(engine, shared, index)))
+        let threads: Vec<_> = (0..)
+            .zip(crews)
+            .map(|crew| scope.spawn(move || crew::run(engine, shared, crew)))
             .collect();
         // The clients are connected once all have come to the barrier for the first time.
         shared.start.wait();
@@ -133,17 +130,27 @@ pub fn measure<E: Engine>(
         (results, watcher.join().unwrap_or_default())
     });
     let mut measured = Measured { samples, notes, ..Measured::default() };
-    let mut last = None;
+    let mut missed = 0;
     for result in results {
         let panicked = |_| SqlError::Lost("a client's thread panicked; please report this".into());
         let end = result.map_err(panicked)??;
         measured.recording.merge(&end.recording);
         measured.failure = measured.failure.or(end.failure);
-        last = Some(end.client);
+        missed = missed.max(end.missed);
     }
-    measured.recording.missed_arrivals = last.map_or(0, |mut client| client.missed());
+    measured.recording.missed_arrivals = missed;
     measured.given_up = shared.given_up.load(Ordering::Relaxed);
     Ok(measured)
+}
+
+/// The clients of each crew.
+fn crews_of<E: Engine>(engine: &E, clients: u32) -> Result<Vec<Range<u32>>, SqlError> {
+    let together = engine.session(false)?.descriptor().is_some();
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
+    let crews = if together { clients.min(processors) } else { clients };
+    let edge = |crew: u32| (u64::from(clients) * u64::from(crew) / u64::from(crews)) as u32;
+    Ok((0..crews).map(|crew| edge(crew)..edge(crew + 1)).collect())
 }
 
 /// Samples counters, and sets what is to be set, until the clients are done.
@@ -170,103 +177,4 @@ fn observed<E: Engine>(
     let every = Duration::from(shared.spec.timeline.interval).max(SAMPLE_EVERY);
     let samples = sample(&mut read, every, &shared.origin, done);
     (samples, notes)
-}
-
-fn run_client<E: Engine>(
-    engine: &E,
-    shared: &Shared<'_>,
-    index: u32,
-) -> Result<ClientEnd, SqlError> {
-    let session = engine.session(true);
-    if session.is_err() {
-        shared.failed.store(true, Ordering::Relaxed);
-    }
-    // Every client passes both barriers, even one that can not go on, so that none waits for ever.
-    shared.start.wait();
-    shared.start.wait();
-    let origin = *shared.origin.get_or_init(Instant::now);
-    let mut session = session?;
-    let spec = shared.spec;
-    let tickets = Arc::clone(&shared.tickets);
-    let mut client = SqlClient::new(spec.plan.clone(), tickets, spec.seed, index);
-    let mut recorder = recorder_of(spec);
-    let (mut open, mut trouble) = (Open::default(), Trouble::default());
-    let (mut now, mut all_done) = (Nanos::from(origin.elapsed()), false);
-    'trial: while !shared.failed.load(Ordering::Relaxed) {
-        let issue = match client.next(now) {
-            Step::Issue(issue) => Some(issue),
-            Step::WaitUntil(due) => {
-                let left = due.since(now).get().min(spec.timeline.interval.get());
-                std::thread::sleep(Duration::from_nanos(left));
-                None
-            }
-            Step::WaitCompletion | Step::Finished => {
-                all_done = now < spec.timeline.end();
-                break;
-            }
-        };
-        let issued = now;
-        let result = issue.map(|issue| (issue, session.perform(&issue.op)));
-        now = Nanos::from(origin.elapsed());
-        while let Some(summary) = recorder.poll(now) {
-            shared.control.tell(index, summary);
-            if shared.control.stopping() {
-                break 'trial;
-            }
-        }
-        let Some((issue, result)) = result else { continue };
-        let outcome = match result {
-            Ok(()) => Outcome::Done,
-            Err(error) => trouble.outcome(shared, &mut session, &error),
-        };
-        open.record(&mut recorder, &issue, (issued, now), outcome);
-        client.completed(issue.id, outcome, now);
-    }
-    let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
-    Ok(ClientEnd { recording, failure: trouble.first, client })
-}
-
-fn recorder_of(spec: &Spec) -> Recorder {
-    let classes = spec.plan.mix.classes();
-    if spec.plan.arrivals.is_open() {
-        Recorder::with_service(spec.timeline, &classes)
-    } else {
-        Recorder::new(spec.timeline, &classes)
-    }
-}
-
-/// What went wrong for one client.
-#[derive(Default)]
-struct Trouble {
-    /// The first failure's words.
-    first: Option<String>,
-    count: u32,
-}
-
-impl Trouble {
-    /// What a statement that failed means: the transaction begins again, or the trial ends.
-    fn outcome<S: Session>(
-        &mut self,
-        shared: &Shared<'_>,
-        session: &mut S,
-        error: &SqlError,
-    ) -> Outcome {
-        let mut over = false;
-        if error.gave_up() {
-            shared.given_up.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.count += 1;
-            self.first.get_or_insert_with(|| error.to_string());
-            let lost = matches!(error, SqlError::Lost(_));
-            over = shared.spec.stop_on_error || lost || self.count >= FAILURES_MAX;
-        }
-        if !over && let Err(error) = session.roll_back() {
-            self.first.get_or_insert_with(|| error.to_string());
-            over = true;
-        }
-        if over {
-            shared.failed.store(true, Ordering::Relaxed);
-        }
-        Outcome::Failed(error.code())
-    }
 }

@@ -4,6 +4,7 @@
 //! general SQL interface; sessions know the statements of the workloads.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 
 use observe::Counter;
 use study::SqlJob;
@@ -129,11 +130,21 @@ pub trait Engine: Sync + Sized {
 
 /// One client's connection.
 pub trait Session {
-    /// Does one statement, and takes all of its result.
+    /// What is readable once a result comes; `None`: [`Session::send`] does all of the work, and the session
+    /// needs a thread of its own.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Sends one statement.
     ///
     /// # Errors
     /// What the engine said.
-    fn perform(&mut self, op: &SqlOp) -> Result<(), SqlError>;
+    fn send(&mut self, op: &SqlOp) -> Result<(), SqlError>;
+
+    /// Takes what has come of its result; `true` once that is whole. Waits for it if `wait`.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn receive(&mut self, wait: bool) -> Result<bool, SqlError>;
 
     /// Gives the open transaction up.
     ///

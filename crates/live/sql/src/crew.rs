@@ -1,0 +1,276 @@
+//! A thread and the connections that it serves.
+//!
+//! A thread that sleeps for each result pays for the sleep and the wake-up; one that serves several
+//! connections finds the next result there already. So a crew sends on every connection that has something
+//! due and takes results as they come. Invariants: one statement in flight a connection; response time ends
+//! when the crew has the whole result, so what a result waits for its crew is in it; one recorder a crew.
+//! What it is not: a choice of what is sent; each connection has a client of its own.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use stats::{Recorder, Recording};
+use units::Nanos;
+use workload::{Issue, Outcome, SqlClient, SqlOp, Step, Workload};
+
+use crate::driver::{FAILURES_MAX, Shared};
+use crate::engine::{Engine, Session, SqlError};
+use crate::recording::Open;
+
+/// One connection and what it is about.
+struct Link<S> {
+    session: S,
+    client: SqlClient,
+    open: Open,
+    /// What is in flight, and when it was sent.
+    sent: Option<(Issue<SqlOp>, Nanos)>,
+    /// When it has something to send again, where nothing is in flight.
+    due: Option<Nanos>,
+}
+
+/// A thread's connections.
+pub(crate) struct Crew<'a, S> {
+    shared: &'a Shared<'a>,
+    /// Number of the crew, from 0.
+    number: u32,
+    links: Vec<Link<S>>,
+    origin: Instant,
+    recorder: Recorder,
+    trouble: Trouble,
+    stopped: bool,
+}
+
+/// What a crew gave.
+pub(crate) struct CrewEnd {
+    pub recording: Recording,
+    pub failure: Option<String>,
+    /// Arrivals that no client took, as one of them tells it.
+    pub missed: u64,
+}
+
+/// What went wrong.
+#[derive(Default)]
+struct Trouble {
+    /// The first failure's words.
+    first: Option<String>,
+    count: u32,
+}
+
+/// Connects the clients `from..to`, waits with the others, and runs them to their end.
+pub(crate) fn run<E: Engine>(
+    engine: &E,
+    shared: &Shared<'_>,
+    (number, clients): (u32, std::ops::Range<u32>),
+) -> Result<CrewEnd, SqlError> {
+    let sessions: Result<Vec<_>, SqlError> =
+        clients.clone().map(|_| engine.session(true)).collect();
+    if sessions.is_err() {
+        shared.failed.store(true, Ordering::Relaxed);
+    }
+    // Every crew passes both barriers, even one that can not go on, so that none waits for ever.
+    shared.start.wait();
+    shared.start.wait();
+    let origin = *shared.origin.get_or_init(Instant::now);
+    let spec = shared.spec;
+    let link = |(index, session)| Link {
+        session,
+        client: SqlClient::new(spec.plan.clone(), Arc::clone(&shared.tickets), spec.seed, index),
+        open: Open::default(),
+        sent: None,
+        due: Some(Nanos::ZERO),
+    };
+    let links: Vec<_> = clients.zip(sessions?).map(link).collect();
+    let classes = spec.plan.mix.classes();
+    let recorder = if spec.plan.arrivals.is_open() {
+        Recorder::with_service(spec.timeline, &classes)
+    } else {
+        Recorder::new(spec.timeline, &classes)
+    };
+    let trouble = Trouble::default();
+    let mut crew = Crew { shared, number, links, origin, recorder, trouble, stopped: false };
+    let ended = match crew.links.as_slice() {
+        [only] if only.session.descriptor().is_none() => crew.run_one(),
+        [_] => crew.run_one(),
+        _ => crew.run_many(),
+    };
+    if let Err(error) = ended {
+        crew.trouble.first.get_or_insert_with(|| format!("waiting for results: {error}"));
+        shared.failed.store(true, Ordering::Relaxed);
+    }
+    Ok(crew.end())
+}
+
+impl<S: Session> Crew<'_, S> {
+    fn now(&self) -> Nanos {
+        Nanos::from(self.origin.elapsed())
+    }
+
+    fn over(&self) -> bool {
+        self.stopped || self.shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// Sends on one connection until something is in flight, or nothing is due; what is due is noted.
+    fn feed(&mut self, number: usize, mut now: Nanos) {
+        while !self.over() {
+            let link = &mut self.links[number];
+            let issue = match link.client.next(now) {
+                Step::Issue(issue) => issue,
+                Step::WaitUntil(due) => {
+                    link.due = Some(due);
+                    return;
+                }
+                Step::WaitCompletion | Step::Finished => {
+                    link.due = None;
+                    return;
+                }
+            };
+            (link.sent, link.due) = (Some((issue, now)), None);
+            match link.session.send(&issue.op) {
+                Ok(()) => return,
+                Err(error) => {
+                    now = Nanos::from(self.origin.elapsed());
+                    self.completed(number, now, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Records what came of the statement in flight, and tells its client.
+    fn completed(&mut self, number: usize, now: Nanos, result: Result<(), SqlError>) {
+        self.poll(now);
+        let link = &mut self.links[number];
+        let Some((issue, issued)) = link.sent.take() else { return };
+        let outcome = match result {
+            Ok(()) => Outcome::Done,
+            Err(error) => self.trouble.outcome(self.shared, &mut link.session, &error),
+        };
+        link.open.record(&mut self.recorder, &issue, (issued, now), outcome);
+        link.client.completed(issue.id, outcome, now);
+    }
+
+    /// Ends the intervals that are over.
+    fn poll(&mut self, now: Nanos) {
+        while let Some(summary) = self.recorder.poll(now) {
+            self.shared.control.tell(self.number, summary);
+            self.stopped |= self.shared.control.stopping();
+        }
+    }
+
+    /// One connection: its results are waited for.
+    fn run_one(&mut self) -> Result<(), Errno> {
+        let mut now = self.now();
+        loop {
+            self.feed(0, now);
+            if self.over() {
+                return Ok(());
+            }
+            if self.links[0].sent.is_some() {
+                let result = self.links[0].session.receive(true);
+                now = self.now();
+                self.completed(0, now, result.map(|_| ()));
+                continue;
+            }
+            let Some(due) = self.links[0].due else { return Ok(()) };
+            let interval = self.shared.spec.timeline.interval;
+            std::thread::sleep(Duration::from_nanos(due.since(now).get().min(interval.get())));
+            now = self.now();
+            self.poll(now);
+        }
+    }
+
+    /// Several connections: results are taken as they come.
+    fn run_many(&mut self) -> Result<(), Errno> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (number, link) in self.links.iter().enumerate() {
+            let descriptor: BorrowedFd<'_> = link.session.descriptor().ok_or(Errno::BADF)?;
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&poll, descriptor, data, epoll::EventFlags::IN)?;
+        }
+        let mut events = Vec::with_capacity(self.links.len());
+        let mut now = self.now();
+        loop {
+            for number in 0..self.links.len() {
+                if self.links[number].due.is_some_and(|due| due <= now) {
+                    self.feed(number, now);
+                }
+            }
+            if self.over() || self.idle() {
+                return Ok(());
+            }
+            let next = self.links.iter().filter_map(|link| link.due).min();
+            let interval = self.shared.spec.timeline.interval;
+            let wait = next.map_or(interval, |due| due.since(now).min(interval));
+            let wait = rustix::event::Timespec {
+                tv_sec: (wait.get() / 1_000_000_000) as i64,
+                tv_nsec: (wait.get() % 1_000_000_000) as i64,
+            };
+            events.clear();
+            match epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&wait)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+            now = self.now();
+            self.poll(now);
+            for event in &events {
+                let number = event.data.u64() as usize;
+                if self.links[number].sent.is_none() {
+                    continue;
+                }
+                let result = match self.links[number].session.receive(false) {
+                    Ok(false) => continue,
+                    Ok(true) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                now = self.now();
+                self.completed(number, now, result);
+                self.feed(number, now);
+            }
+        }
+    }
+
+    /// Nothing is in flight and nothing will be.
+    fn idle(&self) -> bool {
+        self.links.iter().all(|link| link.sent.is_none() && link.due.is_none())
+    }
+
+    fn end(mut self) -> CrewEnd {
+        let now = self.now();
+        let all_done = !self.over() && now < self.shared.spec.timeline.end();
+        let missed = self.links.last_mut().map_or(0, |link| link.client.missed());
+        let recorder = self.recorder;
+        let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
+        CrewEnd { recording, failure: self.trouble.first, missed }
+    }
+}
+
+impl Trouble {
+    /// What a statement that failed means: the transaction begins again, or the trial ends.
+    fn outcome<S: Session>(
+        &mut self,
+        shared: &Shared<'_>,
+        session: &mut S,
+        error: &SqlError,
+    ) -> Outcome {
+        let mut over = false;
+        if error.gave_up() {
+            shared.given_up.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.count += 1;
+            self.first.get_or_insert_with(|| error.to_string());
+            let lost = matches!(error, SqlError::Lost(_));
+            over = shared.spec.stop_on_error || lost || self.count >= FAILURES_MAX;
+        }
+        if !over && let Err(error) = session.roll_back() {
+            self.first.get_or_insert_with(|| error.to_string());
+            over = true;
+        }
+        if over {
+            shared.failed.store(true, Ordering::Relaxed);
+        }
+        Outcome::Failed(error.code())
+    }
+}
