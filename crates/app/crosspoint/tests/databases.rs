@@ -41,8 +41,9 @@ fn left(scratch: &Path, process: u32) -> Vec<String> {
         left.extend(backing.ok().filter(|path| path.contains(&place)));
     }
     for root in ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"] {
-        let group = Path::new(root).join(format!("crosspoint-{process}"));
-        left.extend(group.exists().then(|| group.display().to_string()));
+        let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        left.extend(names.filter(|name| name.starts_with(&format!("crosspoint-{process}-"))));
     }
     left
 }

@@ -362,6 +362,27 @@ fn everything(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
+/// An open loop offers what it says, and its response times count from when transactions were due.
+#[test]
+fn transactions_that_are_due_by_a_rate_come_at_that_rate() {
+    if lacks_a_server("an open loop") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let keys = format!("{SMALL}workload = \"point_select\"\nrate = \"400/s\"\n");
+    let times = "warm_up = \"500ms\"\nmeasure = \"3s\"\ninterval = \"250ms\"\n";
+    write_study(&scratch, "", &[("e", times, &keys)]);
+    expect(&scratch.run("run sql.toml --out run"), 0);
+    let figures = figures(&scratch);
+    let rate = value(&figures, "tx_rate", "transaction");
+    // 1200 arrivals on average: three standard deviations are 9 %.
+    assert!((rate / 400.0 - 1.0).abs() < 0.12, "{rate}");
+    let response = value(&figures, "latency_p50", "transaction");
+    let service = value(&figures, "service_time_p50", "transaction");
+    assert!(response >= service, "{response} {service}");
+    nothing_left(&scratch);
+}
+
 /// The same transactions without a server: SQLite, in the process of its clients.
 #[test]
 fn sqlite_does_the_same_transactions() {

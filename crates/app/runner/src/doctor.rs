@@ -49,9 +49,11 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
         space(dir),
         blkid(),
         rocksdb(),
+        server(),
         bare_devices(),
         grounds(),
         memory_limit(),
+        device_limit(),
         own_cost(),
         load(&facts.load),
     ]
@@ -195,6 +197,36 @@ fn memory_limit() -> Check {
             format!("control groups, version {version}")
         }),
         fix: found.is_none().then(|| "databases larger than memory need it: boot with it".into()),
+    }
+}
+
+fn device_limit() -> Check {
+    let found = stack::Limits::device_controller();
+    Check {
+        name: "device limit",
+        status: if found.is_some() { Status::Ok } else { Status::Limited },
+        detail: found.map_or("no control group can limit block devices".into(), |version| {
+            format!("control groups, version {version}")
+        }),
+        fix: found.is_none().then(|| "stacks with a limit need it: boot with it".into()),
+    }
+}
+
+fn server() -> Check {
+    let name = "SQL server";
+    match sql_mysql::Binary::find("auto") {
+        Ok(binary) => Check {
+            name,
+            status: Status::Ok,
+            detail: format!("{} ({})", binary.version, binary.path.display()),
+            fix: None,
+        },
+        Err(refusal) => Check {
+            name,
+            status: Status::Limited,
+            detail: format!("{}; other databases can be measured", refusal.reason),
+            fix: Some("apt-get install mariadb-server".into()),
+        },
     }
 }
 

@@ -55,14 +55,18 @@ impl Residency {
 }
 
 /// How much of the files in `place`, or of the device that it is, is in the page cache, by mincore(2). A hole
-/// counts as not resident.
+/// counts as not resident, a file that goes meanwhile as none.
 ///
 /// # Errors
 /// When a file can not be read or mapped.
 pub fn residency(place: &Path) -> io::Result<Residency> {
     let mut sum = Residency::default();
     for path in files_of(place)? {
-        let mut file = File::open(&path)?;
+        let mut file = match File::open(&path) {
+            // Engines remove files while they work.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
         // A device says its size in no other way.
         let length = file.seek(SeekFrom::End(0))?;
         // Of a file the parts that were ever written; a device has no other size than its length.

@@ -85,6 +85,8 @@ pub struct Server {
     child: Child,
     address: Address,
     log: PathBuf,
+    /// A socket at a place that the study names, made by the server.
+    socket: Option<PathBuf>,
     stopped: bool,
 }
 
@@ -122,7 +124,11 @@ impl Server {
         let child = child
             .map_err(|error| refused(format!("{}: {error}", binary.path.display()), DOCTOR))?;
         let address = listen.address(child.id());
-        let mut server = Self { child, address, log: log.to_owned(), stopped: false };
+        let socket = match listen {
+            Listen::Socket(path) => Some(path.clone()),
+            Listen::Own | Listen::Port(_) => None,
+        };
+        let mut server = Self { child, address, log: log.to_owned(), socket, stopped: false };
         server.wait_until_up()?;
         Ok(server)
     }
@@ -226,6 +232,10 @@ impl Drop for Server {
         if !self.stopped {
             let _ = self.child.kill();
             let _ = self.child.wait();
+        }
+        // One that was killed leaves it behind, and nobody else was there before.
+        if let Some(socket) = &self.socket {
+            let _ = fs::remove_file(socket);
         }
     }
 }

@@ -128,7 +128,7 @@ impl Wire {
             let column = matches!(self.stage, Stage::Columns(_));
             if row || column {
                 // Nothing in it is of interest, however long it is.
-                self.stage = self.after(&[]);
+                self.stage = after(self.stage, &[]);
                 self.from += HEADER;
                 self.skip = length;
                 continue;
@@ -140,10 +140,10 @@ impl Wire {
                 return Ok(());
             }
             let payload = self.from + HEADER..self.from + HEADER + length;
-            let packet = self.buffer[payload].to_vec();
-            self.stage = self.after(&packet);
+            let packet = &self.buffer[payload];
+            self.stage = after(self.stage, packet);
             if first == 0xff {
-                self.error = Some(error_of(&packet));
+                self.error = Some(error_of(packet));
             }
             self.from += HEADER + length;
         }
@@ -152,25 +152,24 @@ impl Wire {
         }
         Ok(())
     }
+}
 
-    /// The stage after a packet; a column or a row comes without its bytes.
-    fn after(&self, packet: &[u8]) -> Stage {
-        let first = packet.first().copied();
-        match (self.stage, first) {
-            (Stage::Begin, Some(0x00 | 0xff)) => Stage::Done,
-            // A count of columns, and maybe whether their descriptions follow: a server that knows that
-            // they are known leaves them out.
-            (Stage::Begin, Some(count)) => match packet.get(1) {
-                Some(0) => Stage::AfterColumns,
-                _ => Stage::Columns(u64::from(count)),
-            },
-            (Stage::Columns(left), _) if left > 1 => Stage::Columns(left - 1),
-            (Stage::Columns(_), _) => Stage::AfterColumns,
-            (Stage::AfterColumns, Some(0xfe)) if packet.len() == END_OF_COLUMNS => Stage::Rows,
-            (Stage::AfterColumns | Stage::Rows, Some(0xfe | 0xff)) => Stage::Done,
-            (Stage::AfterColumns, Some(_)) => Stage::Rows,
-            (stage, _) => stage,
-        }
+/// The stage after a packet; a column or a row comes without its bytes.
+fn after(stage: Stage, packet: &[u8]) -> Stage {
+    match (stage, packet.first().copied()) {
+        (Stage::Begin, Some(0x00 | 0xff)) => Stage::Done,
+        // A count of columns, and maybe whether their descriptions follow: a server that knows that they are
+        // known leaves them out.
+        (Stage::Begin, Some(count)) => match packet.get(1) {
+            Some(0) => Stage::AfterColumns,
+            _ => Stage::Columns(u64::from(count)),
+        },
+        (Stage::Columns(left), _) if left > 1 => Stage::Columns(left - 1),
+        (Stage::Columns(_), _) => Stage::AfterColumns,
+        (Stage::AfterColumns, Some(0xfe)) if packet.len() == END_OF_COLUMNS => Stage::Rows,
+        (Stage::AfterColumns | Stage::Rows, Some(0xfe | 0xff)) => Stage::Done,
+        (Stage::AfterColumns, Some(_)) => Stage::Rows,
+        (stage, _) => stage,
     }
 }
 
@@ -194,6 +193,7 @@ pub(crate) fn framed(payload: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn packet(number: u8, payload: &[u8]) -> Vec<u8> {
         let mut framed = framed(payload);
@@ -247,6 +247,15 @@ mod tests {
                 assert_eq!(*last, Ok(true), "result {number} in pieces of {size}");
                 assert!(before.iter().all(|done| *done == Ok(false)), "result {number}, {size}");
             }
+        }
+    }
+
+    proptest! {
+        /// Whatever a server sends, nothing panics and nothing is looked at twice.
+        #[test]
+        fn any_bytes_are_taken_without_panic(bytes: Vec<u8>, size in 1usize..40) {
+            let (wire, _) = fed(&bytes[..bytes.len().min(4000)], size);
+            prop_assert!(wire.from <= wire.to);
         }
     }
 

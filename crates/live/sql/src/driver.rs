@@ -1,8 +1,8 @@
 //! A SQL trial: its clients in crews, and the thread that watches the engine.
 //!
 //! Where results can be waited for together, there are as many crews as processors; else a thread a
-//! connection. Invariants: all clients start together and share one time origin; a transaction that the server
-//! gave up is counted and begun again; a lost connection ends the trial. What it is not: loading.
+//! connection. Invariants: all clients start together and share one time origin; a transaction that the
+//! server gave up is counted and begun again; a lost connection ends the trial. What it is not: loading.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -90,6 +90,13 @@ impl Limits {
         Some(if found.version == Version::One { 1 } else { 2 })
     }
 
+    /// Version of the control groups that can limit block devices here, if any can.
+    #[must_use]
+    pub fn device_controller() -> Option<u32> {
+        let found = Hierarchy::of(DEVICE.0, DEVICE.1)?;
+        Some(if found.version == Version::One { 1 } else { 2 })
+    }
+
     /// Limits that hold nobody yet.
     ///
     /// # Errors

@@ -49,7 +49,7 @@ pub struct SqlMatrix {
     /// How rows are drawn.
     #[serde(default)]
     pub keys: SqlKeys,
-    /// Connections, each with a thread, 1 to 1024.
+    /// Connections, 1 to 1024.
     #[serde(default = "default_threads")]
     pub threads: Many<u32>,
     /// Transactions a second that are due, Poisson, all connections together; without it as many as go.

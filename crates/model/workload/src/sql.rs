@@ -277,7 +277,7 @@ impl SqlClient {
                     schedule.advance(random);
                     *next += 1;
                 }
-                Some(schedule.next()).filter(|due| *due < self.plan.end)
+                Some(schedule.next())
             }
         }
     }
@@ -333,7 +333,8 @@ impl Workload for SqlClient {
             return Step::Finished;
         }
         if self.place == 0 && intended > now {
-            return Step::WaitUntil(intended);
+            // Nothing is due before the end: the client waits for that.
+            return Step::WaitUntil(intended.min(self.plan.end));
         }
         self.in_flight = true;
         let op = self.operation();

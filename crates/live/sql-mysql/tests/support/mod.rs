@@ -1,5 +1,7 @@
 //! A private server for one test, with tables.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
