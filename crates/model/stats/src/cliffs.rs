@@ -1,15 +1,16 @@
 //! Where a rate changed for good: change points of a time series.
 //!
-//! E-divisive: D. S. Matteson and N. A. James, "A Nonparametric Approach for Multiple Change Point Analysis of
-//! Multivariate Data", JASA 109 (2014), section 3: the split with the largest energy statistic, tested by
+//! E-divisive: D. S. Matteson and N. A. James, "A Nonparametric Approach for Multiple Change Point Analysis
+//! of Multivariate Data", JASA 109 (2014), section 3: the split with the largest energy statistic, tested by
 //! permutations, then again in both parts. A permutation test takes points as independent, and neighbours in
 //! time resemble each other: so many are averaged to one point as their correlation makes of no more worth
 //! than one (the effective sample size of a first-order autoregression, (1 - r) / (1 + r) a point), and the
 //! place is then looked for among the points themselves. What is found must also hold between its
 //! neighbours: the weakest is dropped until Welch's t has p <= 0.001 for each, as Hunter does (M. Fleming et
-//! al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE 2023). Invariants: the
-//! same series gives the same cliffs; what is told has both a significant test and a size that matters.
-//! What it is not: a cause.
+//! al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE 2023).
+//!
+//! Invariants: the same series gives the same cliffs; what is told has both a significant test and a size
+//! that matters. What it is not: a cause.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
