@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use observe::{DiskCounters, Provenance, StorageFacts, Usage};
+use observe::{DiskCounters, Provenance, Sampled, StorageFacts, Usage};
 use serde::{Deserialize, Serialize};
 use stats::{Counts, ErrorSample, Interval, Phase, Recording};
 use units::Nanos;
@@ -191,6 +191,34 @@ pub struct TrialRecord {
     pub recording: Recording,
 }
 
+impl TrialRecord {
+    /// A record of nothing yet, of an engine by its word; whoever plans the trial fills in what it is.
+    #[must_use]
+    pub fn blank(engine: &str) -> Self {
+        Self {
+            number: 0,
+            slug: String::new(),
+            experiment: String::new(),
+            stack: String::new(),
+            engine: engine.to_owned(),
+            source: String::new(),
+            point: BTreeMap::new(),
+            repetition: 1,
+            outcome: TrialOutcome::Complete,
+            failure: None,
+            path: String::new(),
+            notes: Vec::new(),
+            usage: None,
+            disk: None,
+            load: None,
+            counters: Vec::new(),
+            totals: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            recording: Recording::default(),
+        }
+    }
+}
+
 /// What a database counted of itself at an instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -199,6 +227,14 @@ pub struct CounterSample {
     pub at_ns: u64,
     /// By name, with its unit.
     pub values: BTreeMap<String, f64>,
+}
+
+impl From<Sampled> for CounterSample {
+    fn from(sample: Sampled) -> Self {
+        let values = sample.values.into_iter();
+        let values = values.map(|(name, value)| (name.to_owned(), value)).collect();
+        Self { at_ns: sample.at.get(), values }
+    }
 }
 
 /// Loading a database.

@@ -102,26 +102,11 @@ impl Resumed {
         let confirmed = &options.confirmed;
         let targets =
             Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
-        let (study, plan, writer) = (&self.study, &self.plan, self.writer);
-        let finished = archive::Run::read(writer.path())?;
-        let (stacks, own_cost, ahead) = (self.stacks, None, Ahead::default());
-        let mut reached = Reached::default();
-        finished.trials.iter().for_each(|trial| reached.note(trial));
-        let (loaded, raced) = (BTreeMap::new(), BTreeMap::new());
-        Runner {
-            study,
-            plan,
-            options,
-            targets,
-            writer,
-            stacks,
-            own_cost,
-            reached,
-            ahead,
-            loaded,
-            raced,
-        }
-        .run(watcher)
+        let finished = archive::Run::read(self.writer.path())?;
+        let planned = (&self.study, &self.plan);
+        let mut runner = Runner::new(planned, options, targets, (self.writer, self.stacks));
+        finished.trials.iter().for_each(|trial| runner.reached.note(trial));
+        runner.run(watcher)
     }
 }
 
@@ -158,23 +143,7 @@ pub fn execute(
         skipped: plan.skipped.iter().map(skip).collect(),
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
-    let (study, plan, stacks) = (&study, &plan, header.stacks);
-    let (own_cost, reached, ahead) = (None, Reached::default(), Ahead::default());
-    let (loaded, raced) = (BTreeMap::new(), BTreeMap::new());
-    Runner {
-        study,
-        plan,
-        options,
-        targets,
-        writer,
-        stacks,
-        own_cost,
-        reached,
-        ahead,
-        loaded,
-        raced,
-    }
-    .run(watcher)
+    Runner::new((&study, &plan), options, targets, (writer, header.stacks)).run(watcher)
 }
 
 /// A name in `dir` that nothing has yet: two runs may begin in one second.
@@ -228,6 +197,27 @@ pub(crate) struct Outcome {
 }
 
 impl<'a> Runner<'a> {
+    fn new(
+        (study, plan): (&'a Study, &'a Plan),
+        options: &'a Options<'a>,
+        targets: Targets<'a>,
+        (writer, stacks): (RunWriter, Vec<StackRecord>),
+    ) -> Self {
+        Self {
+            study,
+            plan,
+            options,
+            targets,
+            writer,
+            stacks,
+            own_cost: None,
+            reached: Reached::default(),
+            ahead: Ahead::default(),
+            loaded: BTreeMap::new(),
+            raced: BTreeMap::new(),
+        }
+    }
+
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunnerError> {
         let plan = self.plan;
         let missing: Vec<&Trial> =

@@ -4,16 +4,17 @@
 //! keeper; that is the program.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use archive::{CounterSample, LoadRecord, TrialOutcome, TrialRecord, to_line};
+use archive::{CounterSample, LoadRecord, TrialRecord, to_line};
 use observe::{BlockDevice, Control, Counter, Usage};
-use sql::{Engine, Measured, Spec, SqlError, load, measure, plan_of};
+use sql::{Engine, Spec, SqlError, load, measure, plan_of};
 use sql_mysql::watch_process;
-use stats::{Recording, Timeline};
+use stats::Timeline;
 use units::{Nanos, Seed};
 
 use crate::protocol::SqlRequest;
+use crate::trial::Meter;
 
 /// Name of the bytes of the tables' pages in the record of a load.
 pub const PAGE_BYTES: &str = "table_page_bytes";
@@ -27,8 +28,7 @@ pub(crate) fn load_tables<E: Engine>(
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
     let device = BlockDevice::under(&request.data);
-    let disk = device.as_ref().and_then(BlockDevice::counters);
-    let (usage, began) = (Usage::now(), Instant::now());
+    let meter = Meter::start(device.as_ref());
     let plan = plan_of(job, Nanos::MAX);
     let whole = load(&engine, &plan, (Seed(request.seed), job.load_threads), &mut |rows| {
         loading(rows);
@@ -37,19 +37,23 @@ pub(crate) fn load_tables<E: Engine>(
     if !whole {
         return Ok(None);
     }
-    let now = device.as_ref().and_then(BlockDevice::counters);
+    let (wall_ns, usage, disk) = meter.read();
     let rows = u64::from(job.tables) * job.rows;
     let of_load = LoadRecord {
         records: rows,
-        wall_ns: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        usage: Usage::now().since(&usage),
-        disk: now.zip(disk).map(|(now, before)| now.since(&before)),
+        wall_ns,
+        usage,
+        disk,
         db_bytes: engine.table_bytes(),
         user_bytes: rows * u64::from(sql::changed_bytes(workload::OpClass::Insert)),
     };
     let totals = BTreeMap::from([(PAGE_BYTES.to_owned(), engine.page_bytes() as f64)]);
-    let record =
-        TrialRecord { load: Some(of_load), path: engine.version(), totals, ..empty(request) };
+    let record = TrialRecord {
+        load: Some(of_load),
+        path: engine.version(),
+        totals,
+        ..TrialRecord::blank(job.engine.word())
+    };
     line(&record).map(Some)
 }
 
@@ -78,12 +82,9 @@ pub(crate) fn run<E: Engine>(
     let mut watch = || watched(request.process, device.as_ref());
     let sums = engine.sums();
     let of_server = process_sums(request.process);
-    let disk = device.as_ref().and_then(BlockDevice::counters);
-    let (usage, began) = (Usage::now(), Instant::now());
+    let meter = Meter::start(device.as_ref());
     let measured = measure(&engine, &spec, control, ready, &mut watch)?;
-    let usage = Usage::now().since(&usage);
-    let now = device.as_ref().and_then(BlockDevice::counters);
-    let disk = now.zip(disk).map(|(now, before)| now.since(&before));
+    let (wall_ns, usage, disk) = meter.read();
     let mut totals: BTreeMap<String, f64> =
         engine.totals(&sums).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     for (name, value) in process_sums(request.process) {
@@ -91,58 +92,25 @@ pub(crate) fn run<E: Engine>(
         totals.insert(name.to_owned(), value - before);
     }
     totals.insert("transactions_given_up".into(), measured.given_up as f64);
-    let mut notes = measured.notes.clone();
-    notes.extend(identity(&totals, began.elapsed()));
+    let mut notes = measured.notes;
+    notes.extend(identity(&totals, Duration::from_nanos(wall_ns)));
     let record = TrialRecord {
-        failure: measured.failure.clone(),
+        failure: measured.failure,
         path: engine.version(),
         notes,
         usage: Some(usage),
         disk,
         totals,
         settings: engine.settings().into_iter().collect(),
-        counters: counters(&measured),
+        counters: measured.samples.into_iter().map(CounterSample::from).collect(),
         recording: measured.recording,
-        ..empty(request)
+        ..TrialRecord::blank(job.engine.word())
     };
     line(&record).map(Some)
 }
 
-fn counters(measured: &Measured) -> Vec<CounterSample> {
-    let sample = |sample: &observe::Sampled| CounterSample {
-        at_ns: sample.at.get(),
-        values: sample.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-    };
-    measured.samples.iter().map(sample).collect()
-}
-
 fn line(record: &TrialRecord) -> Result<String, SqlError> {
     to_line(record).map_err(|error| SqlError::Lost(format!("the record: {error}")))
-}
-
-/// A record of nothing yet; what the program knows and this process does not is left empty.
-fn empty(request: &SqlRequest) -> TrialRecord {
-    TrialRecord {
-        number: 0,
-        slug: String::new(),
-        experiment: String::new(),
-        stack: String::new(),
-        engine: request.job.engine.word().to_owned(),
-        source: String::new(),
-        point: BTreeMap::new(),
-        repetition: 1,
-        outcome: TrialOutcome::Complete,
-        failure: None,
-        path: String::new(),
-        notes: Vec::new(),
-        usage: None,
-        disk: None,
-        load: None,
-        counters: Vec::new(),
-        totals: BTreeMap::new(),
-        settings: BTreeMap::new(),
-        recording: Recording::default(),
-    }
 }
 
 /// Counters of the server's process, of the device below it and of the clients.

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use archive::{CounterSample, LoadRecord, TrialOutcome, TrialRecord};
+use archive::{CounterSample, LoadRecord, TrialRecord};
 use kv::{Checked, Engine, KvError, Ledger, Measured, Options, Spec, evict, residency};
 use observe::{BlockDevice, Control, DiskCounters, Usage};
 use stats::Timeline;
@@ -121,7 +121,7 @@ pub(crate) fn options_of(job: &KvJob) -> Options {
 }
 
 /// What was used, and served by the device, since it was made.
-struct Meter<'a> {
+pub(crate) struct Meter<'a> {
     device: Option<&'a BlockDevice>,
     disk: Option<DiskCounters>,
     usage: Usage,
@@ -129,12 +129,13 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    fn start(device: Option<&'a BlockDevice>) -> Self {
+    pub fn start(device: Option<&'a BlockDevice>) -> Self {
         let disk = device.and_then(BlockDevice::counters);
         Self { device, disk, usage: Usage::now(), began: Instant::now() }
     }
 
-    fn read(&self) -> (u64, Usage, Option<DiskCounters>) {
+    /// Nanoseconds of wall time, what this process used, what the device served.
+    pub fn read(&self) -> (u64, Usage, Option<DiskCounters>) {
         let wall = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let usage = Usage::now().since(&self.usage);
         let now = self.device.and_then(BlockDevice::counters);
@@ -214,32 +215,18 @@ struct Outcome {
 impl Outcome {
     /// As the archive has it; what the program knows and this process does not is left empty.
     fn record<E: Engine>(self, job: &KvJob) -> TrialRecord {
-        let counters = self.measured.samples.into_iter().map(|sample| {
-            let values = sample.values.into_iter();
-            let values = values.map(|(name, value)| (name.to_owned(), value)).collect();
-            CounterSample { at_ns: sample.at.get(), values }
-        });
         let totals = self.totals.into_iter().map(|(name, value)| (name.to_owned(), value));
         TrialRecord {
-            number: 0,
-            slug: String::new(),
-            experiment: String::new(),
-            stack: String::new(),
-            engine: job.engine.word().to_owned(),
-            source: String::new(),
-            point: std::collections::BTreeMap::new(),
-            repetition: 1,
-            outcome: TrialOutcome::Complete,
             failure: self.measured.failure,
             path: E::version(),
             notes: self.notes,
             usage: Some(self.usage),
             disk: self.disk,
             load: Some(self.load),
-            counters: counters.collect(),
+            counters: self.measured.samples.into_iter().map(CounterSample::from).collect(),
             totals: totals.collect(),
-            settings: std::collections::BTreeMap::new(),
             recording: self.measured.recording,
+            ..TrialRecord::blank(job.engine.word())
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One client's statements, gathered into phases and transactions on their way to the recorder.
 //!
-//! Invariant: every statement is recorded once under its class, once as part of its phase, once as part of
-//! its transaction. What it is not: a clock.
+//! Invariant: every statement is recorded once under its class, once as part of its phase (unless it is
+//! alone), once as part of its transaction. What it is not: a clock.
 
 use stats::{Recorder, Sample};
 use units::Nanos;
@@ -54,7 +54,8 @@ impl Open {
             return;
         }
         self.bytes += bytes;
-        let class = phase_of(op.class);
+        let alone = op.first && op.last;
+        let class = phase_of(op.class).filter(|_| !alone);
         if let Some(over) = self.phase.take_if(|open| class != Some(open.class)) {
             record(over.class, over.begun, (over.begun, over.ended), over.bytes);
         }

@@ -109,7 +109,8 @@ impl SqlMix {
             if class == OpClass::Delete {
                 classes.push(OpClass::Insert);
             }
-            classes.extend(phase_of(class));
+            // A statement alone is its own phase.
+            classes.extend(phase_of(class).filter(|_| self.statements() > 1));
         }
         if self.transaction {
             classes.extend([OpClass::Begin, OpClass::Commit]);
