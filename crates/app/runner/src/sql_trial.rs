@@ -6,8 +6,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use archive::LoadRecord;
+use archive::{LoadRecord, TrialRecord};
 use sql::{Place, SqlError};
 use stack::{Limits, Wanted};
 use study::{Experiment, OnError, SqlEngine, SqlJob, Stack, Trial};
@@ -210,15 +211,10 @@ impl Runner<'_> {
             place: running.place.clone(),
             ..request_for(one, empty.place.clone(), None)
         };
-        let of = u64::from(job.tables) * job.rows;
-        let mut heard = |event| {
-            if let worker::Event::Loading(done) = event {
-                watcher.event(&Event::Loading { done, of });
-            }
-        };
-        let line = start_host(&one.stack.name)?;
-        let ended = ask(line, one, &request, self.options.stop, &mut heard)?;
-        let died = running.server.as_mut().and_then(sql_mysql::Server::obituary);
+        let ended = self.ask_to_load(one, &request, watcher)?;
+        let failed = !matches!(&ended, Ended::Done(_) | Ended::Stopped);
+        let wait = if failed { LAST_WORDS_WAIT } else { Duration::ZERO };
+        let died = running.server.as_mut().and_then(|server| server.obituary(wait));
         let stopped = running.server.map_or(Ok(()), sql_mysql::Server::stop);
         match (ended, died, stopped) {
             (Ended::Stopped, ..) => Ok(Ok(None)),
@@ -228,8 +224,8 @@ impl Runner<'_> {
                 Ok(Ok(Some(Loaded { load, pages, ..empty })))
             }
             (ended, died, stopped) => {
-                let reason = reason_of(ended, died, stopped.err());
-                let error = SqlError::Lost(reason);
+                let reason = reason_of(died.or(stopped.err()), words_of(ended));
+                let error = SqlError::Lost(reason.unwrap_or_default());
                 Ok(Err(self.failed(one, vec!["while loading".into()], &error)))
             }
         }
@@ -242,19 +238,12 @@ impl Runner<'_> {
         (running, notes): (Running, Vec<String>),
         watcher: &mut dyn Watcher,
     ) -> Result<Readiness, RunnerError> {
-        let of = u64::from(one.job.tables) * one.job.rows;
-        let mut heard = |event| {
-            if let worker::Event::Loading(done) = event {
-                watcher.event(&Event::Loading { done, of });
-            }
-        };
         let request = SqlRequest {
             load: true,
             place: running.place.clone(),
             ..request_for(one, PathBuf::new(), None)
         };
-        let line = start_host(&one.stack.name)?;
-        match ask(line, one, &request, self.options.stop, &mut heard)? {
+        match self.ask_to_load(one, &request, watcher)? {
             Ended::Stopped => Ok(Readiness::Stopped),
             Ended::Done(record) => {
                 let (load, limits) = (record.load, Limits::default());
@@ -262,7 +251,7 @@ impl Runner<'_> {
                 Ok(Readiness::Ready(Box::new(prepared)))
             }
             other => {
-                let error = SqlError::Lost(reason_of(other, None, None));
+                let error = SqlError::Lost(words_of(other).unwrap_or_default());
                 Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error))))
             }
         }
@@ -276,7 +265,11 @@ impl Runner<'_> {
         ended: Ended,
     ) -> Option<Outcome> {
         let Prepared { mut running, limits, load, mut notes, .. } = prepared;
-        let died = running.server.as_mut().and_then(sql_mysql::Server::obituary);
+        let died = running.server.as_mut().and_then(|server| {
+            // Its connections end a moment before it does.
+            let failed = !matches!(&ended, Ended::Done(record) if record.failure.is_none());
+            server.obituary(if failed { LAST_WORDS_WAIT } else { Duration::ZERO })
+        });
         let used = limits.used();
         let stopped = running.server.take().map_or(Ok(()), sql_mysql::Server::stop);
         drop(limits);
@@ -287,34 +280,22 @@ impl Runner<'_> {
                 used.limit
             ));
         }
-        let record = match ended {
+        let (record, seen) = match ended {
             Ended::Stopped => return None,
-            Ended::Done(record) if died.is_none() => record,
-            other => {
-                let partly = match &other {
-                    Ended::Done(record) => Some(record.clone()),
-                    _ => None,
-                };
-                let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
-                let mut reason = reason_of(other, died, stopped.err());
-                if out_of_memory {
-                    reason.push_str("; it needed more than the memory limit of the study");
-                }
-                let mut outcome = self.failed(one, notes, &SqlError::Lost(reason));
-                if let Some(record) = partly {
-                    outcome.recording = record.recording;
-                    outcome.counters = record.counters;
-                }
-                return Some(outcome);
+            Ended::Done(record) => {
+                let seen = record.failure.clone();
+                (*record, seen)
             }
+            other => (TrialRecord::blank(one.job.engine.word()), words_of(other)),
         };
-        if let Err(reason) = stopped {
-            notes.push(reason);
-            self.forget(&one.stack.name);
+        let mut failure = reason_of(died, seen);
+        let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
+        if let Some(reason) = failure.as_mut().filter(|_| out_of_memory) {
+            reason.push_str("; it needed more than the memory limit of the study");
         }
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             recording: record.recording,
-            failure: record.failure,
+            failure,
             path: record.path,
             notes: notes.into_iter().chain(record.notes).collect(),
             usage: record.usage,
@@ -325,37 +306,65 @@ impl Runner<'_> {
             settings: record.settings,
         };
         if outcome.failure.is_some() {
-            let reason = outcome.failure.clone().unwrap_or_default();
-            let failed = self.failed(one, outcome.notes.clone(), &SqlError::Lost(reason));
-            return Some(Outcome { notes: failed.notes, failure: failed.failure, ..outcome });
+            self.put_away_failed(one, &mut outcome);
+            return Some(outcome);
+        }
+        if let Err(reason) = stopped {
+            outcome.notes.push(format!("the server {reason}"));
+            self.forget(&one.stack.name);
         }
         // A log without a failure is of no use to anybody.
         let _ = std::fs::remove_file(&running.log);
         Some(outcome)
     }
 
-    /// A failed trial in words; its database kept or removed as the study says.
-    fn failed(&mut self, one: SqlTrial<'_>, mut notes: Vec<String>, error: &SqlError) -> Outcome {
-        let mut reason = match error {
+    /// A trial that failed before its clients began.
+    fn failed(&mut self, one: SqlTrial<'_>, notes: Vec<String>, error: &SqlError) -> Outcome {
+        let reason = match error {
             SqlError::Lost(reason) => reason.clone(),
             other => other.to_string(),
         };
+        let mut outcome = Outcome { failure: Some(reason), notes, ..Outcome::default() };
+        self.put_away_failed(one, &mut outcome);
+        outcome
+    }
+
+    /// Keeps or removes the database of a failed trial, as the study says, and says whether its file system
+    /// was full.
+    fn put_away_failed(&mut self, one: SqlTrial<'_>, outcome: &mut Outcome) {
         if let Some(loaded) = self.loaded.get(&one.stack.name) {
-            if let Ok(free) = stack::free_space(&loaded.place)
+            if let (Some(reason), Ok(free)) =
+                (&mut outcome.failure, stack::free_space(&loaded.place))
                 && free < FULL
             {
                 reason.push_str(&format!("; the file system is full: {free} are free"));
             }
             if one.job.keep_failed {
                 let to = self.writer.path().join(format!("kept-{}", one.trial.slug()));
-                notes.push(match servers::keep(&loaded.place, &to) {
+                outcome.notes.push(match servers::keep(&loaded.place, &to) {
                     Ok(()) => format!("its data directory is kept in {}", to.display()),
                     Err(error) => format!("its data directory could not be kept: {error}"),
                 });
             }
         }
         self.forget(&one.stack.name);
-        Outcome { failure: Some(reason), notes, ..Outcome::default() }
+    }
+
+    /// Asks a process of clients to load, and tells of its progress.
+    fn ask_to_load(
+        &self,
+        one: SqlTrial<'_>,
+        request: &SqlRequest,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Ended, RunnerError> {
+        let of = u64::from(one.job.tables) * one.job.rows;
+        let mut heard = |event| {
+            if let worker::Event::Loading(done) = event {
+                watcher.event(&Event::Loading { done, of });
+            }
+        };
+        let line = start_host(&one.stack.name)?;
+        ask(line, one, request, self.options.stop, &mut heard)
     }
 
     /// Removes the database of a stack; what can not be removed now is left to the undo journal.
@@ -366,6 +375,8 @@ impl Runner<'_> {
     }
 }
 
+/// Time in which a server that dies is seen to be dead after its clients have lost it.
+const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 /// Space below which a file system is full for a database.
 const FULL: units::Bytes = units::Bytes(8 << 20);
 
@@ -410,20 +421,23 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
     }
 }
 
-/// Why a trial failed: what the server's end says comes before what its clients saw of it.
-fn reason_of(ended: Ended, died: Option<String>, stopped: Option<String>) -> String {
-    let seen = match ended {
+/// What the clients say of a failure.
+fn words_of(ended: Ended) -> Option<String> {
+    match ended {
         Ended::Failed(reason)
         | Ended::Died(reason)
         | Ended::Wrong(reason)
-        | Ended::Said(reason) => reason,
-        Ended::Done(record) => record.failure.unwrap_or_default(),
-        Ended::Stopped => String::new(),
-    };
-    let of_server = died.map(|how| format!("the server {how}")).or(stopped);
-    match of_server {
-        Some(of_server) if seen.is_empty() => of_server,
-        Some(of_server) => format!("{of_server}; its clients say: {seen}"),
-        None => seen,
+        | Ended::Said(reason) => Some(reason),
+        Ended::Done(record) => record.failure,
+        Ended::Stopped => None,
+    }
+}
+
+/// Why a trial failed: what the server's end says comes before what its clients saw of it.
+fn reason_of(of_server: Option<String>, seen: Option<String>) -> Option<String> {
+    match (of_server, seen) {
+        (Some(how), Some(seen)) => Some(format!("the server {how}; its clients say: {seen}")),
+        (Some(how), None) => Some(format!("the server {how}")),
+        (None, seen) => seen,
     }
 }

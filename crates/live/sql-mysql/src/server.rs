@@ -137,7 +137,7 @@ impl Server {
         let began = Instant::now();
         let target = self.target(None);
         loop {
-            if let Some(how) = self.obituary() {
+            if let Some(how) = self.obituary(Duration::ZERO) {
                 let reason = format!("the server did not come up: it {how}");
                 return Err(refused(reason, "look at the words of the server's log"));
             }
@@ -183,9 +183,16 @@ impl Server {
         Target::private(self.address.clone(), database)
     }
 
-    /// How it ended, with the last lines of its log; `None` while it runs.
-    pub fn obituary(&mut self) -> Option<String> {
-        let status = self.child.try_wait().ok().flatten()?;
+    /// How it ended, with the last lines of its log; `None` when it still runs after `wait`.
+    pub fn obituary(&mut self, wait: Duration) -> Option<String> {
+        let began = Instant::now();
+        let status = loop {
+            match self.child.try_wait().ok().flatten() {
+                Some(status) => break status,
+                None if began.elapsed() >= wait => return None,
+                None => std::thread::sleep(LOOK),
+            }
+        };
         self.stopped = true;
         let how = match (status.signal(), status.code()) {
             (Some(signal), _) => format!("was ended by signal {signal}"),
@@ -202,10 +209,10 @@ impl Server {
     /// Stops it as it should be stopped, its pages written; ends it if that takes too long.
     ///
     /// # Errors
-    /// In words, when it had to be ended or had ended before.
+    /// In words that go on after "the server", when it had to be ended or had ended before.
     pub fn stop(mut self) -> Result<(), String> {
-        if let Some(how) = self.obituary() {
-            return Err(format!("the server {how}"));
+        if let Some(how) = self.obituary(Duration::ZERO) {
+            return Err(how);
         }
         self.signal(Signal::TERM);
         let began = Instant::now();
@@ -216,7 +223,7 @@ impl Server {
             }
             std::thread::sleep(LOOK);
         }
-        Err("the server did not go down in time and was ended".into())
+        Err("did not go down in time and was ended".into())
     }
 
     fn signal(&self, signal: Signal) {

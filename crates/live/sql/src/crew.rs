@@ -92,11 +92,7 @@ pub(crate) fn run<E: Engine>(
     };
     let trouble = Trouble::default();
     let mut crew = Crew { shared, number, links, origin, recorder, trouble, stopped: false };
-    let ended = match crew.links.as_slice() {
-        [only] if only.session.descriptor().is_none() => crew.run_one(),
-        [_] => crew.run_one(),
-        _ => crew.run_many(),
-    };
+    let ended = if crew.links.len() == 1 { crew.run_one() } else { crew.run_many() };
     if let Err(error) = ended {
         crew.trouble.first.get_or_insert_with(|| format!("waiting for results: {error}"));
         shared.failed.store(true, Ordering::Relaxed);
