@@ -70,7 +70,7 @@ pub(crate) fn charts(run: &Run) -> Charts {
         let others: Vec<&Group<'_>> =
             of_it.iter().copied().filter(|group| !is_sql(group.first)).collect();
         charts.sweeps.extend(sweeps(run, title, &others));
-        charts.sweeps.extend(sql_sweeps(run, title, &of_it));
+        charts.sweeps.extend(sql_sweeps(title, &of_it));
         // More lines than these nobody can tell apart.
         charts.inside.extend(inside(run, title, &of_it[..of_it.len().min(LINES_MAX)]));
         for class in OpClass::ALL {

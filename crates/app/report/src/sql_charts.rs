@@ -8,7 +8,7 @@ use archive::{Run, TrialRecord};
 use workload::OpClass;
 
 use crate::answer::short;
-use crate::charts::{Chart, Line, color};
+use crate::charts::{Chart, Line};
 use crate::cliffs::found;
 use crate::groups::{Group, Ops};
 use crate::sql_figures::{is_sql, queries};
@@ -25,7 +25,7 @@ const NAMED: [&str; 6] =
     ["workload", "compression", "doublewrite", "flush_method", "durability", "keys"];
 
 /// Transactions a second over each parameter that varies, a line a stack and other parameters.
-pub(crate) fn sql_sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
+pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
     let groups: Vec<&Group<'_>> =
         groups.iter().copied().filter(|group| is_sql(group.first)).collect();
     let mut out = Vec::new();
@@ -37,7 +37,8 @@ pub(crate) fn sql_sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<S
             let words = other_words(group, &groups, name);
             let label = format!("{}{words}", short(group.stack_title()));
             let point = vec![x, rate.value];
-            let place = color(run, group) + lines.len();
+            // Workloads of one stack need colours of their own.
+            let place = lines.len();
             match lines.iter_mut().find(|(other, _)| *other == label) {
                 Some((_, line)) => line.points.push(point),
                 None => lines.push((
