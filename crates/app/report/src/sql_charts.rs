@@ -104,11 +104,11 @@ fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
 /// How many trials have their inner time drawn: those with cliffs first.
 const DRAWN_MAX: usize = 12;
 
-/// For each trial of SQL, its rate and its classes' share of a transaction's time, with its cliffs.
+/// Of trials of SQL, the time of a transaction by statement, with their cliffs.
 pub(crate) fn phases(run: &Run) -> Vec<Chart> {
     let mut trials: Vec<&TrialRecord> =
         run.trials.iter().filter(|trial| is_sql(trial) && trial.repetition == 1).collect();
-    trials.sort_by_key(|trial| usize::MAX - found(trial).len());
+    trials.sort_by_cached_key(|trial| std::cmp::Reverse(found(trial).len()));
     trials.truncate(DRAWN_MAX);
     trials.sort_by_key(|trial| trial.number);
     trials.into_iter().map(time_by_class).collect()
@@ -169,7 +169,7 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
             color: place.unwrap_or(0),
             points: intervals.map(point).collect(),
         };
-        let key = format!("{} {}", trial.experiment, trial.repetition);
+        let key = format!("{} {:?} {}", trial.experiment, trial.point, trial.repetition);
         match charts.iter_mut().find(|(other, _)| *other == key) {
             Some((_, chart)) => chart.lines.push(line),
             None => {

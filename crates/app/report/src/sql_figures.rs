@@ -3,6 +3,8 @@
 //!
 //! Invariant: each is made from the archive alone. What it is not: the figures that all trials have.
 
+use std::collections::BTreeMap;
+
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::estimate::{Estimate, mean};
 use workload::OpClass;
@@ -86,8 +88,17 @@ fn race_time(trial: &TrialRecord) -> Option<f64> {
     (raced && done >= wanted).then(|| trial.recording.seconds())
 }
 
+type Point = BTreeMap<String, String>;
+
+/// What was raced over: an experiment and a point of it.
+fn what(trial: &TrialRecord) -> (&str, &Point) {
+    (&trial.experiment, &trial.point)
+}
+
 /// A race that all came to the end of.
 pub(crate) struct Race<'a> {
+    /// What was run: the experiment and its point.
+    what: (&'a str, &'a Point),
     /// Transactions of each.
     pub transactions: f64,
     /// Stacks in the order of the plan, with the seconds of each repetition.
@@ -96,39 +107,30 @@ pub(crate) struct Race<'a> {
 
 /// The races of a run.
 pub(crate) fn races(run: &Run) -> Vec<Race<'_>> {
-    let mut out: Vec<(&str, Race<'_>)> = Vec::new();
+    let mut out: Vec<Race<'_>> = Vec::new();
     for trial in &run.trials {
         let Some(time) = race_time(trial) else { continue };
-        let wanted = trial.point.get("transactions").and_then(|text| text.parse().ok());
-        let race = match out.iter_mut().find(|(name, _)| *name == trial.experiment) {
-            Some((_, race)) => race,
-            None => {
-                let race = Race { transactions: wanted.unwrap_or(0.0), racers: Vec::new() };
-                out.push((&trial.experiment, race));
-                &mut out.last_mut().expect("invariant: just pushed").1
-            }
-        };
-        match race.racers.iter_mut().find(|(stack, _)| *stack == trial.stack) {
+        let place = out.iter().position(|race| race.what == what(trial)).unwrap_or_else(|| {
+            let wanted = trial.point.get("transactions").and_then(|text| text.parse().ok());
+            let transactions = wanted.unwrap_or(0.0);
+            out.push(Race { what: what(trial), transactions, racers: Vec::new() });
+            out.len() - 1
+        });
+        let racers = &mut out[place].racers;
+        match racers.iter_mut().find(|(stack, _)| *stack == trial.stack) {
             Some((_, times)) => times.push(time),
-            None => race.racers.push((&trial.stack, vec![time])),
+            None => racers.push((&trial.stack, vec![time])),
         }
     }
-    let whole = |race: &Race<'_>| race.racers.len() > 1;
-    out.into_iter().map(|(_, race)| race).filter(whole).collect()
+    out.retain(|race| race.racers.len() > 1);
+    out
 }
 
 /// How many times as long as `group` the slowest of its race took, repetition by repetition.
 pub(crate) fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
-    race_time(group.first)?;
     let races = races(run);
-    let own = |race: &Race<'_>| {
-        let times = race.racers.iter().find(|(stack, _)| *stack == group.first.stack);
-        times.map(|(_, times)| times.clone())
-    };
-    let race = races.iter().find(|race| {
-        own(race).is_some_and(|times| times.first() == race_time(group.first).as_ref())
-    })?;
-    let own = own(race)?;
+    let race = races.iter().find(|race| race.what == what(group.first))?;
+    let (_, own) = race.racers.iter().find(|(stack, _)| *stack == group.first.stack)?;
     let ratios: Vec<f64> = own
         .iter()
         .enumerate()

@@ -171,8 +171,11 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        if entry.file_type()?.is_file() {
-            fs::copy(entry.path(), to.join(entry.file_name()))?;
+        let (from, to, kind) = (entry.path(), to.join(entry.file_name()), entry.file_type()?);
+        if kind.is_dir() {
+            keep(&from, &to)?;
+        } else if kind.is_file() {
+            fs::copy(from, to)?;
         }
     }
     Ok(())

@@ -119,7 +119,7 @@ impl Runner<'_> {
                 .zip(lines)
                 .map(|((one, prepared), line)| {
                     let (send, gate) = (send.clone(), &gate);
-                    let request = request_of(*one, prepared, false, true);
+                    let request = request_of(*one, prepared, true);
                     scope.spawn(move || {
                         let mut there = false;
                         let mut heard = |event| match event {

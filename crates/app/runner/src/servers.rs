@@ -4,7 +4,6 @@
 //! same tables; what a failed trial leaves is removed, or kept where the study says so.
 //! What it is not: clients; those are another process.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use archive::LoadRecord;
@@ -127,25 +126,4 @@ pub(crate) fn start(
     let (target, flavour) = (server.target(Some(DATABASE)), binary.flavour);
     let place = Place::Server { target, flavour };
     Ok(Running { place, server: Some(server), log: log.to_owned() })
-}
-
-/// Moves the data directory of a failed trial to `to`, or copies it where it can not be moved.
-pub(crate) fn keep(place: &Path, to: &Path) -> std::io::Result<()> {
-    if fs::rename(place, to).is_ok() {
-        return Ok(());
-    }
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(place)? {
-        let (from, to) = {
-            let entry = entry?;
-            (entry.path(), to.join(entry.file_name()))
-        };
-        let kind = fs::symlink_metadata(&from)?;
-        if kind.is_dir() {
-            keep(&from, &to)?;
-        } else if kind.is_file() {
-            fs::copy(&from, &to)?;
-        }
-    }
-    Ok(())
 }

@@ -16,7 +16,7 @@ use units::Seed;
 use worker::{Ended, Line, Request, SqlRequest};
 
 use crate::RunnerError;
-use crate::databases::start_host;
+use crate::databases::{keep, start_host};
 use crate::execute::{Outcome, Runner};
 use crate::servers::{self, Loaded, Running};
 use crate::watch::{Event, Watcher};
@@ -73,7 +73,7 @@ impl Runner<'_> {
         };
         let line = start_host(&one.stack.name)?;
         prepared.hold_clients(one.job, &line)?;
-        let request = request_of(one, &prepared, false, false);
+        let request = request_of(one, &prepared, false);
         let trial = one.trial;
         let mut heard = |event| match event {
             worker::Event::Interval(progress) => {
@@ -100,11 +100,14 @@ impl Runner<'_> {
             return self.load_shared(one, (running, notes), watcher);
         }
         let key = job.tables_key();
-        let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh;
-        let loaded = match self.loaded.get(name).filter(usable) {
+        // Another stack may have had the device in between; then its tables are gone.
+        let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh && loaded.place.exists();
+        let there = self.loaded.get(name).filter(usable).cloned();
+        let fresh = there.is_none();
+        let loaded = match there {
             Some(loaded) => {
                 notes.push("tables of a trial before, server started anew".to_owned());
-                loaded.clone()
+                loaded
             }
             None => match self.load(one, watcher)? {
                 Ok(Some(loaded)) => {
@@ -116,7 +119,6 @@ impl Runner<'_> {
             },
         };
         notes.extend(loaded.ground.clone());
-        let fresh = notes.iter().all(|note| !note.starts_with("tables of"));
         let pool = servers::pool_of(job, Some(loaded.pages));
         let share = pool.get() as f64 / loaded.pages.max(1) as f64;
         let numbers = workload::SqlNumbers::new(job.keys.distribution(), job.rows);
@@ -341,7 +343,7 @@ impl Runner<'_> {
             }
             if one.job.keep_failed {
                 let to = self.writer.path().join(format!("kept-{}", one.trial.slug()));
-                outcome.notes.push(match servers::keep(&loaded.place, &to) {
+                outcome.notes.push(match keep(&loaded.place, &to) {
                     Ok(()) => format!("its data directory is kept in {}", to.display()),
                     Err(error) => format!("its data directory could not be kept: {error}"),
                 });
@@ -393,16 +395,11 @@ pub(crate) fn ask(
 }
 
 /// The clients' request of a prepared trial.
-pub(crate) fn request_of(
-    one: SqlTrial<'_>,
-    prepared: &Prepared,
-    load: bool,
-    wait: bool,
-) -> SqlRequest {
+pub(crate) fn request_of(one: SqlTrial<'_>, prepared: &Prepared, wait: bool) -> SqlRequest {
     let data = prepared.place.clone().unwrap_or_default();
     let process = prepared.running.server.as_ref().map(sql_mysql::Server::process);
     let place = prepared.running.place.clone();
-    SqlRequest { load, wait, place, ..request_for(one, data, process) }
+    SqlRequest { wait, place, ..request_for(one, data, process) }
 }
 
 fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlRequest {

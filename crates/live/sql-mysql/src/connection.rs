@@ -164,18 +164,6 @@ impl Mysql {
         }
         answer.ok()
     }
-
-    /// Drops the tables of the workload.
-    ///
-    /// # Errors
-    /// What the server said.
-    pub fn drop_tables(&self) -> Result<(), SqlError> {
-        let mut conn = self.target.connect()?;
-        for table in 1..=self.job.tables {
-            conn.query_drop(format!("DROP TABLE IF EXISTS sbtest{table}")).map_err(told)?;
-        }
-        Ok(())
-    }
 }
 
 impl Engine for Mysql {
