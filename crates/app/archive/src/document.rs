@@ -40,6 +40,9 @@ pub struct RunHeader {
     pub trials_planned: u32,
     /// Combinations that the plan leaves out, with the reason.
     pub skipped: Vec<String>,
+    /// Whether the folder has a list of checksums; those of the first versions have none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sums: bool,
 }
 
 /// What a stack was.

@@ -42,6 +42,9 @@ pub enum ArchiveError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A folder with files that are not of a run.
+    #[error("{0} is there already and not empty")]
+    Foreign(PathBuf),
     /// Another process writes to the run.
     #[error("another process is writing to {0}")]
     Busy(PathBuf),

@@ -6,6 +6,7 @@
 //! run.json               what ran where: provenance, stacks, validation of the models
 //! study.toml             the resolved study; itself a valid study
 //! study.original.toml    the study as it was given
+//! sums.txt               checksums of all of these; none in runs of the first versions
 //! trials/NNNN-name/      one folder a finished trial:
 //!     trial.json         counts by interval and class, CPU, device counters, notes
 //!     latency.hlog       every latency histogram, in the HdrHistogram log format
@@ -17,6 +18,7 @@
 mod document;
 mod error;
 mod reader;
+mod sums;
 mod writer;
 
 pub use document::{
@@ -25,4 +27,5 @@ pub use document::{
 };
 pub use error::ArchiveError;
 pub use reader::{Run, from_line};
+pub use sums::Sums;
 pub use writer::{RunWriter, to_line};

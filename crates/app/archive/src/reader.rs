@@ -6,15 +6,33 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
 use stats::read_log;
 use study::Study;
 
 use crate::document::{FORMAT, TrialDocument};
+use crate::sums::Sums;
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
 
 /// Folder of the trials.
 pub(crate) const TRIALS: &str = "trials";
+/// What ran where; a folder that has it is a run.
+pub(crate) const HEADER: &str = "run.json";
+/// The study, resolved.
+pub(crate) const STUDY: &str = "study.toml";
+/// The study as it was given.
+pub(crate) const ORIGINAL: &str = "study.original.toml";
+/// Of a trial: all but its histograms.
+pub(crate) const TRIAL: &str = "trial.json";
+/// Of a trial: its histograms.
+pub(crate) const LOG: &str = "latency.hlog";
+
+/// A run folder whose header was read.
+pub(crate) struct Opened {
+    pub header: RunHeader,
+    pub study: Study,
+    /// Of its files, where it has them.
+    pub sums: Option<Sums>,
+}
 
 /// A run that was read.
 #[derive(Debug, Clone)]
@@ -37,13 +55,13 @@ impl Run {
     /// # Errors
     /// [`ArchiveError`], naming the file.
     pub fn read(path: &Path) -> Result<Self, ArchiveError> {
-        let (header, study) = read_header(path)?;
+        let Opened { header, study, sums } = read_header(path)?;
         let dir = path.join(TRIALS);
         let mut trials = Vec::new();
         for entry in fs::read_dir(&dir).map_err(ArchiveError::io("read", &dir))? {
             let entry = entry.map_err(ArchiveError::io("read", &dir))?;
             if !entry.file_name().to_string_lossy().starts_with('.') {
-                trials.push(Self::read_trial(&entry.path())?);
+                trials.push(Self::read_trial(&entry.path(), sums.as_ref())?);
             }
         }
         trials.sort_by_key(|trial| trial.number);
@@ -63,12 +81,25 @@ impl Run {
     ///
     /// # Errors
     /// [`ArchiveError::Damaged`] when a file is missing, cut short, or not what was written.
-    pub fn read_trial(folder: &Path) -> Result<TrialRecord, ArchiveError> {
-        let path = folder.join("trial.json");
-        let document: TrialDocument = read_json(&path)?;
+    pub(crate) fn read_trial(
+        folder: &Path,
+        sums: Option<&Sums>,
+    ) -> Result<TrialRecord, ArchiveError> {
+        let read = |file: &str| {
+            let path = folder.join(file);
+            let bytes = fs::read(&path).map_err(|error| ArchiveError::damaged(&path, error))?;
+            let (run, slug) = (folder.ancestors().nth(2), folder.file_name());
+            if let (Some(sums), Some(run), Some(slug)) = (sums, run, slug) {
+                let name = format!("{TRIALS}/{}/{file}", slug.to_string_lossy());
+                sums.check(run, &name, &bytes)?;
+            }
+            Ok((path, bytes))
+        };
+        let (path, text) = read(TRIAL)?;
+        let document: TrialDocument =
+            serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&path, error))?;
         check_format(&path, document.format)?;
-        let log_path = folder.join("latency.hlog");
-        let log = fs::read(&log_path).map_err(|error| ArchiveError::damaged(&log_path, error))?;
+        let (log_path, log) = read(LOG)?;
         if log.len() as u64 != document.log_bytes {
             let reason = format!("{} bytes, {} were written", log.len(), document.log_bytes);
             return Err(ArchiveError::damaged(&log_path, reason));
@@ -102,22 +133,39 @@ pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
     Ok(trial)
 }
 
-pub(crate) fn read_header(path: &Path) -> Result<(RunHeader, Study), ArchiveError> {
-    let file = path.join("run.json");
+pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
+    let file = path.join(HEADER);
     if !file.exists() {
         return Err(ArchiveError::NotARun(path.to_owned()));
     }
     // The format first: a newer header may have fields that this version does not know.
-    let value: serde_json::Value = read_json(&file)?;
+    let text = fs::read(&file).map_err(|error| ArchiveError::damaged(&file, error))?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&file, error))?;
     let format = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(0);
     check_format(&file, u32::try_from(format).unwrap_or(u32::MAX))?;
-    let header =
+    let header: RunHeader =
         serde_json::from_value(value).map_err(|error| ArchiveError::damaged(&file, error))?;
-    let study_path = path.join("study.toml");
+    let sums = Sums::read(path, header.sums)?;
+    let check = |name: &str, bytes: &[u8]| match &sums {
+        Some(sums) => sums.check(path, name, bytes),
+        None => Ok(()),
+    };
+    check(HEADER, &text)?;
+    let study_path = path.join(STUDY);
     let text = fs::read_to_string(&study_path)
         .map_err(|error| ArchiveError::damaged(&study_path, error))?;
+    check(STUDY, text.as_bytes())?;
+    if header.sums {
+        let original = path.join(ORIGINAL);
+        match fs::read(&original) {
+            Ok(bytes) => check(ORIGINAL, &bytes)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(ArchiveError::damaged(&original, error)),
+        }
+    }
     let study = study::parse(&text).map_err(|error| ArchiveError::damaged(&study_path, error))?;
-    Ok((header, study))
+    Ok(Opened { header, study, sums })
 }
 
 fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
@@ -125,11 +173,6 @@ fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
         return Err(ArchiveError::Format { path: path.to_owned(), found, known: FORMAT });
     }
     Ok(())
-}
-
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ArchiveError> {
-    let text = fs::read(path).map_err(|error| ArchiveError::damaged(path, error))?;
-    serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(path, error))
 }
 
 #[cfg(test)]
@@ -194,6 +237,7 @@ mod tests {
             stacks: Vec::new(),
             trials_planned: 2,
             skipped: Vec::new(),
+            sums: false,
         };
         let study = study::parse(STUDY).unwrap();
         let mut writer = RunWriter::create(&path, STUDY, &study, &header).unwrap();
@@ -254,22 +298,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut writer) = run(dir.path());
         writer.write_trial(&trial(2)).unwrap();
-        assert!(matches!(RunWriter::resume(&path), Err(ArchiveError::Busy(_))));
+        assert!(matches!(RunWriter::resume(&path, false), Err(ArchiveError::Busy(_))));
         drop(writer);
         fs::create_dir(path.join("trials/.writing-0003-e-a")).unwrap();
         fs::write(path.join("trials/0002-e-a/trial.json"), "{").unwrap();
-        let (writer, header, _) = RunWriter::resume(&path).unwrap();
+        let (writer, header, _) = RunWriter::resume(&path, false).unwrap();
         assert_eq!(header.trials_planned, 2);
         assert!(writer.has(1) && !writer.has(2));
         assert!(!path.join("trials/.writing-0003-e-a").exists());
         drop(writer);
         let mut cut = trial(2);
         cut.outcome = TrialOutcome::Partial;
-        let (mut writer, ..) = RunWriter::resume(&path).unwrap();
+        let (mut writer, ..) = RunWriter::resume(&path, false).unwrap();
         writer.write_trial(&cut).unwrap();
         assert!(Run::read(&path).unwrap().is_partial());
         drop(writer);
-        assert!(!RunWriter::resume(&path).unwrap().0.has(2));
+        assert!(!RunWriter::resume(&path, false).unwrap().0.has(2));
         assert!(path.join("aside/0002-e-a/trial.json").exists(), "evidence is kept");
     }
 

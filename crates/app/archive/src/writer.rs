@@ -5,17 +5,20 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use stats::write_log;
 use study::{Study, resolved_text};
 
 use crate::document::TrialDocument;
-use crate::reader::{TRIALS, read_header};
-use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord};
+use crate::reader::{HEADER, LOG, ORIGINAL, Opened, STUDY, TRIAL, TRIALS, read_header};
+use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
 /// Prefix of trial folders that are being written.
 const UNFINISHED: &str = ".writing-";
+/// As the kernel has it (include/uapi/asm-generic/fcntl.h).
+const O_NOFOLLOW: i32 = 0o400_000;
 /// Where partial and damaged trials are put when a run is resumed.
 const ASIDE: &str = "aside";
 
@@ -30,7 +33,7 @@ pub struct RunWriter {
 }
 
 impl RunWriter {
-    /// Makes a new run folder at `path`, which must not exist.
+    /// Makes a new run folder at `path`, which must not exist, or be an empty directory.
     ///
     /// # Errors
     /// [`ArchiveError`]; then the folder may exist but is no run (it has no run.json).
@@ -40,18 +43,22 @@ impl RunWriter {
         study: &Study,
         header: &RunHeader,
     ) -> Result<Self, ArchiveError> {
+        let header = RunHeader { sums: true, ..header.clone() };
         let trials = path.join(TRIALS);
-        fs::create_dir_all(&trials).map_err(ArchiveError::io("create", &trials))?;
+        make_own(path)?;
+        fs::create_dir(&trials).map_err(ArchiveError::io("create", &trials))?;
         let lock = lock(path)?;
-        write_durably(&path.join("study.original.toml"), original.as_bytes())?;
-        write_durably(&path.join("study.toml"), resolved_text(study).as_bytes())?;
+        let (resolved, text) = (resolved_text(study), to_json(&header));
+        write_durably(&path.join(ORIGINAL), original.as_bytes())?;
+        write_durably(&path.join(STUDY), resolved.as_bytes())?;
+        let files = [
+            (ORIGINAL.to_owned(), original.as_bytes()),
+            (STUDY.to_owned(), resolved.as_bytes()),
+            (HEADER.to_owned(), text.as_slice()),
+        ];
+        sums::add(path, &files)?;
         // Last, and by renaming: a folder with a run.json is a run.
-        let text = to_json(header);
-        let aside = path.join("run.json.writing");
-        write_durably(&aside, &text)?;
-        let target = path.join("run.json");
-        fs::rename(&aside, &target).map_err(ArchiveError::io("rename", &aside))?;
-        sync_directory(path)?;
+        replace_header(path, &text)?;
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_directory(parent)?;
         }
@@ -59,13 +66,19 @@ impl RunWriter {
     }
 
     /// Opens a run folder to go on with it: throws away half-written trials, and moves partial and
-    /// damaged ones aside so that they run again.
+    /// damaged ones, and failed ones if `again`, aside so that they run again. A run of a version without
+    /// checksums has them from now on.
     ///
     /// # Errors
     /// [`ArchiveError`].
-    pub fn resume(path: &Path) -> Result<(Self, RunHeader, Study), ArchiveError> {
-        let (header, study) = read_header(path)?;
+    pub fn resume(path: &Path, again: bool) -> Result<(Self, RunHeader, Study), ArchiveError> {
+        let Opened { header, study, sums } = read_header(path)?;
         let lock = lock(path)?;
+        let wanted = |outcome: TrialOutcome| match outcome {
+            TrialOutcome::Complete => true,
+            TrialOutcome::Failed => !again,
+            TrialOutcome::Partial => false,
+        };
         let trials = path.join(TRIALS);
         let mut finished = Vec::new();
         for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
@@ -75,11 +88,15 @@ impl RunWriter {
                 fs::remove_dir_all(&folder).map_err(ArchiveError::io("remove", &folder))?;
                 continue;
             }
-            match Run::read_trial(&folder) {
-                Ok(trial) if trial.outcome != TrialOutcome::Partial => finished.push(trial.number),
+            match Run::read_trial(&folder, sums.as_ref()) {
+                Ok(trial) if wanted(trial.outcome) => finished.push(trial.number),
                 Ok(_) | Err(ArchiveError::Damaged { .. }) => set_aside(path, &folder, &name)?,
                 Err(other) => return Err(other),
             }
+        }
+        match sums {
+            Some(_) => sums::mend(path)?,
+            None => sum_up(path, &header)?,
         }
         Ok((Self { path: path.to_owned(), finished, _lock: lock }, header, study))
     }
@@ -101,6 +118,16 @@ impl RunWriter {
     /// # Errors
     /// [`ArchiveError`]; then the trial is not there.
     pub fn write_trial(&mut self, trial: &TrialRecord) -> Result<(), ArchiveError> {
+        self.write_apart(trial)?;
+        self.finished.push(trial.number);
+        Ok(())
+    }
+
+    /// Makes a trial durable that this writer will not be asked for: the program ends.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]; then the trial is not there.
+    pub fn write_apart(&self, trial: &TrialRecord) -> Result<(), ArchiveError> {
         let trials = self.path.join(TRIALS);
         let folder = trials.join(&trial.slug);
         let aside = trials.join(format!("{UNFINISHED}{}", trial.slug));
@@ -109,15 +136,16 @@ impl RunWriter {
         }
         fs::create_dir(&aside).map_err(ArchiveError::io("create", &aside))?;
         let log = write_log(&trial.recording)
-            .map_err(|error| ArchiveError::damaged(&aside.join("latency.hlog"), error))?;
+            .map_err(|error| ArchiveError::damaged(&aside.join(LOG), error))?;
         let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
-        write_durably(&aside.join("latency.hlog"), &log)?;
-        write_durably(&aside.join("trial.json"), &to_json(&document))?;
+        let document = to_json(&document);
+        write_durably(&aside.join(LOG), &log)?;
+        write_durably(&aside.join(TRIAL), &document)?;
         sync_directory(&aside)?;
+        let name = |file: &str| format!("{TRIALS}/{}/{file}", trial.slug);
+        sums::add(&self.path, &[(name(LOG), &log), (name(TRIAL), &document)])?;
         fs::rename(&aside, &folder).map_err(ArchiveError::io("rename", &aside))?;
-        sync_directory(&trials)?;
-        self.finished.push(trial.number);
-        Ok(())
+        sync_directory(&trials)
     }
 }
 
@@ -131,6 +159,52 @@ pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
     let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
     let both = (document, String::from_utf8_lossy(&log).into_owned());
     Ok(serde_json::to_string(&both).expect("invariant: plain data is JSON"))
+}
+
+/// A folder that is ours alone: made now, or empty.
+fn make_own(path: &Path) -> Result<(), ArchiveError> {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        fs::create_dir_all(parent).map_err(ArchiveError::io("create", parent))?;
+    }
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        made => return made.map_err(ArchiveError::io("create", path)),
+    }
+    let mut entries = fs::read_dir(path).map_err(ArchiveError::io("read", path))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(ArchiveError::Foreign(path.to_owned())),
+    }
+}
+
+/// Writes the header aside and renames it.
+fn replace_header(path: &Path, text: &[u8]) -> Result<(), ArchiveError> {
+    let (aside, target) = (path.join("run.json.writing"), path.join(HEADER));
+    write_durably(&aside, text)?;
+    fs::rename(&aside, &target).map_err(ArchiveError::io("rename", &aside))?;
+    sync_directory(path)
+}
+
+/// Checksums for everything that a run without them has.
+fn sum_up(path: &Path, header: &RunHeader) -> Result<(), ArchiveError> {
+    let header = to_json(&RunHeader { sums: true, ..header.clone() });
+    let mut names = vec![ORIGINAL.to_owned(), STUDY.to_owned()];
+    let trials = path.join(TRIALS);
+    for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
+        let slug = entry.file_name().to_string_lossy().into_owned();
+        names.extend([LOG, TRIAL].map(|file| format!("{TRIALS}/{slug}/{file}")));
+    }
+    for name in names {
+        let file = path.join(&name);
+        match fs::read(&file) {
+            Ok(bytes) => sums::add(path, &[(name, &bytes)])?,
+            // The first versions kept no original.
+            Err(_) if name == ORIGINAL => {}
+            Err(error) => return Err(ArchiveError::damaged(&file, error)),
+        }
+    }
+    sums::add(path, &[(HEADER.to_owned(), &header)])?;
+    replace_header(path, &header)
 }
 
 fn set_aside(run: &Path, folder: &Path, name: &str) -> Result<(), ArchiveError> {
@@ -151,6 +225,7 @@ fn lock(path: &Path) -> Result<File, ArchiveError> {
         .create(true)
         .truncate(false)
         .write(true)
+        .custom_flags(O_NOFOLLOW)
         .open(&file)
         .map_err(ArchiveError::io("open", &file))?;
     lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;

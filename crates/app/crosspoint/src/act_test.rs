@@ -19,9 +19,10 @@ use toml::{Table, Value};
 use units::{Bytes, Nanos};
 
 use crate::cli::{ActArguments, PhaseKind};
-use crate::commands::{write_report, write_text};
+use crate::commands::write_report;
 use crate::exit::{self, ExitCode};
 use crate::progress;
+use crate::result_file::{self, There};
 use crate::running::Running;
 use crate::show::Failure;
 
@@ -31,7 +32,7 @@ const RATING_MAX: u32 = 10_000;
 /// Does what was asked.
 pub fn run(arguments: &ActArguments) -> Result<ExitCode, Failure> {
     let test = Test::read(arguments)?;
-    let running = Running::start();
+    let running = Running::start()?;
     let result = if arguments.search {
         test.search(&running)
     } else {
@@ -80,15 +81,24 @@ impl<'a> Test<'a> {
     fn read(arguments: &'a ActArguments) -> Result<Self, Failure> {
         let path = &arguments.file;
         let unreadable = |source| RunnerError::StudyFile { path: path.clone(), source };
-        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let text = runner::read_text(path).map_err(unreadable)?;
         let named = || StudyText { name: path.display().to_string(), text: text.clone() };
         let refuse = |message: String, span: Option<std::ops::Range<usize>>| {
             let help = Some("correct the configuration file".into());
             let error = RunnerError::Study(StudyError { message, span, help });
             Failure::Runner(Box::new(error), Some(named()))
         };
+        let index = path.file_name().is_some_and(|name| {
+            name.to_string_lossy().starts_with("act_index")
+        });
+        if index || text.lines().any(|line| line.trim_start_matches(['#', ' ']).starts_with("cache-threads")) {
+            let message = "this is a configuration of act_index; only those of act_storage are run";
+            return Err(refuse(message.into(), None));
+        }
         let config = Config::parse(&text)
             .map_err(|error| refuse(error.message.clone(), line_span(&text, error.line)))?;
+        let (text, config) =
+            on_devices(text.clone(), config, arguments).map_err(|message| refuse(message, None))?;
         let stack = stack_table(&config, arguments).map_err(|message| refuse(message, None))?;
         let out = arguments.out.clone().unwrap_or_else(|| {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -154,7 +164,7 @@ impl<'a> Test<'a> {
         let mut documents = Vec::new();
         for test in &tests {
             let log = end.path.join(format!("{}.act.log", test.trial.slug));
-            write_text(&test.log(), &log)?;
+            result_file::write(&test.log(), &log, There::Any)?;
             self.copy_log(test)?;
             documents.push(document(test, &log));
             if !self.arguments.json {
@@ -165,7 +175,7 @@ impl<'a> Test<'a> {
         let passed = !tests.is_empty() && tests.iter().all(|test| test.verdict.passed);
         drop(tests);
         let page = end.path.join("report.html");
-        write_report(&[run], &page)?;
+        write_report(&[run], &page, There::Any)?;
         if self.arguments.json {
             out!("{:#}", json!({ "schema": 1, "tests": documents }));
         } else {
@@ -179,7 +189,7 @@ impl<'a> Test<'a> {
         let runs: Result<Vec<Run>, _> =
             self.runs.borrow().iter().map(|run| Run::read(run)).collect();
         let page = self.out.join("report.html");
-        write_report(&runs?, &page)?;
+        write_report(&runs?, &page, There::Any)?;
         out!("report of all: {}", page.display());
         Ok(())
     }
@@ -191,7 +201,9 @@ impl<'a> Test<'a> {
                 out!("{}", test.log());
                 Ok(())
             }
-            Some(path) => write_text(&test.log(), path),
+            Some(path) => {
+                result_file::write(&test.log(), path, There::or_any(self.arguments.force))
+            }
         }
     }
 
@@ -257,6 +269,39 @@ fn line_span(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
         start += line.len();
     }
     None
+}
+
+/// The configuration for the devices of `--device`: a rating is by device, so it must know how many there are.
+fn on_devices(
+    text: String,
+    config: Config,
+    arguments: &ActArguments,
+) -> Result<(String, Config), String> {
+    let Some(device) = &arguments.device else { return Ok((text, config)) };
+    let (given, named) = (device.split(',').count(), config.device_names.len());
+    if given > 1 && device.contains("model:") {
+        return Err("--device takes one model; several drives are a profile of their own, with [raid] \
+                    level 0: crosspoint device show raid5-3x-s3520 --toml prints one to start from"
+            .into());
+    }
+    if given == named {
+        return Ok((text, config));
+    }
+    if arguments.rating.is_none() && !arguments.search {
+        return Err(format!(
+            "the file's rates are for {named} devices, and --device names {given}: name as many, or say \
+             the load of each with --rating"
+        ));
+    }
+    // With a rating only the number of the names counts.
+    let names: Vec<String> = (1..=given).map(|number| format!("device-{number}")).collect();
+    let line = |line: &str| match line.trim_start().starts_with("device-names") {
+        true => format!("device-names: {}", names.join(",")),
+        false => line.to_owned(),
+    };
+    let text: String = text.lines().map(|one| line(one) + "\n").collect();
+    let config = Config::parse(&text).map_err(|error| error.to_string())?;
+    Ok((text, config))
 }
 
 /// The stack that the test runs on.

@@ -48,6 +48,9 @@ pub enum Verb {
         /// File to write
         #[arg(short, long, default_value = "report.html")]
         output: PathBuf,
+        /// Replace a file that Crosspoint did not make
+        #[arg(long)]
+        force: bool,
     },
     /// Print every figure of one or more runs
     #[command(
@@ -70,14 +73,18 @@ pub enum Verb {
             Everything on the devices that the file names is overwritten if it writes."
     )]
     Act(ActArguments),
-    /// Turn a fio job file into a study, and name every option that is not carried over
+    /// Turn fio job files into studies, and name every option that is not carried over
     #[command(after_help = "Example: crosspoint import job.fio -o job.toml")]
     Import {
-        /// The job file
-        file: PathBuf,
-        /// Study file to write instead of stdout
+        /// Job files, or folders of files that end in .fio
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Study file to write instead of stdout; of several files, the directory of their studies
         #[arg(short, long)]
         output: Option<PathBuf>,
+        /// Replace files that Crosspoint did not make
+        #[arg(long)]
+        force: bool,
     },
     /// Look at device models: what there is, what one is made of, how near it comes
     Device {
@@ -136,6 +143,9 @@ pub struct RunArguments {
     /// Go on with a run that was interrupted or killed: only unfinished trials run
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
+    /// With --resume: these run again too
+    #[arg(long, value_enum, requires = "resume")]
+    pub again: Option<Again>,
     /// Confirm that everything on the block device with this serial number may be overwritten; once a
     /// device
     #[arg(long, value_name = "SERIAL")]
@@ -143,6 +153,13 @@ pub struct RunArguments {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,
+}
+
+/// Trials that a resumed run repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Again {
+    /// Those that failed
+    Failed,
 }
 
 /// What to do with device models.
@@ -204,6 +221,9 @@ pub struct FitArguments {
     /// Profile file [default: NAME.toml]; the picture goes beside it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Replace files that Crosspoint did not make
+    #[arg(long)]
+    pub force: bool,
     /// Allow writes to the block device with this identity; everything on it is lost
     #[arg(long, value_name = "IDENTITY")]
     pub i_will_lose_data: Vec<String>,
@@ -254,6 +274,9 @@ pub struct ActArguments {
     /// Also write the log to this file; - for stdout
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Replace a log that is there
+    #[arg(long)]
+    pub force: bool,
     /// Folder to make for the runs [default: runs/act-TIME]
     #[arg(long)]
     pub out: Option<PathBuf>,

@@ -15,15 +15,17 @@ use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
 use crate::running::Running;
 use crate::show::Failure;
-use crate::{act_test, device, progress};
+use crate::output::plain;
+use crate::result_file::There;
+use crate::{act_test, device, import, progress, result_file};
 
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run_study(&arguments),
         Verb::Plan { study, set, json } => plan(&study, &set, json),
-        Verb::Report { runs, output } => {
-            write_report(&read_runs(&runs)?, &output)?;
+        Verb::Report { runs, output, force } => {
+            write_report(&read_runs(&runs)?, &output, There::or_any(force))?;
             out!("{}", output.display());
             Ok(exit::OK)
         }
@@ -37,7 +39,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             Ok(exit::OK)
         }
         Verb::Act(arguments) => act_test::run(&arguments),
-        Verb::Import { file, output } => import(&file, output.as_deref()),
+        Verb::Import { files, output, force } => import::run(&files, output.as_deref(), force),
         Verb::Device { action } => device::run(action),
         Verb::Doctor { directory, json } => Ok(doctor(&directory, json)),
         Verb::Clean { json } => clean(json),
@@ -78,11 +80,11 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
 }
 
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
-    let running = Running::start();
+    let running = Running::start()?;
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
     let end = match (&arguments.resume, &arguments.study) {
-        (Some(run), _) => runner::resume(run)?.go_on(&options, watcher.as_mut()),
+        (Some(run), _) => runner::resume(run, arguments.again.is_some())?.go_on(&options, watcher.as_mut()),
         (None, name) => {
             let name = name.as_deref().unwrap_or_default();
             let text = study_text(name, &arguments.set, arguments.repeat)?;
@@ -99,8 +101,8 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let run = Run::read(&end.path)?;
     let page = end.path.join("report.html");
     let headline = report::headline(&run);
-    write_report(&[run], &page)?;
-    out!("{headline}");
+    write_report(&[run], &page, There::Any)?;
+    out!("{}", plain(&headline));
     out!("run:    {}", end.path.display());
     out!("report: {}", page.display());
     let resume = format!("crosspoint run --resume {}", end.path.display());
@@ -111,7 +113,10 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
             exit::INTERRUPTED
         }
         Ending::Failed => {
-            say!("the target failed in some trials; the report marks them");
+            say!(
+                "the target failed in some trials; the report marks them; repeat those with: {resume} \
+                 --again failed"
+            );
             exit::TARGET_FAILED
         }
     })
@@ -121,47 +126,10 @@ fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
     paths.iter().map(|path| Run::read(path).map_err(Failure::from)).collect()
 }
 
-/// Writes the page aside and renames it, so that a reader never sees half of it.
-pub(crate) fn write_report(runs: &[Run], output: &Path) -> Result<(), Failure> {
+/// Writes the page of some runs.
+pub(crate) fn write_report(runs: &[Run], output: &Path, there: There) -> Result<(), Failure> {
     let page = report::html(runs).map_err(Failure::Report)?;
-    let aside = output.with_extension("html.tmp");
-    let written = std::fs::write(&aside, page).and_then(|()| std::fs::rename(&aside, output));
-    written.map_err(|error| Failure::Output(output.display().to_string(), error))
-}
-
-/// Writes a text aside and renames it.
-pub(crate) fn write_text(text: &str, output: &Path) -> Result<(), Failure> {
-    let aside = output.with_extension("tmp");
-    let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, output));
-    written.map_err(|error| Failure::Output(output.display().to_string(), error))
-}
-
-fn import(file: &Path, output: Option<&Path>) -> Result<ExitCode, Failure> {
-    let unreadable = |source| runner::RunnerError::StudyFile { path: file.into(), source };
-    let text = std::fs::read_to_string(file).map_err(unreadable)?;
-    let stem =
-        file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let imported = study::import_fio(&text, &stem).map_err(|error| {
-        let name = file.display().to_string();
-        Failure::Runner(Box::new(error.into()), Some(StudyText { name, text: text.clone() }))
-    })?;
-    for line in &imported.dropped {
-        say!("not carried over: {line}");
-    }
-    if !imported.dropped.is_empty() {
-        say!(
-            "the study differs from the job in {} points; read them before you compare",
-            imported.dropped.len()
-        );
-    }
-    match output {
-        Some(path) => {
-            write_text(&imported.text, path)?;
-            out!("{}", path.display());
-        }
-        None => out!("{}", imported.text.trim_end()),
-    }
-    Ok(exit::OK)
+    result_file::write(&page, output, there)
 }
 
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
@@ -205,6 +173,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
             "schema": 1, "study": study.name, "trials": trials, "skipped": skipped,
             "seconds": estimate.seconds.round(), "prepared_bytes": estimate.prepared.get(),
             "space_bytes": estimate.space.get(), "privileges": privileges(&study),
+            "overwrites": runner::overwrites(&study),
         });
         out!("{document:#}");
         return Ok(exit::OK);
@@ -250,6 +219,9 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
         if writes { ", plus what the write trials write" } else { "" },
         estimate.space
     );
+    for line in runner::overwrites(study) {
+        out!("overwrites: {line}");
+    }
     out!("privileges: {}", privileges(study));
 }
 
@@ -275,7 +247,8 @@ fn doctor(directory: &Path, as_json: bool) -> ExitCode {
 }
 
 fn clean(as_json: bool) -> Result<ExitCode, Failure> {
-    let cleaned = stack::clean(&state_directory())
+    let cleaned = state_directory()
+        .and_then(|state| stack::clean(&state, sql_mysql::restore))
         .map_err(|error| Failure::from(runner::RunnerError::from(error)))?;
     if as_json {
         out!("{:#}", json!({"schema": 1, "cleaned": cleaned}));
@@ -289,7 +262,7 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
         }
     }
     for failed in &cleaned.failed {
-        say!("error: {failed}\n  next: remove it by hand, then crosspoint clean");
+        say!("error: {}\n  next: remove it by hand, then crosspoint clean", plain(failed));
     }
     Ok(if cleaned.failed.is_empty() { exit::OK } else { exit::ENVIRONMENT })
 }

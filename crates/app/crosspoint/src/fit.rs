@@ -14,7 +14,7 @@ use sim::{FitPoint, Naming, Residual};
 use units::{Bytes, Nanos, Seed, Share, human_count};
 
 use crate::cli::FitArguments;
-use crate::commands::write_text;
+use crate::result_file::{self, There};
 use crate::exit::{self, ExitCode};
 use crate::fit_picture::picture;
 use crate::progress;
@@ -43,9 +43,10 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let residuals = sim::residuals(&profile, &points, Seed(1));
     let path = arguments.output.clone().unwrap_or_else(|| format!("{}.toml", naming.name).into());
-    write_text(&text, &path)?;
+    let there = There::or_any(arguments.force);
+    result_file::write(&text, &path, there)?;
     let drawn = path.with_extension("svg");
-    write_text(&picture(&naming.title, &residuals), &drawn)?;
+    result_file::write(&picture(&naming.title, &residuals), &drawn, there)?;
     let (mean, p99) = (Off::of(&residuals, "mean"), Off::of(&residuals, "p99"));
     let [own_mean, own_p99] = against_itself(&run);
     if arguments.json {
@@ -105,7 +106,7 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
         Failure::Runner(Box::new(error.into()), Some(named))
     };
     let text = study::apply_overrides(&text, &set).map_err(refuse)?;
-    let running = Running::start();
+    let running = Running::start()?;
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
     let end = runner::execute(&text, &options, watcher.as_mut());

@@ -14,7 +14,9 @@ mod engines;
 mod exit;
 mod fit;
 mod fit_picture;
+mod import;
 mod progress;
+mod result_file;
 mod running;
 mod show;
 mod signals;
@@ -32,8 +34,15 @@ fn main() -> std::process::ExitCode {
             return code.into();
         }
     };
-    match commands::run(arguments) {
-        Ok(code) => code.into(),
-        Err(failure) => failure.report().into(),
+    let code = match commands::run(arguments) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    };
+    match output::lost() {
+        None => code.into(),
+        Some(error) => {
+            say!("error: the result could not be written: {error}\n  next: write it to another disk");
+            exit::ENVIRONMENT.into()
+        }
     }
 }

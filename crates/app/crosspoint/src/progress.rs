@@ -12,6 +12,7 @@ use study::Trial;
 use units::{Nanos, human_count};
 
 use crate::cli::ProgressKind;
+use crate::output::plain;
 
 /// Shortest time between two plain lines.
 const LINE_SPACING: Duration = Duration::from_secs(1);
@@ -139,7 +140,7 @@ impl Watcher for Plain {
                     trial.point_text()
                 );
             }
-            Event::Note(note) => say!("  note: {note}"),
+            Event::Note(note) => say!("  note: {}", plain(note)),
         }
     }
 }
@@ -206,7 +207,7 @@ impl Watcher for Bar {
                 ));
                 self.show("");
             }
-            Event::Note(note) => self.bar.println(format!("  note: {note}")),
+            Event::Note(note) => self.bar.println(format!("  note: {}", plain(note))),
         }
     }
 }

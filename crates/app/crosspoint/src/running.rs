@@ -4,12 +4,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use runner::Options;
+use runner::{Options, RunnerError};
 use stack::{Journal, state_directory};
 
-use crate::signals;
+use crate::exit;
+use crate::show::Failure;
+use crate::signals::{self, Asked};
 
 /// How this program was built, for provenance.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -24,15 +26,19 @@ const BUILD: &str = if cfg!(debug_assertions) {
 /// Journal and signals of this process.
 pub struct Running {
     journal: Arc<Journal>,
-    stop: Arc<AtomicBool>,
+    asked: Arc<Asked>,
 }
 
 impl Running {
     /// Starts to watch for signals.
-    pub fn start() -> Self {
-        let journal = Arc::new(Journal::new(&state_directory()));
-        let stop = signals::watch(Arc::clone(&journal));
-        Self { journal, stop }
+    ///
+    /// # Errors
+    /// Where there is no directory for its journal.
+    pub fn start() -> Result<Self, Failure> {
+        let state = state_directory().map_err(RunnerError::from)?;
+        let journal = Arc::new(Journal::new(&state, sql_mysql::restore));
+        let asked = signals::watch(Arc::clone(&journal));
+        Ok(Self { journal, asked })
     }
 
     /// Options of a run into `out` that may overwrite the devices `confirmed`.
@@ -43,13 +49,15 @@ impl Running {
             journal: &self.journal,
             version: env!("CARGO_PKG_VERSION"),
             build: BUILD,
-            stop: &self.stop,
+            stop: &self.asked.stop,
+            abort: &self.asked.abort,
+            give_up,
         }
     }
 
     /// Whether the user asked to stop.
     pub fn stopping(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.asked.stop.load(Ordering::Relaxed)
     }
 
     /// Undoes what was made on the host.
@@ -58,4 +66,13 @@ impl Running {
             say!("could not be undone: {failed}; try: crosspoint clean");
         }
     }
+}
+
+/// Ends the program over a trial that cannot be ended.
+fn give_up(journal: &Journal, reason: &str) {
+    say!("error: {reason}\n  next: see dmesg; when the device answers again: crosspoint clean");
+    for failed in journal.undo_all() {
+        say!("could not be undone: {failed}; try: crosspoint clean");
+    }
+    std::process::exit(exit::TARGET_FAILED.number());
 }

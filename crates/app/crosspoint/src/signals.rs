@@ -1,7 +1,7 @@
 //! Ctrl-C: once finishes the interval and saves; twice undoes what was made on the host and leaves.
 //!
-//! SIGTERM and SIGHUP count as Ctrl-C. Invariant: however the process leaves, the undo journal is played or
-//! kept for `clean`. What it is not: asynchronous; a thread waits for signals.
+//! SIGTERM and SIGHUP count as Ctrl-C. Invariants: however the process leaves, the undo journal is played or
+//! kept for `clean`; a trial under which everything is undone is not recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,21 +12,33 @@ use stack::Journal;
 
 use crate::exit;
 
-/// Starts waiting for signals; the result is set at the first.
-pub fn watch(journal: Arc<Journal>) -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
+/// What the user has asked for so far.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// To stop at the end of the interval.
+    pub stop: AtomicBool,
+    /// To leave at once.
+    pub abort: AtomicBool,
+}
+
+/// Starts waiting for signals.
+pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
+    let asked = Arc::new(Asked::default());
+    let flags = Arc::clone(&asked);
     // Without signals the default holds: the process ends and `clean` undoes.
     if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         std::thread::spawn(move || {
             for _ in &mut signals {
-                if flag.swap(true, Ordering::Relaxed) {
-                    journal.undo_all();
+                if flags.stop.swap(true, Ordering::Relaxed) {
+                    flags.abort.store(true, Ordering::SeqCst);
+                    for failed in journal.undo_all() {
+                        say!("could not be undone: {failed}; try: crosspoint clean");
+                    }
                     std::process::exit(exit::INTERRUPTED.number());
                 }
                 say!("stopping at the end of this interval; once more to stop at once");
             }
         });
     }
-    stop
+    asked
 }

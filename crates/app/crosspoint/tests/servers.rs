@@ -9,10 +9,11 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::atomic::AtomicBool;
 
 use mysql::prelude::Queryable;
 use serde_json::Value;
-use sql_mysql::{Binary, Listen, Reach, Server, arguments, initialise};
+use sql_mysql::{Binary, Home, Listen, Reach, Server, arguments, initialise};
 use stack::{Journal, WorkArea};
 use support::{Scratch, expect, finish, has, is_root, skip, start_and_wait, stderr, stdout};
 
@@ -54,17 +55,27 @@ fn value(figures: &[Value], metric: &str, op: &str) -> f64 {
     found["value"].as_f64().expect("a number")
 }
 
-/// Processes with this path on their command line.
+/// Servers that were started from this scratch directory, by their environment.
 fn processes_on(place: &Path) -> Vec<u32> {
-    let wanted = place.display().to_string();
+    let wanted = format!("CROSSPOINT_STATE_DIR={}", place.join("state").display());
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let on_it = |number: &u32| {
-        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-        let datadir = format!("--datadir={wanted}");
-        String::from_utf8_lossy(&line).split('\0').any(|word| word.starts_with(&datadir))
+        let environment = std::fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+        let name = std::fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+        let from_here =
+            environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes());
+        from_here && name.trim() != "crosspoint"
     };
     numbers.filter(on_it).collect()
+}
+
+/// Those of them that are servers.
+fn servers_on(place: &Path) -> Vec<u32> {
+    let is_server = |number: &u32| {
+        std::fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "mariadbd")
+    };
+    processes_on(place).into_iter().filter(is_server).collect()
 }
 
 /// No server, no mount, no directory of ours is left.
@@ -128,7 +139,7 @@ fn a_server_that_is_killed_fails_its_trial_and_no_other() {
         write_study(&scratch, "", &[("first", LONG, &kept), ("second", SHORT, SMALL)]);
         let words = ["run", "sql.toml", "--out", "run"];
         let (child, errors) = start_and_wait(&scratch, &words);
-        let server = processes_on(scratch.path());
+        let server = servers_on(scratch.path());
         assert_eq!(server.len(), 1, "one server runs");
         assert!(support::sh(&format!("kill -9 {}", server[0])));
         let output = finish(child, errors);
@@ -213,13 +224,8 @@ fn a_taken_place_and_an_old_server_are_told_before_anything_is_made() {
     let port = taken.local_addr().expect("its number").port();
     let keys = format!("{SMALL}listen = \"127.0.0.1:{port}\"\n");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
-    refused(&scratch, 5, &["can not be had", "choose another place to listen"]);
+    refused(&scratch, 5, &["is not available", "choose another place to listen"]);
     drop(taken);
-    let socket = scratch.path().join("s.sock");
-    let _there = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
-    let keys = format!("{SMALL}listen = \"{}\"\n", socket.display());
-    write_study(&scratch, "", &[("e", SHORT, &keys)]);
-    refused(&scratch, 5, &["another server listens there"]);
     let old = scratch.path().join("old-server");
     std::fs::write(&old, "#!/bin/sh\necho 'mysqld  Ver 5.1.73 for Linux on x86_64'\n").expect("it");
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).expect("rights");
@@ -249,7 +255,7 @@ struct Theirs {
     server: Server,
     _area: WorkArea,
     _journal: &'static Journal,
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 const PASSWORD: &str = "correct-horse-battery";
@@ -258,21 +264,22 @@ impl Theirs {
     fn start() -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let journal: &'static Journal =
-            Box::leak(Box::new(Journal::new(&dir.path().join("state"))));
+            Box::leak(Box::new(Journal::new(&dir.path().join("state"), |_, _, _| Ok(()))));
         let area = WorkArea::create(journal, dir.path(), "theirs").expect("an area");
         let binary = Binary::find("auto").expect("a server");
-        let data = area.path().join("data");
+        let place = area.fresh("database").expect("a directory");
         let job = study::parse(
             "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
              [[experiment]]\nname = \"e\"\n[experiment.sql]\nrows = 10\n",
         );
         let plan = study::plan(&job.expect("a study"));
         let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
-        initialise(&binary, &data, job.page_size).expect("a data directory");
-        let all = arguments(&binary, &job, &data, units::Bytes::mib(32));
-        let socket = Listen::Socket(dir.path().join("theirs.sock"));
+        let home = Home::make(&binary, &place).expect("folders");
+        initialise(&binary, &home, journal.mark(), job.page_size).expect("a data directory");
+        let all = arguments(&binary, &job, &home, units::Bytes::mib(32));
         let log = dir.path().join("theirs.log");
-        let server = Server::start(&binary, journal, (&data, &log), &socket, &all);
+        let (with, never) = ((&Listen::Own, all.as_slice()), AtomicBool::new(false));
+        let server = Server::start(&binary, journal, (&home, &log), with, &never);
         let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");
         for statement in [
@@ -284,12 +291,12 @@ impl Theirs {
         ] {
             conn.query_drop(statement).expect("it is allowed");
         }
-        Self { server, _area: area, _journal: journal, dir }
+        Self { server, _area: area, _journal: journal, _dir: dir }
     }
 
     fn keys(&self, user: &str, database: &str) -> String {
-        let socket = self.dir.path().join("theirs.sock");
-        format!("{SMALL}dsn = \"mysql://{user}@{}:{database}\"\n", socket.display())
+        let socket = self.server.address();
+        format!("{SMALL}dsn = \"mysql://{user}@{socket}:{database}\"\n")
     }
 }
 

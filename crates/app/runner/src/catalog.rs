@@ -3,6 +3,7 @@
 //! Invariant: every one of them parses (tested). What it is not: a search path; a study that is not
 //! built in is a file.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use device::{BUILT_IN as PROFILES, Profile};
@@ -43,14 +44,42 @@ pub fn built_in_studies() -> Vec<&'static str> {
     STUDIES.iter().map(|(name, _)| *name).collect()
 }
 
+/// Reads a text that a person wrote: a study, a profile, a job file.
+///
+/// # Errors
+/// What the system says, also of what is no text, and of what is longer than any such file.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
+    let most = study::LONGEST_TEXT as u64;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > most {
+        let reason = format!("longer than {} MiB; no such file is", most >> 20);
+        return Err(std::io::Error::other(reason));
+    }
+    Ok(text)
+}
+
+/// What a study will overwrite that it did not make, in words.
+#[must_use]
+pub fn overwrites(study: &study::Study) -> Vec<String> {
+    let devices = study.stack.iter().filter(|stack| stack.allow_write);
+    let devices = devices.map(|stack| format!("everything on {}", stack.device.text()));
+    let schemas = study.experiment.iter().filter_map(|experiment| {
+        let sql = experiment.sql.as_ref()?;
+        let (name, dsn) = (sql.allow_overwrite.as_ref()?, sql.dsn.as_ref()?);
+        Some(format!("tables sbtest1, sbtest2, ... of database {name} on {dsn}"))
+    });
+    devices.chain(schemas).collect()
+}
+
 /// Finds a study: a file of that name, else a built-in one.
 ///
 /// # Errors
 /// When there is neither, naming the built-in ones.
 pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
     let path = Path::new(name);
-    if path.is_file() {
-        let text = std::fs::read_to_string(path)
+    if path.exists() && !path.is_dir() {
+        let text = read_text(path)
             .map_err(|source| RunnerError::StudyFile { path: path.into(), source })?;
         return Ok(StudyText { name: name.to_owned(), text });
     }
@@ -80,7 +109,7 @@ pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     let name = name.strip_prefix("model:").unwrap_or(name);
     let refuse = |reason: String| RunnerError::Profile { name: name.to_owned(), reason };
     if name.ends_with(".toml") {
-        return std::fs::read_to_string(name).map_err(|error| refuse(error.to_string()));
+        return read_text(Path::new(name)).map_err(|error| refuse(error.to_string()));
     }
     let built_in = PROFILES.iter().find(|(built_in, _)| *built_in == name);
     built_in.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {

@@ -23,12 +23,13 @@ impl Runner<'_> {
         seed: Seed,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
-        let mut asking =
-            Asking { journal: self.options.journal, stop: self.options.stop, seed, limit: None };
+        let waiting = self.waiting(trial, experiment);
+        let mut asking = Asking { journal: self.options.journal, waiting, seed, limit: None };
         let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
         // One that is there is from a program that was ended in this trial.
         let before = if ledger.exists() {
-            Some(self.after_the_end(trial, job, (&ledger, "program"), &asking)?)
+            let now = self.targets.left_device(stack)?;
+            Some(self.after_the_end((trial, job), (&ledger, now), "program", &asking)?)
         } else {
             None
         };
@@ -68,8 +69,8 @@ impl Runner<'_> {
             Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {
                 let mut notes: Vec<String> = said.collect();
                 if noted.is_some() && ledger.exists() {
-                    let after = (ledger.as_path(), "engine's process");
-                    notes.push(self.after_the_end(trial, job, after, &asking)?);
+                    let of = "engine's process";
+                    notes.push(self.after_the_end((trial, job), (&ledger, None), of, &asking)?);
                 }
                 Some(Outcome { failure: Some(reason), notes, ..Outcome::default() })
             }
@@ -84,15 +85,16 @@ impl Runner<'_> {
     /// its ledger; gives what was found in words.
     fn after_the_end(
         &self,
-        trial: &Trial,
-        job: &KvJob,
-        (ledger, of): (&Path, &str),
+        (trial, job): (&Trial, &KvJob),
+        (ledger, now): (&Path, Option<PathBuf>),
+        of: &str,
         asking: &Asking<'_>,
     ) -> Result<String, RunnerError> {
         let what = format!("after the end of the {of}, reopened");
-        match databases::check((trial, job), ledger, asking)? {
+        match databases::check((trial, job), (ledger, now.clone()), asking)? {
             Ended::Wrong(reason) => {
-                let place = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
+                let noted = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
+                let place = now.unwrap_or(noted);
                 Err(self.keep_database(trial, format!("{what}: {reason}"), &place))
             }
             Ended::Said(words) => Ok(format!("{what}: {words}")),
@@ -105,6 +107,8 @@ impl Runner<'_> {
 
     /// Keeps a database that was wrong, and says where.
     fn keep_database(&self, trial: &Trial, reason: String, place: &Path) -> RunnerError {
+        // A device is where it was; what leads to it goes with the run.
+        let place = &std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
         let evidence: PathBuf = self.writer.path().join(format!("evidence-{}", trial.slug()));
         match databases::keep(place, &evidence) {
             Ok(()) if evidence.exists() => {

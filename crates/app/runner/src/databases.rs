@@ -9,11 +9,12 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use stack::{DeviceRates, Journal, Limits, MemoryUse, Wanted};
+use stack::{DeviceRates, Journal, Limits, Mark, MemoryUse, Wanted};
 use study::{Engine, Experiment, KvJob, OnError, Trial};
 use units::Seed;
-use worker::{CheckRequest, Ended, Event, Line, Request, TrialRequest};
+use worker::{CheckRequest, Ended, Event, Line, Request, TrialRequest, Waiting};
 
 use crate::RunnerError;
 
@@ -22,10 +23,13 @@ const RAW_PROGRAM: &str = "crosspoint-raw";
 /// Word that makes this program a host of engines.
 pub const HOST_VERB: &str = "engine";
 
+/// Time that an engine has to say who it is.
+const PROBE_MAX: Duration = Duration::from_secs(60);
+
 /// What every request needs.
 pub(crate) struct Asking<'a> {
     pub journal: &'a Journal,
-    pub stop: &'a AtomicBool,
+    pub waiting: Waiting<'a>,
     pub seed: Seed,
     /// The device of the stack, and what may be done to it in a second.
     pub limit: Option<(&'a Path, DeviceRates)>,
@@ -60,14 +64,14 @@ pub(crate) fn raw_program() -> (bool, String) {
 }
 
 /// A process for the clients of SQL databases.
-pub(crate) fn start_host(stack: &str) -> Result<Line, RunnerError> {
-    start(stack, false)
+pub(crate) fn start_host(mark: &Mark, stack: &str) -> Result<Line, RunnerError> {
+    start(mark, stack, false)
 }
 
-fn start(stack: &str, raw: bool) -> Result<Line, RunnerError> {
+fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Line, RunnerError> {
     let (program, arguments) =
         program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;
-    Line::start(&program, arguments).map_err(|error| worker_error(stack, &error))
+    Line::start(&program, arguments, mark).map_err(|error| worker_error(stack, &error))
 }
 
 pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {
@@ -86,7 +90,7 @@ pub(crate) fn run(
     asking: &Asking<'_>,
     heard: &mut dyn FnMut(Event),
 ) -> Result<Answer, RunnerError> {
-    let line = start(&trial.stack, is_device(place))?;
+    let line = start(asking.journal.mark(), &trial.stack, is_device(place))?;
     let memory = job.memory.bytes(job.data());
     let limits = Limits::make(asking.journal, &Wanted { memory, device: asking.limit })?;
     limits.hold(line.process())?;
@@ -101,7 +105,7 @@ pub(crate) fn run(
         ledger: ledger.map(Path::to_owned),
     }));
     let ended = line
-        .ask(&request, asking.stop, heard)
+        .ask(&request, asking.waiting, heard)
         .map_err(|error| worker_error(&trial.stack, &error))?;
     let used = limits.used();
     let ended = match (ended, used.and_then(|used| used.ended).unwrap_or(0)) {
@@ -113,24 +117,36 @@ pub(crate) fn run(
     Ok(Answer { ended, memory: used.map(|used| memory_note(job, used)) })
 }
 
-/// Holds the database of a trial that ended early against its ledger.
+/// Compares the database of a trial that ended early with its ledger. `now` is where it is, if not where the
+/// ledger has it.
 pub(crate) fn check(
     (trial, job): (&Trial, &KvJob),
-    ledger: &Path,
+    (ledger, now): (&Path, Option<PathBuf>),
     asking: &Asking<'_>,
 ) -> Result<Ended, RunnerError> {
-    let (_, place) = kv::Ledger::open(ledger).map_err(stack::StackError::io("read", ledger))?;
-    let request = CheckRequest { job: job.clone(), ledger: ledger.to_owned(), seed: asking.seed.0 };
-    let line = start(&trial.stack, is_device(&place))?;
-    let ended = line.ask(&Request::Check(Box::new(request)), asking.stop, &mut |_| ());
+    let (_, noted) = kv::Ledger::open(ledger).map_err(stack::StackError::io("read", ledger))?;
+    let raw = is_device(now.as_ref().unwrap_or(&noted));
+    let request = CheckRequest {
+        job: job.clone(),
+        ledger: ledger.to_owned(),
+        place: now,
+        seed: asking.seed.0,
+    };
+    let line = start(asking.journal.mark(), &trial.stack, raw)?;
+    let ended = line.ask(&Request::Check(Box::new(request)), asking.waiting, &mut |_| ());
     ended.map_err(|error| worker_error(&trial.stack, &error))
 }
 
 /// Whether the engine of a job is there and takes its options, before anything is made.
-pub(crate) fn probe(stack: &str, job: &KvJob, raw: bool) -> Result<(), RunnerError> {
-    let line = start(stack, raw)?;
+pub(crate) fn probe(
+    journal: &Journal,
+    stack: &str,
+    (job, raw): (&KvJob, bool),
+) -> Result<(), RunnerError> {
+    let line = start(journal.mark(), stack, raw)?;
     let never = AtomicBool::new(false);
-    let ended = line.ask(&Request::Probe(Box::new(job.clone())), &never, &mut |_| ());
+    let waiting = Waiting { stop: &never, deadline: PROBE_MAX, grace: PROBE_MAX };
+    let ended = line.ask(&Request::Probe(Box::new(job.clone())), waiting, &mut |_| ());
     let reason = match ended.map_err(|error| worker_error(stack, &error))? {
         Ended::Failed(reason) | Ended::Died(reason) => reason,
         _ => return Ok(()),
@@ -166,7 +182,7 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
         return Ok(());
     }
     if fs::rename(from, to).is_ok() {
-        return Ok(());
+        return own_again(to);
     }
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -176,6 +192,22 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
             keep(&from, &to)?;
         } else if kind.is_file() {
             fs::copy(from, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives what a server's own user had back to this one: that user may be another server's tomorrow.
+fn own_again(place: &Path) -> io::Result<()> {
+    let user = rustix::process::geteuid();
+    if !user.is_root() {
+        return Ok(());
+    }
+    let group = rustix::process::getegid().as_raw();
+    std::os::unix::fs::lchown(place, Some(user.as_raw()), Some(group))?;
+    if fs::symlink_metadata(place)?.is_dir() {
+        for entry in fs::read_dir(place)? {
+            own_again(&entry?.path())?;
         }
     }
     Ok(())

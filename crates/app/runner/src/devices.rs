@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use archive::StackRecord;
 use device::Profile;
 use observe::StorageFacts;
 use stack::{
-    DeviceRates, Format, Ground, Journal, StackError, WorkArea, direct_io_works, fill, free_space,
+    Access, DeviceRates, Format, HeldDevice, Journal, StackError, Volume, WorkArea,
+    direct_io_works, fill, free_space,
 };
 use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
 use units::{Bytes, Seed};
@@ -19,7 +21,7 @@ use units::{Bytes, Seed};
 use crate::catalog::profile;
 use crate::databases::probe;
 use crate::estimate::{database_bytes, server_bytes};
-use crate::measured::{check_writes, open_block_device, open_file};
+use crate::measured::{check_writes, open_file};
 use crate::{RunnerError, predicted};
 
 /// Space that must stay free beside what a run needs.
@@ -32,9 +34,6 @@ pub(crate) struct Opened {
     pub paths: Vec<PathBuf>,
 }
 
-/// Path of a device, and how it was opened: past the page cache, for writing.
-type DeviceKey = (String, bool, bool);
-
 /// Everything a run needs to open its targets.
 pub(crate) struct Targets<'a> {
     journal: &'a Journal,
@@ -43,12 +42,14 @@ pub(crate) struct Targets<'a> {
     confirmed: Vec<String>,
     profiles: BTreeMap<String, Profile>,
     areas: BTreeMap<String, WorkArea>,
-    /// Ground for databases that was made, by stack.
-    grounds: BTreeMap<String, Ground>,
+    /// Volumes for databases that were made, by stack. Before the devices: undone before those go.
+    volumes: BTreeMap<String, Volume>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
-    /// Block devices, opened before the first trial and held exclusively until the last.
-    held: BTreeMap<String, Vec<(DeviceKey, File)>>,
+    /// Block devices by the study's names for them, resolved before the first trial and held until the last.
+    held: BTreeMap<String, Arc<HeldDevice>>,
+    /// Stacks whose devices have passed the guard for them.
+    passed: BTreeSet<String>,
     /// Stacks that were filled for preconditioning.
     preconditioned: BTreeSet<String>,
 }
@@ -68,9 +69,10 @@ impl<'a> Targets<'a> {
             confirmed: confirmed.to_vec(),
             profiles: BTreeMap::new(),
             areas: BTreeMap::new(),
-            grounds: BTreeMap::new(),
+            volumes: BTreeMap::new(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
+            passed: BTreeSet::new(),
             preconditioned: BTreeSet::new(),
         };
         for stack in &study.stack {
@@ -85,7 +87,7 @@ impl<'a> Targets<'a> {
         let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
         let jobs: Vec<&Job> = jobs.map(|trial| &trial.job).collect();
         let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
-        check_engines(stack, &jobs)?;
+        check_engines(stack, &jobs, self.journal)?;
         if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
             let (device, name) = (stack.device.text(), &stack.name);
             return Err(RunnerError::Stack(StackError::Refused {
@@ -137,35 +139,36 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Opens the devices of a stack past the guard and keeps them, so that nobody else takes them; stacks
-    /// on one device share what was opened. What a file system was made on for another stack is free again
-    /// first.
+    /// Puts the devices of a stack past the guard and keeps them, so that nobody else takes them. What was made
+    /// on them for databases, of this stack or another, is undone first.
     fn hold(&mut self, stack: &Stack, paths: &[String]) -> Result<(), RunnerError> {
-        if self.held.contains_key(&stack.name) {
+        let left = self.leave(paths, None);
+        if self.passed.contains(&stack.name) && !left {
             return Ok(());
         }
-        self.leave(paths, None);
-        let mut files = Vec::new();
+        let confirmed = self.confirmed.as_slice();
+        let access =
+            if stack.allow_write { Access::Destroy { confirmed } } else { Access::ReadOnly };
         for path in paths {
-            let key = (path.clone(), stack.direct, stack.allow_write);
-            let there = self.held.values().flatten().find(|(other, _)| *other == key);
-            let file = match there {
-                Some((_, file)) => {
-                    file.try_clone().map_err(StackError::io("use", Path::new(path)))?
+            match self.held.get(path) {
+                Some(device) => device.check(access)?,
+                None => {
+                    let device = HeldDevice::open(Path::new(path), access)?;
+                    self.held.insert(path.clone(), Arc::new(device));
                 }
-                None => open_block_device(stack, path, &self.confirmed)?,
-            };
-            files.push((key, file));
+            }
         }
-        self.held.insert(stack.name.clone(), files);
+        self.passed.insert(stack.name.clone());
         Ok(())
     }
 
-    /// Undoes what was made on these devices for other stacks than `except`.
-    fn leave(&mut self, paths: &[String], except: Option<&str>) {
-        self.grounds.retain(|name, ground| {
-            Some(name.as_str()) == except || !paths.iter().any(|path| ground.is_on(Path::new(path)))
+    /// Undoes what was made on these devices for other stacks than `except`; whether there was anything.
+    fn leave(&mut self, paths: &[String], except: Option<&str>) -> bool {
+        let before = self.volumes.len();
+        self.volumes.retain(|name, volume| {
+            Some(name.as_str()) == except || !paths.iter().any(|path| volume.is_on(Path::new(path)))
         });
+        self.volumes.len() < before
     }
 
     /// The profile of a model stack that passed [`Targets::check`].
@@ -218,12 +221,10 @@ impl<'a> Targets<'a> {
     ) -> Result<Option<Opened>, RunnerError> {
         if let DeviceName::Paths(paths) = &stack.device {
             self.hold(stack, paths)?;
-            let again = |((path, ..), file): &(DeviceKey, File)| {
-                file.try_clone().map_err(StackError::io("use", Path::new(path)))
-            };
+            let devices = paths.iter().map(|path| &self.held[path]);
             let files: Result<Vec<File>, StackError> =
-                self.held[&stack.name].iter().map(again).collect();
-            let paths = paths.iter().map(PathBuf::from).collect();
+                devices.clone().map(|device| device.file(stack.direct, stack.allow_write)).collect();
+            let paths = devices.map(|device| device.path()).collect();
             return Ok(Some(Opened { files: files?, paths }));
         }
         if !self.filled.contains_key(&stack.name) {
@@ -238,22 +239,54 @@ impl<'a> Targets<'a> {
         Ok(Some(Opened { files, paths: vec![path] }))
     }
 
-    /// The device of the ground that was made for a stack's databases, and what may be done to it.
+    /// The device of the volume that was made for a stack's databases, and what may be done to it.
     pub fn limit(&self, stack: &Stack) -> Option<(PathBuf, DeviceRates)> {
         let limit = stack.limit?;
-        let ground = self.grounds.get(&stack.name)?;
+        let volume = self.volumes.get(&stack.name)?;
         let rates = DeviceRates {
             reads: limit.reads,
             writes: limit.writes,
             read_bytes: limit.read_bytes,
             write_bytes: limit.write_bytes,
         };
-        Some((ground.device().to_owned(), rates))
+        Some((volume.device().to_owned(), rates))
     }
 
     /// Whether the stack is still to be filled for preconditioning; it will not be a second time.
     pub fn owes_fill(&mut self, stack: &Stack) -> bool {
         self.preconditioned.insert(stack.name.clone())
+    }
+
+    /// The volume of a stack's databases, made if need be; nothing on it is touched.
+    fn volume(&mut self, stack: &Stack) -> Result<&Volume, RunnerError> {
+        let paths = match &stack.device {
+            DeviceName::Paths(paths) => paths.as_slice(),
+            _ => &[],
+        };
+        self.leave(paths, Some(&stack.name));
+        if !self.volumes.contains_key(&stack.name) {
+            let (journal, format) = (self.journal, format_of(stack.file_system));
+            let made = match paths {
+                [path, ..] => {
+                    // Past the guard, also when another stack had it in between.
+                    self.hold(stack, paths)?;
+                    let device = Arc::clone(&self.held[path]);
+                    Volume::on_device(journal, self.area(stack)?, device, format)?
+                }
+                [] => Volume::on_loop(journal, self.area(stack)?, stack.size, format)?,
+            };
+            self.volumes.insert(stack.name.clone(), made);
+        }
+        Ok(&self.volumes[&stack.name])
+    }
+
+    /// The bare device of a stack's databases as an earlier process left it; none where there is no such thing.
+    pub fn left_device(&mut self, stack: &Stack) -> Result<Option<PathBuf>, RunnerError> {
+        let own = matches!(stack.device, DeviceName::Paths(_));
+        if !own || format_of(stack.file_system).is_some() {
+            return Ok(None);
+        }
+        Ok(Some(self.volume(stack)?.path().to_owned()))
     }
 
     /// An empty directory for a database, on a file system of its own where the stack asks for one, made
@@ -266,40 +299,15 @@ impl<'a> Targets<'a> {
         if stack.file_system == FileSystem::AsIs && !own {
             return Ok((self.area(stack)?.fresh("database")?, None));
         }
-        if let DeviceName::Paths(paths) = &stack.device {
-            self.leave(paths, Some(&stack.name));
-            // Past the guard, also when another stack had it in between.
-            if !self.grounds.contains_key(&stack.name) {
-                self.hold(stack, paths)?;
-            }
-            if format_of(stack.file_system).is_some() {
-                // Nothing can be mounted on a device that is held.
-                let on = |((path, ..), _): &(DeviceKey, File)| paths.contains(path);
-                self.held.retain(|_, files| !files.iter().any(on));
-            }
-        }
-        let journal = self.journal;
-        if let Some(ground) = self.grounds.get(&stack.name) {
-            ground.remake()?;
-        } else {
-            let format = format_of(stack.file_system);
-            let ground = match &stack.device {
-                DeviceName::Paths(paths) => {
-                    let device = PathBuf::from(&paths[0]);
-                    Ground::on_device(journal, self.area(stack)?, &device, format)?
-                }
-                _ => Ground::on_loop(journal, self.area(stack)?, stack.size, format)?,
-            };
-            self.grounds.insert(stack.name.clone(), ground);
-        }
-        let ground = &self.grounds[&stack.name];
+        let volume = self.volume(stack)?;
+        volume.remake()?;
         let device = if own { "the device" } else { "a loop device with direct I/O" };
-        if ground.is_raw() {
-            return Ok((ground.path().to_owned(), Some(format!("{device}, no file system"))));
+        if volume.is_raw() {
+            return Ok((volume.path().to_owned(), Some(format!("{device}, no file system"))));
         }
-        let dir = ground.path().join("database");
+        let dir = volume.path().join("database");
         std::fs::create_dir(&dir).map_err(StackError::io("make", &dir))?;
-        let (options, journal) = (ground.options(), stack.file_system == FileSystem::Ext4NoJournal);
+        let (options, journal) = (volume.options(), stack.file_system == FileSystem::Ext4NoJournal);
         let journal = if journal { ", without a journal" } else { "" };
         Ok((dir, Some(format!("on {options}{journal}, {device}, made anew"))))
     }
@@ -326,7 +334,7 @@ fn format_of(wanted: FileSystem) -> Option<Format> {
 }
 
 /// Asks every engine that the jobs need whether it is there and takes its options.
-fn check_engines(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
+fn check_engines(stack: &Stack, jobs: &[&Job], journal: &Journal) -> Result<(), RunnerError> {
     let own = matches!(stack.device, DeviceName::Paths(_));
     let raw =
         format_of(stack.file_system).is_none() && (own || stack.file_system == FileSystem::Raw);
@@ -343,7 +351,7 @@ fn check_engines(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
         let Job::Kv(job) = job else { continue };
         let what = (job.engine, &job.library, &job.options, job.workload);
         if !asked.contains(&what) {
-            probe(&stack.name, job, raw)?;
+            probe(journal, &stack.name, (job, raw))?;
             asked.push(what);
         }
     }

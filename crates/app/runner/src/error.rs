@@ -133,7 +133,9 @@ impl RunnerError {
             Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
             Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
-            Self::Archive(ArchiveError::NotARun(_) | ArchiveError::Format { .. })
+            Self::Archive(
+                ArchiveError::NotARun(_) | ArchiveError::Format { .. } | ArchiveError::Foreign(_),
+            )
             | Self::OtherPlan { .. } => ExitClass::Usage,
             Self::Archive(_) => ExitClass::Environment,
             Self::WrongData { .. } | Self::WrongBlock(_) => ExitClass::Verification,
@@ -176,6 +178,9 @@ impl RunnerError {
                 "measure the damaged trial again: crosspoint run --resume {}",
                 run_folder(path).display()
             ),
+            Self::Archive(ArchiveError::Foreign(_)) => {
+                "choose another --out: a directory that is not there yet".into()
+            }
             Self::Archive(ArchiveError::Busy(_)) => "wait until it has ended".into(),
             Self::Archive(_) => "crosspoint run quickstart makes a run folder".into(),
             Self::OutputExists(path) => {

@@ -3,7 +3,9 @@
 //! Invariant: depends on the study alone. What it is not: a promise; the rates of unknown devices
 //! enter as round assumptions, named here.
 
-use study::{DeviceName, Job, KvJob, Plan, Source, SqlJob, Study, Trial};
+use std::time::Duration;
+
+use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, SqlJob, Stack, Study, Trial};
 use units::Bytes;
 
 /// Assumed rate of filling a file, bytes a second.
@@ -89,4 +91,28 @@ pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
             time + TRIAL_OVERHEAD + 1.0 + job.records as f64 / LOAD_RATE
         }
     }
+}
+
+/// Time after which a trial that has not ended is ended: what its experiment says, or ten times what is
+/// estimated and half an hour, loading and preconditioning included.
+pub(crate) fn deadline(trial: &Trial, experiment: &Experiment, prepare: f64) -> Duration {
+    experiment.deadline.map_or_else(
+        || {
+            let load = match &trial.job {
+                Job::Sql(job) => f64::from(job.tables) * job.rows as f64 / LOAD_RATE,
+                _ => 0.0,
+            };
+            let estimated = trial_seconds(trial) + load + prepare;
+            Duration::from_secs_f64((estimated * 10.0 + 1800.0).clamp(1800.0, DEADLINE_MAX))
+        },
+        Duration::from,
+    )
+}
+
+/// Longest deadline that is chosen, seconds: two weeks.
+const DEADLINE_MAX: f64 = 14.0 * 86_400.0;
+
+/// Estimated time to fill a stack's device so many times, seconds.
+pub(crate) fn fill_seconds(stack: &Stack, fills: u32) -> f64 {
+    stack.size.get() as f64 * f64::from(fills) / FILL_RATE
 }

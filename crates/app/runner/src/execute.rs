@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use block::OwnCost;
@@ -15,16 +15,17 @@ use stack::Journal;
 use stats::Recording;
 use study::{DeviceName, Experiment, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Seed};
+use worker::Waiting;
 
 use crate::ahead::{Ahead, seed_of};
 use crate::devices::{Opened, Targets};
-use crate::estimate::{estimate, trial_seconds};
+use crate::estimate::{deadline, estimate, fill_seconds, trial_seconds};
 use crate::reached::Reached;
 use crate::record::headline;
 use crate::servers::Loaded;
 use crate::sql_trial::SqlTrial;
 use crate::watch::{Event, Watcher};
-use crate::watched::watched;
+use crate::watched::{Overdue, watched};
 use crate::{RunnerError, measured};
 
 /// What the caller decides about a run.
@@ -42,6 +43,10 @@ pub struct Options<'a> {
     pub build: &'a str,
     /// Set from outside to stop at the end of the current interval.
     pub stop: &'a AtomicBool,
+    /// Set from outside before everything is undone under a trial: what it gives then is not recorded.
+    pub abort: &'a AtomicBool,
+    /// Called when a trial neither ends nor can be ended, as on a device that does not answer; ends the program.
+    pub give_up: fn(&Journal, &str),
 }
 
 /// How a run ended.
@@ -73,12 +78,12 @@ pub struct Resumed {
     stacks: Vec<StackRecord>,
 }
 
-/// Opens a run folder to go on with it.
+/// Opens a run folder to go on with it; `again`: failed trials run again.
 ///
 /// # Errors
 /// When it is no run, is damaged beyond its trials, or belongs to another plan.
-pub fn resume(path: &Path) -> Result<Resumed, RunnerError> {
-    let (writer, header, study) = RunWriter::resume(path)?;
+pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
+    let (writer, header, study) = RunWriter::resume(path, again)?;
     let plan = plan(&study);
     let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
     if header.trials_planned != now {
@@ -106,6 +111,8 @@ impl Resumed {
         let planned = (&self.study, &self.plan);
         let mut runner = Runner::new(planned, options, targets, (self.writer, self.stacks));
         finished.trials.iter().for_each(|trial| runner.reached.note(trial));
+        runner.failed_before =
+            finished.trials.iter().any(|trial| trial.outcome == TrialOutcome::Failed);
         runner.run(watcher)
     }
 }
@@ -141,6 +148,7 @@ pub fn execute(
         stacks: targets.records(&study, Seed(u64::from(study.seed))),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
         skipped: plan.skipped.iter().map(skip).collect(),
+        sums: true,
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
     Runner::new((&study, &plan), options, targets, (writer, header.stacks)).run(watcher)
@@ -161,6 +169,9 @@ fn parent_of(run: &Path) -> PathBuf {
     }
 }
 
+/// Time that a trial has to stop in, besides two intervals: an engine writes what it holds.
+const STOP_GRACE: Duration = Duration::from_secs(15);
+
 pub(crate) struct Runner<'a> {
     study: &'a Study,
     pub(crate) plan: &'a Plan,
@@ -171,6 +182,8 @@ pub(crate) struct Runner<'a> {
     stacks: Vec<StackRecord>,
     /// Our own cost an operation, measured before the first block trial.
     own_cost: Option<OwnCost>,
+    /// Trials failed before this run was resumed.
+    failed_before: bool,
     /// Rates that finished trials reached.
     reached: Reached,
     /// Predictions that were made before their turn.
@@ -211,6 +224,7 @@ impl<'a> Runner<'a> {
             writer,
             stacks,
             own_cost: None,
+            failed_before: false,
             reached: Reached::default(),
             ahead: Ahead::default(),
             loaded: BTreeMap::new(),
@@ -227,7 +241,7 @@ impl<'a> Runner<'a> {
         let prepare = whole - plan.trials.iter().map(trial_seconds).sum::<f64>();
         let done = u32::try_from(plan.trials.len() - missing.len()).unwrap_or(u32::MAX);
         watcher.event(&Event::Started { plan, done, seconds: left + prepare });
-        let mut ending = Ending::Complete;
+        let mut ending = if self.failed_before { Ending::Failed } else { Ending::Complete };
         for trial in missing {
             if self.stopping() {
                 ending = Ending::Interrupted;
@@ -240,11 +254,13 @@ impl<'a> Runner<'a> {
                 outcome
             });
             left -= trial_seconds(trial);
+            // Its server and its file system were taken away under it: that is no failure of theirs.
+            let outcome = outcome.filter(|_| !self.options.abort.load(Ordering::SeqCst));
             let Some(record) = outcome.and_then(|outcome| self.record(trial, outcome)) else {
                 ending = Ending::Interrupted;
                 break;
             };
-            if record.outcome == TrialOutcome::Failed && ending == Ending::Complete {
+            if record.outcome == TrialOutcome::Failed {
                 ending = Ending::Failed;
             }
             self.writer.write_trial(&record)?;
@@ -278,7 +294,17 @@ impl<'a> Runner<'a> {
     }
 
     pub(crate) fn stopping(&self) -> bool {
-        self.options.stop.load(std::sync::atomic::Ordering::Relaxed)
+        self.options.stop.load(Ordering::Relaxed)
+    }
+
+    /// When the process of a trial is ended that does not end.
+    pub(crate) fn waiting(&self, trial: &Trial, experiment: &Experiment) -> Waiting<'a> {
+        let interval = Duration::from(trial.timeline.interval);
+        Waiting {
+            stop: self.options.stop,
+            deadline: deadline(trial, experiment, 0.0),
+            grace: STOP_GRACE.saturating_add(interval.saturating_mul(2)),
+        }
     }
 
     /// The stack and the experiment of a trial, and its seed.
@@ -344,7 +370,7 @@ impl<'a> Runner<'a> {
         let stop = self.options.stop;
         let mut step = |done: Bytes| {
             watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size });
-            !stop.load(std::sync::atomic::Ordering::Relaxed)
+            !stop.load(Ordering::Relaxed)
         };
         let Some(Opened { files, paths }) = self.targets.open(stack, &mut step)? else {
             return Ok(None);
@@ -368,7 +394,13 @@ impl<'a> Runner<'a> {
             lasting: matches!(stack.device, DeviceName::Paths(_)),
         };
         let (disk, usage) = (counters_of(&devices), Usage::now());
-        let result = watched(self.options.stop, trial, watcher, |control| {
+        let prepare = fill_seconds(stack, place.fills);
+        let overdue = Overdue {
+            after: deadline(trial, experiment, prepare),
+            grace: self.waiting(trial, experiment).grace,
+            give_up: &|| self.give_up(trial, stack),
+        };
+        let result = watched((self.options.stop, &overdue), trial, watcher, |control| {
             measured::run(place, trial, (seed, control))
         });
         let result = match result {
@@ -401,6 +433,21 @@ impl<'a> Runner<'a> {
             recording: result.recording,
             ..Outcome::default()
         }))
+    }
+
+    /// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.
+    fn give_up(&self, trial: &Trial, stack: &Stack) {
+        let reason = format!("{} does not answer: the trial did not end in its time", stack.name);
+        if !self.stopping() {
+            let outcome = Outcome { failure: Some(reason.clone()), ..Outcome::default() };
+            let written =
+                self.record(trial, outcome).map(|record| self.writer.write_apart(&record));
+            if let Some(Err(error)) = written {
+                let said = format!("{reason}; and it could not be recorded: {error}");
+                (self.options.give_up)(self.options.journal, &said);
+            }
+        }
+        (self.options.give_up)(self.options.journal, &reason);
     }
 
     /// Keeps a block that was wrong, and says where.

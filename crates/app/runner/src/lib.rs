@@ -25,7 +25,8 @@ mod watch;
 mod watched;
 
 pub use catalog::{
-    StudyText, built_in_profiles, built_in_studies, load_study, profile, profile_text,
+    StudyText, built_in_profiles, built_in_studies, load_study, overwrites, profile, profile_text,
+    read_text,
 };
 pub use databases::HOST_VERB;
 pub use devices::check_host;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use block::{Ledger, OwnCost, RunError, RunResult, Spec, Target};
 use observe::{Control, HostCpu, Usage};
-use stack::{Access, StackError, open_device};
+use stack::StackError;
 use study::{Experiment, Job, OnError, Precondition, Stack, Submission, Trial};
 use units::{Nanos, Seed};
 
@@ -34,16 +34,6 @@ pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> 
         options.custom_flags(O_DIRECT);
     }
     Ok(options.open(path).map_err(StackError::io("open", path))?)
-}
-
-/// Opens a block device of a stack past the guard. Without `allow_write` only reads are possible.
-pub(crate) fn open_block_device(
-    stack: &Stack,
-    path: &str,
-    confirmed: &[String],
-) -> Result<File, RunnerError> {
-    let access = if stack.allow_write { Access::Destroy { confirmed } } else { Access::ReadOnly };
-    Ok(open_device(Path::new(path), access, stack.direct)?)
 }
 
 /// Refuses a plan that would write to a stack that may only be read.

@@ -104,9 +104,9 @@ impl Runner<'_> {
         ready: &[(SqlTrial<'_>, Prepared)],
         watcher: &mut dyn Watcher,
     ) -> Result<Vec<Ended>, RunnerError> {
-        let stop = self.options.stop;
+        let mark = self.options.journal.mark();
         // From this thread, with which their processes end.
-        let lines = ready.iter().map(|(one, _)| start_host(&one.stack.name));
+        let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
         for ((one, prepared), line) in ready.iter().zip(&lines) {
             prepared.hold_clients(one.job, line)?;
@@ -120,6 +120,7 @@ impl Runner<'_> {
                 .map(|((one, prepared), line)| {
                     let (send, gate) = (send.clone(), &gate);
                     let request = request_of(*one, prepared, true);
+                    let waiting = self.waiting(one.trial, one.experiment);
                     scope.spawn(move || {
                         let mut there = false;
                         let mut heard = |event| match event {
@@ -133,7 +134,7 @@ impl Runner<'_> {
                             }
                             worker::Event::Loading(_) => {}
                         };
-                        let ended = ask(line, *one, &request, stop, &mut heard);
+                        let ended = ask(line, *one, &request, waiting, &mut heard);
                         if !there {
                             gate.arrive();
                         }

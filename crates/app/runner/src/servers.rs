@@ -5,11 +5,14 @@
 //! What it is not: clients; those are another process.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use archive::LoadRecord;
 use sql::{Place, Refusal, SqlError, Target};
-use sql_mysql::{Binary, Listen, Reach, Server, arguments, initialise};
-use stack::Journal;
+use sql_mysql::{
+    Binary, Home, Listen, Reach, Server, arguments, initialise, password_from_environment,
+};
+use stack::{Journal, Undo};
 use study::{Memory, SqlEngine, SqlJob};
 use units::Bytes;
 
@@ -68,9 +71,10 @@ pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
         })
     };
     let checked = match &job.dsn {
-        Some(dsn) => {
-            Target::parse(dsn).map_err(refuse).and_then(|target| target.check().map(|_| ()))
-        }
+        Some(dsn) => target_of(dsn).map_err(refuse).and_then(|target| {
+            target.check(job).map(|_| ())?;
+            sql_mysql::before_change(&target, job).map(|_| ())
+        }),
         None => {
             let listen = Listen::parse(&job.listen).map_err(refuse);
             listen
@@ -81,11 +85,20 @@ pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
     checked.map_err(|error| environment(stack, &error))
 }
 
-/// The server of the user's that a job names.
-pub(crate) fn shared(dsn: &str) -> Result<Running, SqlError> {
+/// The server that a dsn names, with the password for it.
+fn target_of(dsn: &str) -> Result<Target, String> {
+    Ok(Target { password: password_from_environment(), ..Target::parse(dsn)? })
+}
+
+/// The server of the user's that a job names; what the job will change there is noted first, to be set back.
+pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Running, SqlError> {
     let refuse = |reason| SqlError::Refused(Refusal { reason, next: "correct the dsn".into() });
-    let target = Target::parse(dsn).map_err(refuse)?;
-    let (flavour, _) = target.check()?;
+    let target = target_of(dsn).map_err(refuse)?;
+    let (flavour, _) = target.check(job)?;
+    for (name, value) in sql_mysql::before_change(&target, job)? {
+        let undo = Undo::RestoreSetting { dsn: dsn.to_owned(), name, value };
+        journal.note(undo).map_err(|error| refuse(error.to_string()))?;
+    }
     let place = Place::Server { target, flavour };
     Ok(Running { place, server: None, log: PathBuf::new() })
 }
@@ -103,10 +116,11 @@ pub(crate) fn pool_of(job: &SqlJob, tables: Option<u64>) -> Bytes {
     Bytes(wanted.max(least).next_multiple_of(POOL_UNIT))
 }
 
-/// Makes the data directory of a job in `place`.
-pub(crate) fn make(job: &SqlJob, place: &Path) -> Result<(), SqlError> {
+/// Makes the directory of a job's server in `place`.
+pub(crate) fn make(job: &SqlJob, place: &Path, journal: &Journal) -> Result<(), SqlError> {
     let binary = Binary::find(&job.server).map_err(SqlError::Refused)?;
-    initialise(&binary, &place.join("data"), job.page_size)
+    let home = Home::make(&binary, place)?;
+    initialise(&binary, &home, journal.mark(), job.page_size)
 }
 
 /// Starts the private server of a job on the data directory in `place`, with its database.
@@ -114,14 +128,14 @@ pub(crate) fn start(
     job: &SqlJob,
     (place, log): (&Path, &Path),
     pool: Bytes,
-    journal: &Journal,
+    (journal, stop): (&Journal, &AtomicBool),
 ) -> Result<Running, SqlError> {
     let binary = Binary::find(&job.server).map_err(SqlError::Refused)?;
     let refuse = |reason| SqlError::Refused(Refusal { reason, next: "correct the study".into() });
     let listen = Listen::parse(&job.listen).map_err(refuse)?;
-    let data = place.join("data");
-    let all = arguments(&binary, job, &data, pool);
-    let server = Server::start(&binary, journal, (&data, log), &listen, &all)?;
+    let home = Home::open(&binary, place)?;
+    let all = arguments(&binary, job, &home, pool);
+    let server = Server::start(&binary, journal, (&home, log), (&listen, &all), stop)?;
     server.make_database(DATABASE)?;
     let (target, flavour) = (server.target(Some(DATABASE)), binary.flavour);
     let place = Place::Server { target, flavour };

@@ -5,7 +5,6 @@
 //! started anew. What it is not: the race; that runs several of these at once.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use archive::{LoadRecord, TrialRecord};
@@ -13,7 +12,7 @@ use sql::{Place, SqlError};
 use stack::{Limits, Wanted};
 use study::{Experiment, OnError, SqlEngine, SqlJob, Stack, Trial};
 use units::Seed;
-use worker::{Ended, Line, Request, SqlRequest};
+use worker::{Ended, Line, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
 use crate::databases::{keep, start_host};
@@ -71,7 +70,7 @@ impl Runner<'_> {
             Readiness::Failed(outcome) => return Ok(Some(*outcome)),
             Readiness::Stopped => return Ok(None),
         };
-        let line = start_host(&one.stack.name)?;
+        let line = start_host(self.options.journal.mark(), &one.stack.name)?;
         prepared.hold_clients(one.job, &line)?;
         let request = request_of(one, &prepared, false);
         let trial = one.trial;
@@ -81,7 +80,8 @@ impl Runner<'_> {
             }
             worker::Event::Loading(_) | worker::Event::Ready => {}
         };
-        let ended = ask(line, one, &request, self.options.stop, &mut heard)?;
+        let waiting = self.waiting(one.trial, one.experiment);
+        let ended = ask(line, one, &request, waiting, &mut heard)?;
         Ok(self.conclude(one, *prepared, ended))
     }
 
@@ -95,7 +95,8 @@ impl Runner<'_> {
         let mut notes = Vec::new();
         if let Some(dsn) = &job.dsn {
             let running =
-                servers::shared(dsn).map_err(|error| servers::environment(name, &error))?;
+                servers::shared(job, dsn, self.options.journal)
+                    .map_err(|error| servers::environment(name, &error))?;
             notes.push(format!("on a server that others may use: {dsn}"));
             return self.load_shared(one, (running, notes), watcher);
         }
@@ -137,9 +138,11 @@ impl Runner<'_> {
             let _ = kv::evict(&dir);
         }
         let log = self.server_log(one);
-        let started = servers::start(job, (&loaded.place, &log), pool, self.options.journal);
+        let with = (self.options.journal, self.options.stop);
+        let started = servers::start(job, (&loaded.place, &log), pool, with);
         let running = match started {
             Ok(running) => running,
+            Err(_) if self.stopping() => return Ok(Readiness::Stopped),
             Err(error) => return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error)))),
         };
         let limits = self.limits(one)?;
@@ -193,19 +196,21 @@ impl Runner<'_> {
         let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, ground };
         self.loaded.insert(one.stack.name.clone(), empty.clone());
         let log = self.server_log(one);
+        let with = (self.options.journal, self.options.stop);
         let started = match job.engine {
             SqlEngine::Sqlite => Ok(Running {
                 place: Place::Directory(empty.place.clone()),
                 server: None,
                 log: PathBuf::new(),
             }),
-            SqlEngine::Mysql => servers::make(job, &empty.place).and_then(|()| {
+            SqlEngine::Mysql => servers::make(job, &empty.place, with.0).and_then(|()| {
                 let pool = servers::pool_of(job, None);
-                servers::start(job, (&empty.place, &log), pool, self.options.journal)
+                servers::start(job, (&empty.place, &log), pool, with)
             }),
         };
         let mut running = match started {
             Ok(running) => running,
+            Err(_) if self.stopping() => return Ok(Ok(None)),
             Err(error) => return Ok(Err(self.failed(one, Vec::new(), &error))),
         };
         let request = SqlRequest {
@@ -365,8 +370,8 @@ impl Runner<'_> {
                 watcher.event(&Event::Loading { done, of });
             }
         };
-        let line = start_host(&one.stack.name)?;
-        ask(line, one, request, self.options.stop, &mut heard)
+        let line = start_host(self.options.journal.mark(), &one.stack.name)?;
+        ask(line, one, request, self.waiting(one.trial, one.experiment), &mut heard)
     }
 
     /// Removes the database of a stack; what can not be removed now is left to the undo journal.
@@ -387,10 +392,10 @@ pub(crate) fn ask(
     line: Line,
     one: SqlTrial<'_>,
     request: &SqlRequest,
-    stop: &AtomicBool,
+    waiting: Waiting<'_>,
     heard: &mut dyn FnMut(worker::Event),
 ) -> Result<Ended, RunnerError> {
-    let ended = line.ask(&Request::Sql(Box::new(request.clone())), stop, heard);
+    let ended = line.ask(&Request::Sql(Box::new(request.clone())), waiting, heard);
     ended.map_err(|error| crate::databases::worker_error(&one.stack.name, &error))
 }
 

@@ -1,18 +1,33 @@
-//! Running a trial on a thread of its own while the caller's thread tells whoever watches.
+//! Running a trial on a thread of its own while the caller's thread reports to whoever watches.
 //!
-//! Invariant: events come from the calling thread. What it is not: a scheduler; one trial at a time.
+//! Invariants: events come from the calling thread; a trial that neither ends nor stops in its time is given
+//! up.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::sync_channel;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use observe::{Control, Progress};
 use study::Trial;
 
 use crate::watch::{Event, Watcher};
 
-/// Runs `work` on a thread of its own and tells the watcher of its intervals meanwhile.
+/// Time between looks at stop and deadline.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// When a trial is given up, and how.
+pub(crate) struct Overdue<'a> {
+    /// Time for the whole trial.
+    pub after: Duration,
+    /// Time to stop in, once it was asked to.
+    pub grace: Duration,
+    /// Its thread waits for a device, so it cannot be ended: this ends the program.
+    pub give_up: &'a dyn Fn(),
+}
+
+/// Runs `work` on a thread of its own and reports its intervals to the watcher meanwhile.
 pub(crate) fn watched<T: Send>(
-    stop: &AtomicBool,
+    (stop, overdue): (&AtomicBool, &Overdue<'_>),
     trial: &Trial,
     watcher: &mut dyn Watcher,
     work: impl FnOnce(&Control<'_>) -> T + Send,
@@ -21,9 +36,62 @@ pub(crate) fn watched<T: Send>(
     let control = Control { stop, progress: Some(send) };
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || work(&control));
-        for progress in receive {
-            watcher.event(&Event::Interval { trial, progress });
+        let began = Instant::now();
+        let mut asked: Option<Instant> = None;
+        let mut given_up = false;
+        loop {
+            match receive.recv_timeout(LOOK) {
+                Ok(progress) => watcher.event(&Event::Interval { trial, progress }),
+                // Its thread is over, or only reads back what it wrote.
+                Err(RecvTimeoutError::Disconnected) if thread.is_finished() => break,
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK / 10),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if asked.is_none() && stop.load(Ordering::Relaxed) {
+                asked = Some(Instant::now());
+            }
+            let late = match asked {
+                Some(asked) => asked.elapsed() >= overdue.grace,
+                None => began.elapsed() >= overdue.after,
+            };
+            if late && !given_up {
+                given_up = true;
+                (overdue.give_up)();
+            }
         }
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+    impl Watcher for Nobody {
+        fn event(&mut self, _: &Event<'_>) {}
+    }
+
+    /// A device that does not answer must not hang the run, nor swallow Ctrl-C.
+    #[test]
+    fn a_trial_that_does_not_end_is_given_up() {
+        let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+                    name = \"e\"\n[experiment.block]\n";
+        let plan = study::plan(&study::parse(text).unwrap());
+        for asked in [false, true] {
+            let (stop, over) = (AtomicBool::new(asked), AtomicBool::new(false));
+            let short = Duration::from_millis(50);
+            let long = Duration::from_secs(3600);
+            let give_up = || over.store(true, Ordering::SeqCst);
+            let (after, grace) = if asked { (long, short) } else { (short, long) };
+            let overdue = Overdue { after, grace, give_up: &give_up };
+            let result = watched((&stop, &overdue), &plan.trials[0], &mut Nobody, |_| {
+                while !over.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                7
+            });
+            assert_eq!(result, 7);
+        }
+    }
 }

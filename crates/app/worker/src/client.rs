@@ -1,17 +1,21 @@
 //! The program's side: a child started, asked and heard.
 //!
-//! Invariants: the child is waited for on every way out; its last words are kept. What it is not: a decision
-//! about what a failure means.
+//! Invariants: the child is ended and waited for on every way out, also one that is stopped or silent: a
+//! request has a deadline, and a wish to stop is granted in time; its last words are kept, and nothing that it
+//! says is kept without bound.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::Mutex;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use archive::TrialRecord;
 use observe::Progress;
+use stack::Mark;
 use thiserror::Error;
 
 use crate::protocol::{GO, Reply, Request, summary_of};
@@ -66,20 +70,51 @@ pub enum Event {
 pub struct Line {
     child: Child,
     input: Option<ChildStdin>,
-    output: BufReader<std::process::ChildStdout>,
+    output: Option<ChildStdout>,
+}
+
+/// When a child that does not end is ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Waiting<'a> {
+    /// Set from outside: the child is to stop.
+    pub stop: &'a AtomicBool,
+    /// Time for the whole request.
+    pub deadline: Duration,
+    /// Time to stop in, once it was asked to.
+    pub grace: Duration,
 }
 
 /// Last words that are kept, bytes.
 const WORDS: usize = 2000;
+/// Longest line that is heard: the record of a long trial with short intervals.
+const LINE_MAX: u64 = 96 << 20;
+/// Time between looks at stop and deadline.
+const LOOK: Duration = Duration::from_millis(50);
+/// Time that a killed process has to be gone; one that waits for a device may take longer, and is left.
+const GONE_MAX: Duration = Duration::from_secs(10);
+
+/// What was heard.
+enum Said {
+    Line(Vec<u8>),
+    TooLong,
+}
+
+/// Why it was ended by us.
+enum Killed {
+    Deadline,
+    Stop,
+}
 
 impl Line {
     /// Starts `program` with the word that makes it a host of engines.
     ///
     /// # Errors
     /// [`WorkerError::NoProgram`].
-    pub fn start(program: &Path, arguments: &[&str]) -> Result<Self, WorkerError> {
+    pub fn start(program: &Path, arguments: &[&str], mark: &Mark) -> Result<Self, WorkerError> {
+        let mut command = Command::new(program);
+        mark.put_on(&mut command);
         // A group of its own: an interrupt from the terminal is for the program, which then asks it to stop.
-        let started = Command::new(program)
+        let started = command
             .args(arguments)
             .process_group(0)
             .stdin(Stdio::piped())
@@ -88,9 +123,7 @@ impl Line {
             .spawn();
         let refuse = |reason| WorkerError::NoProgram { program: program.to_owned(), reason };
         let mut child = started.map_err(refuse)?;
-        let input = child.stdin.take();
-        let output = child.stdout.take().map(BufReader::new);
-        let output = output.ok_or_else(|| refuse(std::io::Error::other("it has no output")))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
         Ok(Self { child, input, output })
     }
 
@@ -100,55 +133,103 @@ impl Line {
         self.child.id()
     }
 
-    /// Asks it, and hears it until it ends. `stop` is passed on.
+    /// Asks it, and hears it until it ends or is ended.
     ///
     /// # Errors
     /// [`WorkerError::Unreadable`].
     pub fn ask(
         mut self,
         request: &Request,
-        stop: &AtomicBool,
+        waiting: Waiting<'_>,
         heard: &mut dyn FnMut(Event),
     ) -> Result<Ended, WorkerError> {
-        let mut text = serde_json::to_string(request)
+        let text = serde_json::to_string(request)
             .map_err(|error| WorkerError::Unreadable(error.to_string()))?;
-        text.push('\n');
-        let input = Mutex::new(self.input.take());
-        let send = |text: &str| {
-            // A child that ended already can not be written to; what it said is heard below.
-            let _ = input.lock().map(|mut input| {
-                input
-                    .as_mut()
-                    .map(|input| input.write_all(text.as_bytes()).and_then(|()| input.flush()))
-            });
-        };
-        send(&text);
+        self.send(&text);
         let errors = self.child.stderr.take();
-        let words = std::thread::spawn(move || last_words(errors));
-        let over = &AtomicBool::new(false);
-        let result = std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| pass_stop_on(stop, over, &input));
-            let mut heard = |event| {
-                let ready = matches!(event, Event::Ready);
-                heard(event);
-                if ready {
-                    send(&format!("{GO}\n"));
-                }
-            };
-            let result = hear(&mut self.output, &mut heard);
-            over.store(true, Ordering::Relaxed);
-            waiter.thread().unpark();
-            result
-        });
+        let (tell_words, words) = sync_channel(1);
+        // Not waited for without bound: a process that is left holds its outputs open.
+        std::thread::spawn(move || tell_words.send(last_words(errors)));
+        let (send, receive) = sync_channel(256);
+        let output = self.output.take();
+        std::thread::spawn(move || output.map(|output| read_lines(output, &send)));
+        let (result, killed) = self.hear(&receive, waiting, heard);
         if result.is_err() {
             // It talks nonsense; it is ours, by its handle.
             let _ = self.child.kill();
         }
-        let status = self.child.wait();
-        let words = words.join().unwrap_or_default();
-        match result? {
-            Some(ended) => Ok(ended),
-            None => Ok(Ended::Died(obituary(status.ok(), &words))),
+        let status = gone(&mut self.child);
+        let words = words.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+        match (result?, killed) {
+            (Some(ended), _) => Ok(ended),
+            (None, Some(Killed::Stop)) => Ok(Ended::Stopped),
+            (None, Some(Killed::Deadline)) => Ok(Ended::Died(format!(
+                "the engine's process did not end within the trial's deadline of {} and was ended{}",
+                units::Nanos::from(waiting.deadline),
+                with_words(&words)
+            ))),
+            (None, None) => Ok(Ended::Died(obituary(status, &words))),
+        }
+    }
+
+    /// A child that ended already cannot be written to; what it said is heard all the same.
+    fn send(&mut self, text: &str) {
+        if let Some(input) = &mut self.input {
+            let _ = input.write_all(format!("{text}\n").as_bytes()).and_then(|()| input.flush());
+        }
+    }
+
+    /// Hears until the last line, or the end of the process; ends it when it is time.
+    fn hear(
+        &mut self,
+        said: &Receiver<Said>,
+        waiting: Waiting<'_>,
+        heard: &mut dyn FnMut(Event),
+    ) -> (Result<Option<Ended>, WorkerError>, Option<Killed>) {
+        let began = Instant::now();
+        let (mut asked, mut killed): (Option<Instant>, Option<Killed>) = (None, None);
+        let mut killed_at = None;
+        loop {
+            if waiting.stop.load(Ordering::Relaxed) && asked.is_none() {
+                asked = Some(Instant::now());
+                // The end of its input asks it to stop as well as a word does.
+                self.input = None;
+            }
+            let late = match asked {
+                Some(asked) if asked.elapsed() >= waiting.grace => Some(Killed::Stop),
+                _ => (began.elapsed() >= waiting.deadline).then_some(Killed::Deadline),
+            };
+            if let (Some(why), None) = (late, &killed) {
+                killed = Some(why);
+                killed_at = Some(Instant::now());
+                let _ = self.child.kill();
+            }
+            if killed_at.is_some_and(|at| at.elapsed() >= GONE_MAX) {
+                return (Ok(None), killed);
+            }
+            let line = match said.recv_timeout(LOOK) {
+                Ok(Said::Line(line)) => line,
+                Ok(Said::TooLong) => {
+                    let reason = format!(
+                        "a line of more than {} MiB; a longer `interval` makes a shorter record",
+                        LINE_MAX >> 20
+                    );
+                    return (Err(WorkerError::Unreadable(reason)), killed);
+                }
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return (Ok(None), killed),
+            };
+            match understood(&line) {
+                Err(error) => return (Err(error), killed),
+                Ok(Understood::End(ended)) => return (Ok(Some(ended)), killed),
+                Ok(Understood::Event(event)) => {
+                    let ready = matches!(event, Event::Ready);
+                    heard(event);
+                    if ready {
+                        self.send(GO);
+                    }
+                }
+            }
         }
     }
 }
@@ -157,76 +238,96 @@ impl Drop for Line {
     fn drop(&mut self) {
         // After `ask` it has ended, and this does nothing.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = gone(&mut self.child);
     }
 }
 
-/// Asks the child to stop when the program is to stop; keeps its input open until it has ended.
-fn pass_stop_on(stop: &AtomicBool, over: &AtomicBool, input: &Mutex<Option<ChildStdin>>) {
-    let patience = std::time::Duration::from_millis(50);
-    while !over.load(Ordering::Relaxed) {
-        if stop.load(Ordering::Relaxed) {
-            // The end of its input asks as well as a word does.
-            let _ = input.lock().map(|mut input| input.take());
+/// How a process ended; `None` when it still has not after some time, as one that waits for a device.
+fn gone(child: &mut Child) -> Option<ExitStatus> {
+    let began = Instant::now();
+    let mut look = Duration::from_micros(200);
+    while began.elapsed() < GONE_MAX {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) => std::thread::sleep(look),
+            Err(_) => return None,
         }
-        std::thread::park_timeout(patience);
+        look = (look * 2).min(LOOK);
     }
+    None
 }
 
-/// Lines until the last one; `None` when there was no last one.
-fn hear(
-    output: &mut impl BufRead,
-    heard: &mut dyn FnMut(Event),
-) -> Result<Option<Ended>, WorkerError> {
-    let mut line = String::new();
+fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
+    let mut output = BufReader::new(output);
     loop {
-        line.clear();
-        match output.read_line(&mut line) {
-            Ok(0) | Err(_) => return Ok(None),
-            Ok(_) => {}
-        }
-        let unreadable = |reason: String| {
-            WorkerError::Unreadable(format!(
-                "{reason}: {}",
-                line.chars().take(80).collect::<String>()
-            ))
+        let mut line = Vec::new();
+        let said = match output.by_ref().take(LINE_MAX + 1).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(count) if count as u64 > LINE_MAX => Said::TooLong,
+            Ok(_) => Said::Line(line),
         };
-        let reply = serde_json::from_str(&line).map_err(|error| unreadable(error.to_string()))?;
-        return Ok(Some(match reply {
-            Reply::Loading(count) => {
-                heard(Event::Loading(count));
-                continue;
-            }
-            Reply::Ready => {
-                heard(Event::Ready);
-                continue;
-            }
-            Reply::Interval { client, measured, end_ns, seconds, ops, latency_ns } => {
-                let summary = summary_of((measured, end_ns), seconds, ops, latency_ns);
-                heard(Event::Interval(Progress { client, summary }));
-                continue;
-            }
-            Reply::Done(record) => {
-                let record =
-                    archive::from_line(&record).map_err(|error| unreadable(error.to_string()))?;
-                Ended::Done(Box::new(record))
-            }
-            Reply::Stopped => Ended::Stopped,
-            Reply::Said(words) => Ended::Said(words),
-            Reply::Failed(reason) => Ended::Failed(reason),
-            Reply::Wrong(reason) => Ended::Wrong(reason),
-        }));
+        let over = matches!(said, Said::TooLong);
+        if send.send(said).is_err() || over {
+            return;
+        }
     }
 }
 
-/// The end of what a stream said.
+/// A line of a child.
+#[derive(Debug)]
+pub enum Understood {
+    /// It goes on.
+    Event(Event),
+    /// That was the last.
+    End(Ended),
+}
+
+/// What a line of a child says.
+///
+/// # Errors
+/// [`WorkerError::Unreadable`], with the beginning of the line.
+pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
+    let unreadable = |reason: String| {
+        let reason: String = reason.chars().take(200).collect();
+        let begin = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+        WorkerError::Unreadable(format!("{reason}: {}", begin.trim_end()))
+    };
+    let reply = serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
+    Ok(match reply {
+        Reply::Loading(count) => Understood::Event(Event::Loading(count)),
+        Reply::Ready => Understood::Event(Event::Ready),
+        Reply::Interval { client, measured, end_ns, seconds, ops, latency_ns } => {
+            let summary = summary_of((measured, end_ns), seconds, ops, latency_ns);
+            Understood::Event(Event::Interval(Progress { client, summary }))
+        }
+        Reply::Done(record) => {
+            let record =
+                archive::from_line(&record).map_err(|error| unreadable(error.to_string()))?;
+            Understood::End(Ended::Done(Box::new(record)))
+        }
+        Reply::Stopped => Understood::End(Ended::Stopped),
+        Reply::Said(words) => Understood::End(Ended::Said(words)),
+        Reply::Failed(reason) => Understood::End(Ended::Failed(reason)),
+        Reply::Wrong(reason) => Understood::End(Ended::Wrong(reason)),
+    })
+}
+
+/// The end of what a stream said, however much that was.
 fn last_words(errors: Option<impl Read>) -> String {
-    let mut all = Vec::new();
+    let mut last: VecDeque<u8> = VecDeque::with_capacity(WORDS);
+    let mut part = [0u8; 4096];
     if let Some(mut errors) = errors {
-        let _ = errors.read_to_end(&mut all);
+        while let Ok(count @ 1..) = errors.read(&mut part) {
+            last.extend(&part[..count]);
+            let over = last.len().saturating_sub(WORDS);
+            last.drain(..over);
+        }
     }
-    let from = all.len().saturating_sub(WORDS);
-    String::from_utf8_lossy(&all[from..]).trim().replace('\n', "; ")
+    String::from_utf8_lossy(last.make_contiguous()).trim().replace('\n', "; ")
+}
+
+fn with_words(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!("; its last words: {words}") }
 }
 
 fn obituary(status: Option<ExitStatus>, words: &str) -> String {
@@ -238,6 +339,50 @@ fn obituary(status: Option<ExitStatus>, words: &str) -> String {
         },
         None => "ended".to_owned(),
     };
-    let words = if words.is_empty() { String::new() } else { format!("; its last words: {words}") };
-    format!("the engine's process {how}{words}")
+    format!("the engine's process {how}{}", with_words(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Line {
+        let dir = tempfile::tempdir().expect("a directory");
+        let journal = stack::Journal::new(dir.path(), |_, _, _| Ok(()));
+        Line::start(Path::new("sh"), &["-c", script], journal.mark()).expect("it starts")
+    }
+
+    fn ask(line: Line, stop: bool, deadline: Duration) -> Result<Ended, WorkerError> {
+        let stop = AtomicBool::new(stop);
+        let waiting = Waiting { stop: &stop, deadline, grace: Duration::from_millis(100) };
+        let job = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+                   name = \"e\"\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n";
+        let plan = study::plan(&study::parse(job).expect("a study"));
+        let study::Job::Kv(job) = plan.trials[0].job.clone() else { panic!("a database") };
+        line.ask(&Request::Probe(job), waiting, &mut |_| ())
+    }
+
+    /// A stopped engine must neither hang the run nor swallow Ctrl-C.
+    #[test]
+    fn a_silent_child_is_ended_by_its_deadline_or_by_the_wish_to_stop() {
+        let began = Instant::now();
+        let long = Duration::from_secs(600);
+        let ended = ask(shell("kill -STOP $$"), false, Duration::from_millis(200)).unwrap();
+        assert!(matches!(&ended, Ended::Died(how) if how.contains("deadline")), "{ended:?}");
+        let ended = ask(shell("kill -STOP $$"), true, long).unwrap();
+        assert!(matches!(ended, Ended::Stopped), "{ended:?}");
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+
+    /// A child that talks without end must not take this machine's memory.
+    #[test]
+    fn endless_words_are_refused_or_forgotten() {
+        let long = Duration::from_secs(600);
+        let error = ask(shell("tr '\\0' x </dev/zero"), false, long).unwrap_err().to_string();
+        assert!(error.contains("96 MiB") && error.len() < 400, "{error}");
+        let script = "head -c 100000000 /dev/zero | tr '\\0' x >&2; echo end >&2; exit 3";
+        let ended = ask(shell(script), false, long).unwrap();
+        let Ended::Died(how) = ended else { panic!("{ended:?}") };
+        assert!(how.contains("code 3") && how.ends_with("end") && how.len() < 2200, "{how}");
+    }
 }

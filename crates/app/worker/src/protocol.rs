@@ -81,6 +81,8 @@ pub struct CheckRequest {
     pub job: KvJob,
     /// The ledger; it names the database.
     pub ledger: PathBuf,
+    /// Where the database is now, if not where the ledger has it.
+    pub place: Option<PathBuf>,
     /// Seed of keys and values.
     pub seed: u64,
 }

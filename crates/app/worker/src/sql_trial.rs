@@ -27,6 +27,7 @@ pub(crate) fn load_tables<E: Engine>(
 ) -> Result<Option<String>, SqlError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
+    engine.claim()?;
     let device = BlockDevice::under(&request.data);
     let meter = Meter::start(device.as_ref());
     let plan = plan_of(job, Nanos::MAX);

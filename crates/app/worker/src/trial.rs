@@ -301,7 +301,8 @@ pub(crate) fn check<E: Engine>(request: &CheckRequest) -> Result<String, KvError
         reason: error.to_string(),
     };
     let job = &request.job;
-    let (ledger, place) = Ledger::open(&request.ledger).map_err(failed)?;
+    let (ledger, noted) = Ledger::open(&request.ledger).map_err(failed)?;
+    let place = request.place.clone().unwrap_or(noted);
     if !place.exists() {
         return Err(failed(std::io::Error::other(format!("{} is gone", place.display()))));
     }

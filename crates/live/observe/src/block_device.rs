@@ -76,6 +76,12 @@ impl BlockDevice {
         let metadata = fs::metadata(path).ok()?;
         let number =
             if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+        Self::numbered(number)
+    }
+
+    /// The device of that number.
+    #[must_use]
+    pub fn numbered(number: u64) -> Option<Self> {
         let link = format!("/sys/dev/block/{}:{}", libc::major(number), libc::minor(number));
         let sysfs = fs::canonicalize(link).ok()?;
         let name = sysfs.file_name()?.to_str()?.to_owned();

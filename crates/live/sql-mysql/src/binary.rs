@@ -57,21 +57,15 @@ impl Binary {
             next: "server = \"auto\" takes the machine's; crosspoint doctor says which that is"
                 .into(),
         };
-        let output = Command::new(&path).args(["--no-defaults", "--version"]).output();
+        let mut command = Command::new(&path);
+        command.args(["--no-defaults", "--version"]).env_remove(stack::PASSWORD_VARIABLE);
+        let output = command.output();
         let output = output.map_err(|error| refuse(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let (flavour, version) = parse_version(&said)
             .ok_or_else(|| refuse(format!("it is no server of MariaDB or MySQL (`{said}`)")))?;
         check_version(flavour, &version).map_err(refuse)?;
         Ok(Self { path, flavour, version: format!("{} {version}", word(flavour)) })
-    }
-
-    /// A program that belongs to this server, such as the one that makes data directories.
-    pub(crate) fn companion(&self, name: &str) -> Option<PathBuf> {
-        let beside = self.path.parent().into_iter();
-        let places =
-            beside.flat_map(|dir| [dir.to_owned(), dir.join("../bin"), dir.join("../scripts")]);
-        places.map(|dir| dir.join(name)).find(|path| path.exists()).or_else(|| on_path(name))
     }
 }
 

@@ -4,19 +4,25 @@
 //! in no message. What it is not: statements.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Opts, OptsBuilder};
 use observe::Counter;
-use sql::{Address, Engine, Flavour, Place, Refusal, SqlError, Target};
+use sql::{Address, Engine, Flavour, Place, Refusal, Secret, SqlError, Target};
+use stack::PASSWORD_VARIABLE;
 use study::SqlJob;
 
 use crate::binary::check_version;
+use crate::owner;
 use crate::session::MysqlSession;
 use crate::status;
 
-/// Environment variable that holds the password.
-pub const PASSWORD_VARIABLE: &str = "CROSSPOINT_SQL_PASSWORD";
+/// The password for a server that others use too, if the environment has one.
+#[must_use]
+pub fn password_from_environment() -> Option<Secret> {
+    std::env::var(PASSWORD_VARIABLE).ok().map(Secret::new)
+}
 
 /// Reaching a server.
 pub trait Reach {
@@ -26,20 +32,20 @@ pub trait Reach {
     /// [`SqlError::Refused`] with what to do.
     fn connect(&self) -> Result<Conn, SqlError>;
 
-    /// What the server calls itself, and whether it can be used: its version, and the right to make, fill
-    /// and drop tables in the database.
+    /// What the server calls itself, and whether it can be used: its version, that the database is ours or
+    /// given up by the study, and the right to make, fill and drop tables in it.
     ///
     /// # Errors
     /// [`SqlError::Refused`] with what to do.
-    fn check(&self) -> Result<(Flavour, String), SqlError>;
+    fn check(&self, job: &SqlJob) -> Result<(Flavour, String), SqlError>;
 }
 
 impl Reach for Target {
     fn connect(&self) -> Result<Conn, SqlError> {
-        connect_with(self, 32)
+        connect_briefly(self)
     }
 
-    fn check(&self) -> Result<(Flavour, String), SqlError> {
+    fn check(&self, job: &SqlJob) -> Result<(Flavour, String), SqlError> {
         let mut conn = self.connect()?;
         let version: Option<String> = conn.query_first("SELECT VERSION()").map_err(told)?;
         let version = version.unwrap_or_default();
@@ -49,6 +55,7 @@ impl Reach for Target {
             SqlError::Refused(Refusal { reason, next: "use a newer server".into() })
         })?;
         if let Some(database) = &self.database {
+            owner::look(&mut conn, job)?;
             let probe = "crosspoint_may_this_user";
             for statement in [
                 format!("CREATE TABLE {probe} (id INT PRIMARY KEY, k INT)"),
@@ -67,22 +74,39 @@ impl Reach for Target {
     }
 }
 
-/// Connects, for so many prepared statements.
-pub(crate) fn connect_with(target: &Target, statements: usize) -> Result<Conn, SqlError> {
-    let password = target.shared.then(|| std::env::var(PASSWORD_VARIABLE).ok()).flatten();
+fn connect_within(
+    target: &Target,
+    statements: usize,
+    answer: Option<Duration>,
+) -> Result<Conn, SqlError> {
     let options = OptsBuilder::new()
         .user(Some(target.user.clone()))
-        .pass(password)
+        .pass(target.password.as_ref().map(Secret::text))
         .db_name(target.database.clone())
         .prefer_socket(false)
         .stmt_cache_size(statements)
-        .tcp_connect_timeout(Some(std::time::Duration::from_secs(10)));
+        .tcp_connect_timeout(Some(ANSWER_MAX))
+        .read_timeout(answer)
+        .write_timeout(answer);
     let options = match &target.address {
         Address::Socket(path) => options.socket(Some(path.display().to_string())),
         Address::Tcp { host, port } => options.ip_or_hostname(Some(host.clone())).tcp_port(*port),
     };
     Conn::new(Opts::from(options)).map_err(|error| refused(target, &error))
 }
+
+/// Connects, and does not wait for ever for an answer: for questions that are answered at once.
+pub(crate) fn connect_briefly(target: &Target) -> Result<Conn, SqlError> {
+    connect_within(target, 32, Some(ANSWER_MAX))
+}
+
+/// Connects, for so many prepared statements.
+pub(crate) fn connect_with(target: &Target, statements: usize) -> Result<Conn, SqlError> {
+    connect_within(target, statements, None)
+}
+
+/// Time that a server has for an answer that needs no work.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 fn refused(target: &Target, error: &mysql::Error) -> SqlError {
     let (code, reason) = match error {
@@ -179,6 +203,13 @@ impl Engine for Mysql {
         }
     }
 
+    fn claim(&self) -> Result<(), SqlError> {
+        match self.job.dsn {
+            Some(_) => owner::claim(&mut self.target.connect()?, &self.job),
+            None => Ok(()),
+        }
+    }
+
     fn session(&self, statements: bool) -> Result<MysqlSession, SqlError> {
         MysqlSession::open(&self.target, self.flavour, &self.job, statements)
     }
@@ -189,10 +220,7 @@ impl Engine for Mysql {
 
     fn set(&self, setting: &str) -> Result<(), SqlError> {
         let (name, value) = setting.split_once('=').unwrap_or((setting, "DEFAULT"));
-        let number = status::bytes_of(value);
-        let value = number.map_or_else(|| value.to_owned(), |number| number.to_string());
-        let mut conn = self.target.connect()?;
-        conn.query_drop(format!("SET GLOBAL {} = {value}", name.replace('-', "_"))).map_err(told)
+        owner::set(&mut self.target.connect()?, name, value)
     }
 
     fn version(&self) -> String {

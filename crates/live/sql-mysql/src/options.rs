@@ -4,22 +4,20 @@
 //! it is not: a tuning guide.
 
 use std::net::TcpListener;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use sql::{Address, Flavour, Refusal, SqlError};
 use study::{Durability, SqlCompression, SqlJob};
 use units::Bytes;
 
 use crate::binary::Binary;
+use crate::home::{DATA, Home};
 
 /// Where a private server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     /// A socket in its data directory.
     Own,
-    /// A socket at a path.
-    Socket(PathBuf),
     /// A port of this machine's loopback.
     Port(u16),
 }
@@ -36,12 +34,10 @@ impl Listen {
         if text == "auto" {
             return Ok(Self::Own);
         }
-        if text.starts_with('/') {
-            return Ok(Self::Socket(PathBuf::from(text)));
-        }
         let port = text.strip_prefix("127.0.0.1:").and_then(|port| port.parse().ok());
         port.map(Self::Port).ok_or_else(|| {
-            format!("listen = \"{text}\"; allowed: auto, /path/of/socket, 127.0.0.1:PORT")
+            let text: String = text.chars().take(200).collect();
+            format!("listen = \"{text}\"; allowed: auto, 127.0.0.1:PORT")
         })
     }
 
@@ -55,17 +51,11 @@ impl Listen {
             Err(SqlError::Refused(Refusal { reason, next }))
         };
         match self {
-            Self::Socket(path) if UnixStream::connect(path).is_ok() => {
-                refused(format!("{}: another server listens there", path.display()))
-            }
-            Self::Socket(path) if path.exists() => {
-                refused(format!("{} is there already", path.display()))
-            }
             Self::Port(port) => match TcpListener::bind(("127.0.0.1", *port)) {
                 Ok(_) => Ok(()),
-                Err(error) => refused(format!("127.0.0.1:{port} can not be had: {error}")),
+                Err(error) => refused(format!("127.0.0.1:{port} is not available: {error}")),
             },
-            Self::Own | Self::Socket(_) => Ok(()),
+            Self::Own => Ok(()),
         }
     }
 
@@ -74,49 +64,36 @@ impl Listen {
     pub(crate) fn address(&self, process: u32) -> Address {
         match self {
             Self::Own => Address::Socket(PathBuf::from(format!("/proc/{process}/cwd/{SOCKET}"))),
-            Self::Socket(path) => Address::Socket(path.clone()),
             Self::Port(port) => Address::Tcp { host: "127.0.0.1".into(), port: *port },
         }
     }
 }
 
-/// The command line of a private server on `data`, with a buffer pool of `pool`.
+/// The command line of a private server in `home`, with a buffer pool of `pool`. The study's own settings come
+/// first: what is decided here stands above them.
 #[must_use]
-pub fn arguments(binary: &Binary, job: &SqlJob, data: &Path, pool: Bytes) -> Vec<String> {
+pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec<String> {
     let flush = match job.durability {
         Durability::Device => 1,
         Durability::Os => 2,
         Durability::None => 0,
     };
     let on = |is: bool| if is { "ON" } else { "OFF" };
-    let mut all = base(binary, data, job.page_size);
-    all.extend([
-        format!("--innodb-buffer-pool-size={}", pool.get()),
-        format!("--innodb-flush-log-at-trx-commit={flush}"),
-        format!("--innodb-doublewrite={}", on(job.doublewrite)),
-        format!("--innodb-flush-method={}", job.flush_method),
-        format!("--innodb-log-file-size={}", job.redo_log.get()),
-        "--innodb-buffer-pool-dump-at-shutdown=OFF".into(),
-        "--innodb-buffer-pool-load-at-startup=OFF".into(),
-        "--innodb-adaptive-hash-index=OFF".into(),
-        "--innodb-flush-neighbors=0".into(),
-        "--innodb-stats-persistent=OFF".into(),
-        "--performance-schema=OFF".into(),
-        "--skip-log-bin".into(),
-        "--skip-name-resolve".into(),
-        format!("--max-connections={}", job.threads.max(job.load_threads) + 10),
-        "--max-prepared-stmt-count=1048576".into(),
-        "--table-open-cache=4000".into(),
-    ]);
+    let mut all: Vec<String> = [
+        "--no-defaults",
+        "--innodb-buffer-pool-dump-at-shutdown=OFF",
+        "--innodb-buffer-pool-load-at-startup=OFF",
+        "--innodb-adaptive-hash-index=OFF",
+        "--innodb-flush-neighbors=0",
+        "--innodb-stats-persistent=OFF",
+        "--performance-schema=OFF",
+        "--max-prepared-stmt-count=1048576",
+        "--table-open-cache=4000",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     match binary.flavour {
-        Flavour::MariaDb => {
-            if let Some(word) = page_algorithm(job.compression) {
-                all.push(format!("--innodb-compression-algorithm={word}"));
-                if word != "zlib" {
-                    all.push(format!("--plugin-load-add=provider_{word}"));
-                }
-            }
-        }
+        Flavour::MariaDb => all.push("--log-warnings=2".into()),
         Flavour::MySql => {
             all.push("--innodb-buffer-pool-chunk-size=1048576".into());
             all.push("--mysqlx=OFF".into());
@@ -124,23 +101,39 @@ pub fn arguments(binary: &Binary, job: &SqlJob, data: &Path, pool: Bytes) -> Vec
     }
     let own = job.settings.split(';').filter(|pair| !pair.is_empty());
     all.extend(own.map(|pair| format!("--{}", pair.trim())));
+    all.extend([
+        format!("--innodb-buffer-pool-size={}", pool.get()),
+        format!("--innodb-flush-log-at-trx-commit={flush}"),
+        format!("--innodb-doublewrite={}", on(job.doublewrite)),
+        format!("--innodb-flush-method={}", job.flush_method),
+        format!("--innodb-log-file-size={}", job.redo_log.get()),
+        "--skip-log-bin".into(),
+        "--skip-name-resolve".into(),
+        format!("--max-connections={}", job.threads.max(job.load_threads) + 10),
+    ]);
+    if let (Flavour::MariaDb, Some(word)) = (binary.flavour, page_algorithm(job.compression)) {
+        all.push(format!("--innodb-compression-algorithm={word}"));
+        if word != "zlib" {
+            all.push(format!("--plugin-load-add=provider_{word}"));
+        }
+    }
+    all.extend(place(home, job.page_size));
     all
 }
 
-/// What every start needs, that which makes the data directory included.
-pub(crate) fn base(binary: &Binary, data: &Path, page_size: Bytes) -> Vec<String> {
-    let mut all = vec![
-        "--no-defaults".to_owned(),
-        format!("--datadir={}", data.display()),
+/// Where a server's data are, and what they are made of.
+fn place(home: &Home, page_size: Bytes) -> [String; 2] {
+    [
+        format!("--datadir={}", home.seen(DATA)),
         format!("--innodb-page-size={}", page_size.get()),
-    ];
-    // A server refuses to run as root unless it is told to. It is private to this user either way.
-    if rustix::process::geteuid().is_root() {
-        all.push("--user=root".into());
-    }
-    if binary.flavour == Flavour::MariaDb {
-        all.push("--log-warnings=2".into());
-    }
+    ]
+}
+
+/// What the start that makes the data directory needs.
+pub(crate) fn base(home: &Home, page_size: Bytes) -> Vec<String> {
+    let mut all = vec!["--no-defaults".to_owned()];
+    all.extend(place(home, page_size));
+    all.push(format!("--tmpdir={}", home.seen(crate::home::TEMPORARY)));
     all
 }
 
@@ -170,7 +163,7 @@ mod tests {
     #[test]
     fn places_to_listen_are_told_apart() {
         assert_eq!(Listen::parse("auto"), Ok(Listen::Own));
-        assert_eq!(Listen::parse("/run/x.sock"), Ok(Listen::Socket("/run/x.sock".into())));
+        assert!(Listen::parse("/run/x.sock").is_err());
         assert_eq!(Listen::parse("127.0.0.1:3399"), Ok(Listen::Port(3399)));
         assert!(Listen::parse("0.0.0.0:3306").unwrap_err().contains("allowed"));
     }

@@ -1,8 +1,8 @@
-//! A private server: made, started, watched and stopped.
+//! A private server: started, watched and stopped.
 //!
 //! Invariants: it listens on its own socket (or where the study says), reads no configuration of the
-//! machine's, and its data directory carries our mark; it is in the undo journal before it starts, and ends
-//! with the thread that started it. What it is not: the user's server; that is only ever connected to.
+//! machine's, and lets nobody in but who has the password that this start made; processes of a killed run are
+//! found by their mark; it ends with the thread that started it.
 
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -10,22 +10,23 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
-use sql::{Address, Flavour, Refusal, SqlError, Target};
-use stack::{Journal, Undo};
-use units::Bytes;
+use rustix::process::{Pid, Signal, kill_process};
+use sql::{Address, Flavour, Refusal, Secret, SqlError, Target};
+use stack::{Journal, random_hex};
 
 use crate::binary::Binary;
 use crate::connection::{Reach, told};
-use crate::options::{Listen, SOCKET, base};
+use crate::home::{Home, FILES, TEMPORARY};
+use crate::options::{Listen, SOCKET};
 
 /// Time that a server has to come up; a crash recovery may be in it.
 const START_MAX: Duration = Duration::from_secs(300);
 /// Time that it has to write its dirty pages and go down.
-const STOP_MAX: Duration = Duration::from_secs(300);
+const STOP_MAX: Duration = Duration::from_secs(120);
 /// Time between looks at it.
 const LOOK: Duration = Duration::from_millis(10);
 /// Lines of its log that are told.
@@ -35,105 +36,64 @@ fn refused(reason: String, next: &str) -> SqlError {
     SqlError::Refused(Refusal { reason, next: next.into() })
 }
 
-/// Makes an empty data directory at `data`.
-///
-/// # Errors
-/// In the words of the program that makes it.
-pub fn initialise(binary: &Binary, data: &Path, page_size: Bytes) -> Result<(), SqlError> {
-    fs::create_dir(data)
-        .map_err(|error| refused(format!("{}: {error}", data.display()), DOCTOR))?;
-    let mut arguments = base(binary, data, page_size);
-    let program = match binary.flavour {
-        Flavour::MySql => {
-            arguments.push("--initialize-insecure".into());
-            Some(binary.path.clone())
-        }
-        Flavour::MariaDb => {
-            arguments.extend([
-                "--auth-root-authentication-method=normal".to_owned(),
-                "--skip-test-db".into(),
-                // Nobody needs the system tables if this machine goes down now.
-                "--innodb-flush-method=nosync".into(),
-            ]);
-            arguments.retain(|argument| !argument.starts_with("--log-warnings"));
-            let names = ["mariadb-install-db", "mysql_install_db"];
-            names.iter().find_map(|name| binary.companion(name))
-        }
-    };
-    let Some(program) = program else {
-        let reason =
-            "mariadb-install-db, which makes data directories, is not installed".to_owned();
-        return Err(refused(reason, "apt-get install mariadb-server"));
-    };
-    let output = Command::new(&program).args(&arguments).stdin(Stdio::null()).output();
-    let output =
-        output.map_err(|error| refused(format!("{}: {error}", program.display()), DOCTOR))?;
-    if !output.status.success() {
-        let said = [output.stderr, output.stdout].concat();
-        let said = last_lines(&String::from_utf8_lossy(&said));
-        let reason = format!("the data directory could not be made: {said}");
-        return Err(refused(reason, "look at the words of the server; is the file system full?"));
-    }
-    Ok(())
-}
-
 const DOCTOR: &str = "crosspoint doctor";
+
+/// Account of ours on a private server.
+const USER: &str = "crosspoint";
+/// What a server does before it lets anybody in.
+const ACCOUNTS: &str = "accounts.sql";
 
 /// A private server that runs.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
     address: Address,
+    password: Secret,
     log: PathBuf,
-    /// A socket at a place that the study names, made by the server.
-    socket: Option<PathBuf>,
     stopped: bool,
 }
 
 impl Server {
-    /// Starts the server with `arguments` (of [`crate::arguments`]) on `data`, and waits until it answers.
+    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, and waits until it answers.
+    /// Everything that it does not need to know of `listen` comes last, so that no setting stands above it.
     ///
     /// # Errors
     /// When its place is taken, or it does not come up; with the last lines of its log.
     pub fn start(
         binary: &Binary,
         journal: &Journal,
-        (data, log): (&Path, &Path),
-        listen: &Listen,
-        arguments: &[String],
+        (home, log): (&Home, &Path),
+        (listen, arguments): (&Listen, &[String]),
+        stop: &AtomicBool,
     ) -> Result<Self, SqlError> {
         listen.check_free()?;
-        journal
-            .note(Undo::StopServer { data: data.to_owned() })
-            .map_err(|error| refused(error.to_string(), DOCTOR))?;
+        let password = Secret::new(random_hex(32));
+        home.write(ACCOUNTS, &accounts(binary.flavour, &password))?;
         let file = File::options().create(true).append(true).open(log);
         let file = file.map_err(|error| refused(format!("{}: {error}", log.display()), DOCTOR))?;
         let output = file.try_clone();
         let output = output.map_err(|error| refused(error.to_string(), DOCTOR))?;
         let mut command = Command::new(&binary.path);
-        command.args(arguments).args(listening(listen)).current_dir(data);
+        command.args(arguments).args(listening(listen)).args([
+            format!("--tmpdir={}", home.seen(TEMPORARY)),
+            format!("--secure-file-priv={}", home.seen(FILES)),
+            format!("--init-file={}", home.seen(ACCOUNTS)),
+        ]);
+        journal.mark().put_on(&mut command);
         // A group of its own: an interrupt from the terminal is for the program, which then stops it.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(file);
-        // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
-        unsafe {
-            command.pre_exec(|| {
-                set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
-            });
-        }
+        home.confine(&mut command);
         let child = command.spawn();
         let child = child
             .map_err(|error| refused(format!("{}: {error}", binary.path.display()), DOCTOR))?;
         let address = listen.address(child.id());
-        let socket = match listen {
-            Listen::Socket(path) => Some(path.clone()),
-            Listen::Own | Listen::Port(_) => None,
-        };
-        let mut server = Self { child, address, log: log.to_owned(), socket, stopped: false };
-        server.wait_until_up()?;
-        Ok(server)
+        let mut server = Self { child, address, password, log: log.to_owned(), stopped: false };
+        let up = server.wait_until_up(stop);
+        let _ = fs::remove_file(home.path(ACCOUNTS));
+        up.map(|()| server)
     }
 
-    fn wait_until_up(&mut self) -> Result<(), SqlError> {
+    fn wait_until_up(&mut self, stop: &AtomicBool) -> Result<(), SqlError> {
         let began = Instant::now();
         let target = self.target(None);
         loop {
@@ -147,6 +107,9 @@ impl Server {
             };
             if open && target.connect().is_ok() {
                 return Ok(());
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(refused("the server was still starting".into(), "run it again"));
             }
             if began.elapsed() > START_MAX {
                 let said = self.last_words();
@@ -177,10 +140,15 @@ impl Server {
         conn.query_drop(format!("CREATE DATABASE IF NOT EXISTS {name}")).map_err(told)
     }
 
-    /// Its `root`, in `database`.
+    /// Our account on it, in `database`.
     #[must_use]
     pub fn target(&self, database: Option<&str>) -> Target {
-        Target::private(self.address.clone(), database)
+        Target {
+            address: self.address.clone(),
+            user: USER.into(),
+            database: database.map(Into::into),
+            password: Some(self.password.clone()),
+        }
     }
 
     /// How it ended, with the last lines of its log; `None` when it still runs after `wait`.
@@ -215,6 +183,8 @@ impl Server {
             return Err(how);
         }
         self.signal(Signal::TERM);
+        // One that somebody stopped would never hear of it.
+        self.signal(Signal::CONT);
         let began = Instant::now();
         while began.elapsed() < STOP_MAX {
             if self.child.try_wait().ok().flatten().is_some() {
@@ -240,19 +210,29 @@ impl Drop for Server {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-        // One that was killed leaves it behind, and nobody else was there before.
-        if let Some(socket) = &self.socket {
-            let _ = fs::remove_file(socket);
-        }
     }
+}
+
+/// Statements that make our account, and leave no other; a line each.
+fn accounts(flavour: Flavour, password: &Secret) -> String {
+    let mut text = String::new();
+    for host in ["localhost", "127.0.0.1"] {
+        let account = format!("'{USER}'@'{host}'");
+        text.push_str(&format!(
+            "CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{0}';\nALTER USER {account} IDENTIFIED BY '{0}';\n\
+             GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION;\n",
+            password.text()
+        ));
+    }
+    if flavour == Flavour::MySql {
+        text.push_str("DROP USER IF EXISTS 'root'@'localhost';\n");
+    }
+    text
 }
 
 fn listening(listen: &Listen) -> Vec<String> {
     match listen {
         Listen::Own => vec![format!("--socket={SOCKET}"), "--skip-networking".into()],
-        Listen::Socket(path) => {
-            vec![format!("--socket={}", path.display()), "--skip-networking".into()]
-        }
         Listen::Port(port) => vec![
             format!("--socket={SOCKET}"),
             "--bind-address=127.0.0.1".into(),
@@ -262,7 +242,7 @@ fn listening(listen: &Listen) -> Vec<String> {
 }
 
 /// The last lines of a text, in one line.
-fn last_lines(text: &str) -> String {
+pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LOG_LINES)..].join(" | ")
 }

@@ -9,7 +9,9 @@ use mysql::{Conn, Statement, Value};
 use mysql_common::constants::Command;
 use mysql_common::packets::ComStmtExecuteRequestBuilder;
 use mysql_common::proto::MySerialize;
-use sql::{Flavour, Row, Session, SqlError, Target, prepared_text, texts_of, write_text};
+use sql::{
+    Flavour, Refusal, Row, Session, SqlError, Target, prepared_text, texts_of, write_text,
+};
 use study::{SqlDialect, SqlJob};
 use units::Seed;
 use workload::{OpClass, SqlOp};
@@ -180,8 +182,15 @@ impl Session for MysqlSession {
             self.table_options
         );
         self.conn.query_drop(create).map_err(told)?;
-        let highest = format!("SELECT COALESCE(MAX(id), 0) FROM sbtest{table}");
-        Ok(self.conn.query_first(highest).map_err(told)?.unwrap_or(0))
+        let rows = format!("SELECT COUNT(*), COALESCE(MAX(id), 0) FROM sbtest{table}");
+        let rows: Option<(u64, u64)> = self.conn.query_first(rows).map_err(told)?;
+        match rows.unwrap_or_default() {
+            (count, highest) if count == highest => Ok(count),
+            (count, highest) => Err(SqlError::Refused(Refusal {
+                reason: format!("table sbtest{table} has {count} rows up to number {highest}, not as it was loaded"),
+                next: "name an empty database, or drop the tables that are not needed".into(),
+            })),
+        }
     }
 
     fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), SqlError> {

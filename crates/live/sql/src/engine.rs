@@ -84,6 +84,14 @@ pub trait Engine: Sync + Sized {
     /// When nothing of this engine can be there.
     fn open(place: &Place, job: &SqlJob) -> Result<Self, SqlError>;
 
+    /// Makes the database the job's own before its tables are loaded: nothing of anybody else's is in it.
+    ///
+    /// # Errors
+    /// [`SqlError::Refused`] when it is somebody else's; then nothing was changed.
+    fn claim(&self) -> Result<(), SqlError> {
+        Ok(())
+    }
+
     /// A connection; `statements`: with the workload's statements prepared.
     ///
     /// # Errors
@@ -152,7 +160,7 @@ pub trait Session {
     /// What the engine said.
     fn roll_back(&mut self) -> Result<(), SqlError>;
 
-    /// Makes a table unless it is there, and gives its highest row, 0 when empty.
+    /// Makes a table unless it is there, and gives its rows, which are counted and numbered from 1.
     ///
     /// # Errors
     /// What the engine said.

@@ -14,5 +14,5 @@ mod text;
 pub use driver::{Measured, Spec, measure, plan_of};
 pub use engine::{Engine, Refusal, Row, Session, SqlError, changed_bytes};
 pub use load::load;
-pub use place::{Address, Flavour, Place, Target};
+pub use place::{Address, Flavour, Place, Secret, Target};
 pub use text::{prepared_text, texts_of, write_text};

@@ -1,6 +1,6 @@
 //! Where a database is: a directory of an embedded engine, or a database on a server.
 //!
-//! Invariant: holds no password. What it is not: a connection.
+//! Invariant: a password in it is never shown. What it is not: a connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -53,6 +53,30 @@ impl fmt::Display for Address {
     }
 }
 
+/// A password: goes through pipes to processes of ours, and is shown nowhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Holds `text`.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("(a password)")
+    }
+}
+
 /// A database on a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
@@ -62,17 +86,11 @@ pub struct Target {
     pub user: String,
     /// The database, if it is there already.
     pub database: Option<String>,
-    /// A server that others use too, with a password from the environment.
-    pub shared: bool,
+    /// Their password, if they have one.
+    pub password: Option<Secret>,
 }
 
 impl Target {
-    /// The `root` of a private server at `address`.
-    #[must_use]
-    pub fn private(address: Address, database: Option<&str>) -> Self {
-        Self { address, user: "root".into(), database: database.map(Into::into), shared: false }
-    }
-
     /// From a study's dsn, which was checked for its form.
     ///
     /// # Errors
@@ -91,7 +109,7 @@ impl Target {
             let port = port.parse().map_err(|_| form())?;
             Address::Tcp { host: host.into(), port }
         };
-        Ok(Self { address, user: user.into(), database: Some(database.into()), shared: true })
+        Ok(Self { address, user: user.into(), database: Some(database.into()), password: None })
     }
 }
 
@@ -106,5 +124,7 @@ mod tests {
         let socket = Target::parse("mysql://me@/run/s.sock:test").unwrap();
         assert_eq!(socket.address, Address::Socket("/run/s.sock".into()));
         assert_eq!(socket.database.as_deref(), Some("test"));
+        let known = Target { password: Some(Secret::new("hunter2".into())), ..socket };
+        assert!(!format!("{known:?}").contains("hunter2"));
     }
 }

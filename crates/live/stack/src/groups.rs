@@ -6,12 +6,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use crate::mark::{Mark, is_plain, not_ours};
 use crate::{Journal, StackError, Undo};
-
-/// Name prefix of every group that we make and may remove.
-pub(crate) const GROUP_MARK: &str = "crosspoint-";
 
 /// Version of the control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +55,7 @@ impl Hierarchy {
             }
         }
         let (version, root) = found?;
-        let own = groups.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':');
-            let (number, names, path) = (parts.next()?, parts.next()?, parts.next()?);
-            let ours = match version {
-                Version::One => names.split(',').any(|name| name == one),
-                Version::Two => number == "0",
-            };
-            ours.then(|| path.trim_start_matches('/').to_owned())
-        })?;
+        let own = own_group(groups, (version == Version::One).then_some(one))?;
         Some(Self { version, home: root.join(own), root })
     }
 }
@@ -75,19 +65,17 @@ impl Hierarchy {
 pub(crate) struct Group {
     pub hierarchy: Hierarchy,
     pub path: PathBuf,
+    mark: Mark,
 }
-
-/// Groups that this process has made, for their names.
-static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl Group {
     /// An empty group.
     pub fn make(journal: &Journal, hierarchy: Hierarchy) -> Result<Self, StackError> {
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = hierarchy.root.join(format!("{GROUP_MARK}{}-{number}", std::process::id()));
+        let (prefix, number) = (journal.mark().group_prefix(), journal.number());
+        let path = hierarchy.root.join(format!("{prefix}{number}"));
         let home = hierarchy.home.clone();
         journal.note(Undo::RemoveGroup { path: path.clone(), home })?;
-        let made = Self { hierarchy, path };
+        let made = Self { hierarchy, path, mark: journal.mark().clone() };
         fs::create_dir(&made.path).map_err(StackError::io("make the group", &made.path))?;
         Ok(made)
     }
@@ -110,32 +98,65 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // What can not be undone now is still in the journal.
-        let _ = remove_group(&self.path, &self.hierarchy.home);
+        let _ = remove_group(&self.path, &self.hierarchy.home, &self.mark);
     }
 }
 
-/// Moves whatever is in a group of ours back to `home` and removes it.
-pub(crate) fn remove_group(group: &Path, home: &Path) -> Result<(), StackError> {
-    let ours = group
-        .file_name()
-        .and_then(|name| name.to_str())
-        .is_some_and(|name| name.starts_with(GROUP_MARK));
-    if !ours {
-        return Err(StackError::Refused {
-            device: group.display().to_string(),
-            reason: "not made by Crosspoint".into(),
-            next: "remove it yourself if you are sure".into(),
-        });
+/// Moves whatever is in a group of ours back to `home` and removes it; whether it was there.
+///
+/// # Errors
+/// For what does not carry the mark or is no control group, and for a home that is none.
+pub(crate) fn remove_group(group: &Path, home: &Path, mark: &Mark) -> Result<bool, StackError> {
+    let named = group.file_name().and_then(|name| name.to_str());
+    let ours = named.is_some_and(|name| name.starts_with(&mark.group_prefix()));
+    if !ours || !is_plain(group) || !is_plain(home) {
+        return Err(not_ours(group));
     }
     if !group.exists() {
-        return Ok(());
+        return Ok(false);
+    }
+    if !is_group(group) || !is_group(home) {
+        return Err(not_ours(group));
     }
     let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     for process in procs.lines() {
         // A process that ended meanwhile needs no place.
         let _ = fs::write(home.join("cgroup.procs"), process);
     }
-    fs::remove_dir(group).map_err(StackError::io("remove the group", group))
+    let began = Instant::now();
+    loop {
+        match fs::remove_dir(group) {
+            Ok(()) => return Ok(true),
+            // Processes that were ended leave it in their own time.
+            Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) => return Err(StackError::io("remove the group", group)(error)),
+        }
+    }
+}
+
+/// How long a group that is still in use is tried again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Whether a directory is one of the kernel's control groups (include/uapi/linux/magic.h).
+fn is_group(path: &Path) -> bool {
+    const VERSION_1: u64 = 0x0027_e0eb;
+    const VERSION_2: u64 = 0x6367_7270;
+    let kind = rustix::fs::statfs(path).map(|facts| facts.f_type as u64);
+    kind.is_ok_and(|kind| kind == VERSION_1 || kind == VERSION_2)
+}
+
+/// Where a process is in a hierarchy, from a text in the form of `/proc/self/cgroup`.
+#[must_use]
+pub fn own_group(groups: &str, controller: Option<&str>) -> Option<String> {
+    groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (number, names, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let ours = match controller {
+            Some(wanted) => names.split(',').any(|name| name == wanted),
+            None => number == "0",
+        };
+        ours.then(|| path.trim_start_matches('/').to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -160,7 +181,11 @@ mod tests {
 
     #[test]
     fn a_group_of_others_is_left_alone() {
-        let error = remove_group(Path::new("/sys/fs/cgroup/memory/system"), Path::new("/"));
-        assert!(error.unwrap_err().to_string().contains("not made by Crosspoint"));
+        let mark = Mark::random();
+        let marked = format!("/tmp/{}0", mark.group_prefix());
+        for (group, home) in [("/sys/fs/cgroup/memory/system", "/"), (&marked, "/tmp/../etc")] {
+            let error = remove_group(Path::new(group), Path::new(home), &mark).unwrap_err();
+            assert!(error.to_string().contains("not made by Crosspoint"), "{group}");
+        }
     }
 }

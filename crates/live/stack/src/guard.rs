@@ -1,22 +1,31 @@
-//! The safety guard: the only way to open a block device.
+//! The safety guard: how a block device is opened, and held for as long as a run needs it.
 //!
 //! Read-only unless the study allows writing, names the device by a stable path and the caller
 //! confirms its identity. Refuses what is mounted, swapped on, stacked on, and for writing what has
-//! partitions or a signature that blkid(8) knows; opens exclusively, so the kernel refuses too.
-//! Invariant: no flag bypasses a check. What it is not: a lock against other programs once open.
+//! partitions or a signature that blkid(8) knows, or cannot be looked at; opens exclusively, so the kernel
+//! refuses too. Invariants: no flag bypasses a check; a name is resolved once, and everything afterwards goes
+//! through the descriptor; before each step that destroys, name, number and identity are compared again.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
-use std::process::Command;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use observe::BlockDevice;
 
 use crate::StackError;
+use crate::users::in_use;
 
 /// How long a device that somebody holds is tried again.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes at either end of a device that must be readable, and that are erased after use: every signature that
+/// is looked for is there.
+const ENDS: u64 = 1 << 20;
+/// Where names are that survive a reboot.
+const STABLE: &str = "/dev/disk/by-id";
 
 /// How a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,103 +39,314 @@ pub enum Access<'a> {
     },
 }
 
-/// Opens the block device at `path`, past every check.
-///
-/// # Errors
-/// [`StackError::Refused`] with the reason and what to do, or that it can not be opened.
-pub fn open_device(path: &Path, access: Access<'_>, direct: bool) -> Result<File, StackError> {
-    let refuse = |reason: String, next: &str| StackError::Refused {
-        device: path.display().to_string(),
-        reason,
-        next: next.to_owned(),
-    };
-    let metadata = fs::metadata(path).map_err(StackError::io("open", path))?;
-    if !metadata.file_type().is_block_device() {
-        return Err(refuse(
-            "it is not a block device".into(),
-            "for files use device = \"file\" with a directory",
-        ));
-    }
-    let Some(device) = BlockDevice::under(path) else {
-        return Err(refuse("the kernel shows nothing about it".into(), "check lsblk"));
-    };
-    if let Some(user) = in_use(&device, metadata.rdev()) {
-        return Err(refuse(user, "choose a device that nothing uses; see lsblk"));
-    }
-    if let Access::Destroy { confirmed } = access {
-        check_destroy(path, &device, confirmed, &refuse)?;
-    }
-    let mut flags = libc::O_EXCL;
-    if direct {
-        flags |= libc::O_DIRECT;
-    }
-    let write = matches!(access, Access::Destroy { .. });
-    let open = || OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-    let busy = |opened: &std::io::Result<File>| {
-        opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
-    };
-    let (mut opened, began) = (open(), Instant::now());
-    // The kernel takes the ring of a killed process apart in its own time and holds the device until then.
-    while busy(&opened) && began.elapsed() < PATIENCE {
-        std::thread::sleep(Duration::from_millis(20));
-        opened = open();
-    }
-    opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => {
-            refuse("the kernel says that it is in use".into(), "see lsblk and lsof")
-        }
-        _ => StackError::io("open", path)(error),
-    })
+/// A block device that passed the guard.
+#[derive(Debug)]
+pub struct HeldDevice {
+    /// As the study names it.
+    named: PathBuf,
+    number: u64,
+    identity: Option<String>,
+    /// Not exclusive: keeps the number this device's, also while a file system has it.
+    pin: File,
+    /// The kernel lets nobody else have it while this is there.
+    exclusive: Mutex<Option<File>>,
 }
 
-fn check_destroy(
-    path: &Path,
-    device: &BlockDevice,
-    confirmed: &[String],
-    refuse: &dyn Fn(String, &str) -> StackError,
-) -> Result<(), StackError> {
-    let virtual_device = ["loop", "zram"].iter().any(|kind| device.name.starts_with(kind));
-    if !virtual_device && !path.starts_with("/dev/disk/by-id") {
-        return Err(refuse(
-            "writing needs a stable name, and this one can change at the next boot".into(),
-            "name it by /dev/disk/by-id/... in the study",
-        ));
+fn refuse(named: &Path, reason: impl Into<String>, next: impl Into<String>) -> StackError {
+    StackError::Refused {
+        device: named.display().to_string(),
+        reason: reason.into(),
+        next: next.into(),
     }
-    let Some(identity) = identity(device) else {
-        return Err(refuse(
-            "it shows no serial number, so it can not be confirmed".into(),
-            "use a device with a serial number, or a file on it",
-        ));
-    };
-    if !confirmed.contains(&identity) {
-        let reason = if confirmed.is_empty() {
-            "everything on it would be overwritten and that was not confirmed"
-        } else {
-            "everything on it would be overwritten, and what was confirmed is another device"
+}
+
+impl HeldDevice {
+    /// Opens the block device at `path`, past every check, and holds it.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] with the reason and what to do, or that it cannot be opened.
+    pub fn open(path: &Path, access: Access<'_>) -> Result<Self, StackError> {
+        let held = Self::resolve(path)?;
+        held.check(access)?;
+        Ok(held)
+    }
+
+    /// Puts a device that is held past every check again, for another use.
+    ///
+    /// # Errors
+    /// As [`HeldDevice::open`].
+    pub fn check(&self, access: Access<'_>) -> Result<(), StackError> {
+        self.verify()?;
+        if let Some(user) = in_use(&self.device()?, self.number) {
+            let next = "choose a device that nothing uses; see lsblk";
+            return Err(refuse(&self.named, user, next));
+        }
+        if let Access::Destroy { confirmed } = access {
+            self.check_confirmed(confirmed)?;
+        }
+        self.claim()?;
+        if matches!(access, Access::Destroy { .. }) {
+            self.check_empty()?;
+        }
+        Ok(())
+    }
+
+    /// A loop device that was just made over a file of ours: nobody else knows of it.
+    pub(crate) fn over_file(path: &Path, backing: &Path) -> Result<Self, StackError> {
+        let held = Self::resolve(path)?;
+        if held.identity.as_deref().map(Path::new) != Some(backing) {
+            return Err(refuse(path, "it is not over the file that it was made for", "try again"));
+        }
+        held.claim()?;
+        Ok(held)
+    }
+
+    /// Follows the name, once.
+    fn resolve(path: &Path) -> Result<Self, StackError> {
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let metadata = fs::metadata(path).map_err(StackError::io("open", path))?;
+        if !metadata.file_type().is_block_device() {
+            return Err(refuse(
+                path,
+                "it is not a block device",
+                "for files use device = \"file\" with a directory",
+            ));
+        }
+        let pin = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let pin = pin.map_err(StackError::io("open", path))?;
+        let number = pin.metadata().map_err(StackError::io("look at", path))?.rdev();
+        let named = path.to_owned();
+        let mut held = Self { named, number, identity: None, pin, exclusive: Mutex::new(None) };
+        held.identity = identity(&held.device()?);
+        Ok(held)
+    }
+
+    /// What the kernel shows of it, by its number.
+    fn device(&self) -> Result<BlockDevice, StackError> {
+        BlockDevice::numbered(self.number)
+            .ok_or_else(|| refuse(&self.named, "the kernel shows nothing about it", "check lsblk"))
+    }
+
+    /// Whether the caller has confirmed that everything on it may be lost.
+    ///
+    /// # Errors
+    /// What is missing.
+    fn check_confirmed(&self, confirmed: &[String]) -> Result<(), StackError> {
+        let (path, device) = (&self.named, self.device()?);
+        let virtual_device = ["loop", "zram"].iter().any(|kind| device.name.starts_with(kind));
+        if !virtual_device && path.parent() != Some(Path::new(STABLE)) {
+            return Err(refuse(
+                path,
+                "writing needs a stable name, and this one can change at the next boot",
+                format!("name it by {STABLE}/... in the study"),
+            ));
+        }
+        let Some(identity) = &self.identity else {
+            return Err(refuse(
+                path,
+                "it shows no serial number, so it cannot be confirmed",
+                "use a device with a serial number, or a file on it",
+            ));
         };
-        return Err(refuse(
-            reason.into(),
-            &format!("if that is what you want: --i-will-lose-data '{identity}'"),
-        ));
+        if !confirmed.contains(identity) {
+            let reason = if confirmed.is_empty() {
+                "everything on it would be overwritten and that was not confirmed"
+            } else {
+                "everything on it would be overwritten, and what was confirmed is another device"
+            };
+            let next = format!("if that is what you want: --i-will-lose-data '{identity}'");
+            return Err(refuse(path, reason, next));
+        }
+        Ok(())
     }
-    let partitions = device.partitions();
-    if !partitions.is_empty() {
-        return Err(refuse(
-            format!("it has partitions: {}", partitions.join(", ")),
-            "choose an empty device, or remove them first with wipefs",
-        ));
+
+    /// Whether there is nothing on it that anybody could miss.
+    fn check_empty(&self) -> Result<(), StackError> {
+        let partitions = self.device()?.partitions();
+        if !partitions.is_empty() {
+            return Err(refuse(
+                &self.named,
+                format!("it has partitions: {}", partitions.join(", ")),
+                "choose an empty device, or remove them first with wipefs",
+            ));
+        }
+        self.check_readable()?;
+        match self.signature() {
+            Signature::None => Ok(()),
+            Signature::Known(kind) => Err(refuse(
+                &self.named,
+                format!("it holds data: {kind}"),
+                "choose an empty device, or erase the signature first with wipefs",
+            )),
+            Signature::CannotTell(why) => Err(refuse(
+                &self.named,
+                format!("cannot tell whether it holds data: {why}"),
+                "look at it with blkid -p (apt-get install util-linux)",
+            )),
+        }
     }
-    match signature(path) {
-        Signature::None => Ok(()),
-        Signature::Known(kind) => Err(refuse(
-            format!("it holds data: {kind}"),
-            "choose an empty device, or erase the signature first with wipefs",
-        )),
-        Signature::CannotTell(why) => Err(refuse(
-            format!("cannot tell whether it holds data: {why}"),
-            "install blkid (apt-get install util-linux)",
-        )),
+
+    /// blkid says "nothing found" also of what it could not read.
+    fn check_readable(&self) -> Result<(), StackError> {
+        let size = self.device()?.bytes().unwrap_or(0);
+        let mut buffer = vec![0; usize::try_from(ENDS.min(size)).unwrap_or(0)];
+        for at in [0, size.saturating_sub(ENDS)] {
+            self.pin.read_exact_at(&mut buffer, at).map_err(|error| {
+                let reason = format!(
+                    "cannot tell whether it holds data: byte {at} and what follows cannot be read ({error})"
+                );
+                refuse(&self.named, reason, "choose another device; see dmesg")
+            })?;
+        }
+        Ok(())
     }
+
+    /// Asks blkid(8), which knows file systems, RAID and LVM members, encryption and partition tables.
+    fn signature(&self) -> Signature {
+        let input = match self.pin.try_clone() {
+            Ok(input) => Stdio::from(input),
+            Err(error) => return Signature::CannotTell(error.to_string()),
+        };
+        let mut command = std::process::Command::new("blkid");
+        command.args(["-p", "-o", "export", "/proc/self/fd/0"]).stdin(input);
+        command.env_remove(crate::PASSWORD_VARIABLE);
+        match command.output() {
+            Err(error) => Signature::CannotTell(error.to_string()),
+            Ok(output) => signature_of(output.status.code(), &output.stdout),
+        }
+    }
+
+    /// Whether the name still leads to this device, and the device is still the one that was confirmed.
+    ///
+    /// # Errors
+    /// [`StackError::Refused`] when not; then nothing may be destroyed.
+    pub fn verify(&self) -> Result<(), StackError> {
+        let changed = |what: String| {
+            Err(refuse(
+                &self.named,
+                format!("{what} during the run; nothing was written to the other"),
+                "see udevadm monitor; start the run anew",
+            ))
+        };
+        match fs::metadata(&self.named) {
+            Ok(data) if data.file_type().is_block_device() && data.rdev() == self.number => {}
+            Ok(data) => {
+                let now = crate::users::number_text(data.rdev());
+                return changed(format!("the name has come to lead to another device ({now})"));
+            }
+            Err(error) => return changed(format!("the name has gone ({error})")),
+        }
+        if identity(&self.device()?) != self.identity {
+            return changed("the device has another serial number".into());
+        }
+        Ok(())
+    }
+
+    /// Takes it for this process alone, if it is not.
+    pub(crate) fn claim(&self) -> Result<(), StackError> {
+        let mut exclusive = self.exclusive.lock().unwrap_or_else(PoisonError::into_inner);
+        if exclusive.is_some() {
+            return Ok(());
+        }
+        let open =
+            || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(self.own_path());
+        let busy = |opened: &std::io::Result<File>| {
+            opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+        };
+        let (mut opened, began) = (open(), Instant::now());
+        // The kernel takes the ring of a killed process apart in its own time and holds the device until then.
+        while busy(&opened) && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+            opened = open();
+        }
+        *exclusive = Some(opened.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY) => {
+                refuse(&self.named, "the kernel says that it is in use", "see lsblk and lsof")
+            }
+            _ => StackError::io("open", &self.named)(error),
+        })?);
+        Ok(())
+    }
+
+    /// Lets a file system have it.
+    pub(crate) fn release(&self) {
+        *self.exclusive.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether the device that `path` names now is this one.
+    #[must_use]
+    pub fn is(&self, path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|data| data.rdev() == self.number)
+            || self.named.as_path() == path
+    }
+
+    /// The device through the descriptor, for this process.
+    fn own_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.pin.as_raw_fd()))
+    }
+
+    /// The device through the descriptor, for processes of this user while this one lives.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.pin.as_raw_fd()))
+    }
+
+    /// As the study names it.
+    #[must_use]
+    pub fn named(&self) -> &Path {
+        &self.named
+    }
+
+    /// The descriptor as a program's standard input.
+    pub(crate) fn input(&self) -> Result<Stdio, StackError> {
+        let again = self.pin.try_clone().map_err(StackError::io("use", &self.named))?;
+        Ok(Stdio::from(again))
+    }
+
+    /// A file for drivers, through the descriptor; `write` only after it passed the guard for overwriting.
+    ///
+    /// # Errors
+    /// When it is no longer what it was, or cannot be opened so.
+    pub fn file(&self, direct: bool, write: bool) -> Result<File, StackError> {
+        self.verify()?;
+        let flags = if direct { libc::O_DIRECT } else { 0 };
+        let opened =
+            OpenOptions::new().read(true).write(write).custom_flags(flags).open(self.own_path());
+        opened.map_err(StackError::io("open", &self.named))
+    }
+
+    /// Discards everything where the device can, and overwrites both ends, so that no signature is left.
+    /// Held for this process alone meanwhile.
+    pub(crate) fn erase(&self, discard: bool) -> Result<(), StackError> {
+        self.claim()?;
+        let file = self.file(false, true)?;
+        let size = self.device()?.bytes().unwrap_or(0);
+        if discard {
+            discard_all(&file, size);
+        }
+        let erase = || {
+            let zeroes = vec![0; usize::try_from(ENDS.min(size)).unwrap_or(0)];
+            file.write_all_at(&zeroes, 0)?;
+            file.write_all_at(&zeroes, size.saturating_sub(ENDS))?;
+            file.sync_all()
+        };
+        erase().map_err(StackError::io("erase the ends of", &self.named))
+    }
+
+    /// Lets a loop device go by itself once nobody has it open.
+    pub(crate) fn detach_at_last_close(&self) {
+        const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+        // SAFETY: the ioctl takes no argument; with the device open it only marks it.
+        unsafe { libc::ioctl(self.pin.as_raw_fd(), LOOP_CLR_FD, 0) };
+    }
+}
+
+/// Not every device can discard; what cannot keeps its blocks.
+fn discard_all(file: &File, size: u64) {
+    const BLKDISCARD: libc::Ioctl = 0x1277;
+    let range = [0u64, size];
+    // SAFETY: the ioctl reads two words, which live through the call.
+    unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
 }
 
 /// What a device answers to when asked who it is: its serial number, the file behind a loop device,
@@ -136,72 +356,36 @@ fn identity(device: &BlockDevice) -> Option<String> {
         return Some(device.name.clone());
     }
     let backing = format!("/sys/block/{}/loop/backing_file", device.name);
-    let loop_file = fs::read_to_string(backing).ok().map(|text| text.trim().to_owned());
+    let loop_file = fs::read_to_string(backing).ok();
+    let loop_file = loop_file.map(|text| text.strip_suffix('\n').unwrap_or(&text).to_owned());
     loop_file.or_else(|| device.serial())
 }
 
-/// Who uses the device or a part of it, if anybody.
-fn in_use(device: &BlockDevice, number: u64) -> Option<String> {
-    let mut names = device.partitions();
-    names.push(device.name.clone());
-    let numbers: Vec<String> = std::iter::once(number_text(number))
-        .chain(
-            names
-                .iter()
-                .filter_map(|name| fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()),
-        )
-        .map(|text| text.trim().to_owned())
-        .collect();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    for line in mounts.lines() {
-        let mut words = line.split(' ').skip(2);
-        let (number, point) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
-        if numbers.iter().any(|own| own == number) {
-            return Some(format!("it is mounted at {point}"));
-        }
-        // Some file systems (btrfs) show another number; the source still names the device.
-        let source = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(1));
-        if source.is_some_and(|source| names.iter().any(|name| source == format!("/dev/{name}"))) {
-            return Some(format!("it is mounted at {point}"));
-        }
-    }
-    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
-    let used_by_swap = |name: &String| {
-        swaps.lines().any(|line| line.split_whitespace().next() == Some(&format!("/dev/{name}")))
-    };
-    if names.iter().any(used_by_swap) {
-        return Some("it is used as swap space".into());
-    }
-    let holders = device.holders();
-    (!holders.is_empty()).then(|| format!("it is part of {}", holders.join(", ")))
-}
-
-fn number_text(number: u64) -> String {
-    format!("{}:{}", libc::major(number), libc::minor(number))
-}
-
-enum Signature {
+/// What blkid found.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Signature {
+    /// Nothing.
     None,
+    /// Types of what it knows.
     Known(String),
+    /// It did not say.
     CannotTell(String),
 }
 
-/// Asks blkid(8), which knows file systems, RAID and LVM members, encryption and partition tables.
-fn signature(path: &Path) -> Signature {
-    let output = Command::new("blkid").args(["-p", "-o", "export"]).arg(path).output();
-    match output {
-        Err(error) => Signature::CannotTell(error.to_string()),
-        Ok(output) => match output.status.code() {
-            // 2: nothing found (blkid(8), EXIT STATUS).
-            Some(2) => Signature::None,
-            Some(0) => {
-                let text = String::from_utf8_lossy(&output.stdout).into_owned();
-                let wanted = ["TYPE=", "PTTYPE="];
-                let kinds = text.lines().filter(|line| wanted.iter().any(|w| line.starts_with(w)));
-                Signature::Known(kinds.collect::<Vec<_>>().join(" "))
-            }
-            code => Signature::CannotTell(format!("blkid ended with {code:?}")),
-        },
+/// What `blkid -p -o export` says with that exit code.
+#[must_use]
+pub fn signature_of(code: Option<i32>, said: &[u8]) -> Signature {
+    match code {
+        // 2: nothing found (blkid(8), EXIT STATUS).
+        Some(2) if said.is_empty() => Signature::None,
+        Some(0 | 2) => {
+            let text = String::from_utf8_lossy(said);
+            let wanted = ["TYPE=", "PTTYPE=", "USAGE="];
+            let kinds = text.lines().filter(|line| wanted.iter().any(|w| line.starts_with(w)));
+            let kinds: String = kinds.collect::<Vec<_>>().join(" ").chars().take(200).collect();
+            Signature::Known(if kinds.is_empty() { "of a kind without a name".into() } else { kinds })
+        }
+        code => Signature::CannotTell(format!("blkid ended with {code:?}")),
     }
 }
 
@@ -212,7 +396,16 @@ mod tests {
     #[test]
     fn a_file_is_not_a_device() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let error = open_device(file.path(), Access::ReadOnly, false).unwrap_err();
+        let error = HeldDevice::open(file.path(), Access::ReadOnly).unwrap_err();
         assert!(matches!(error, StackError::Refused { .. }), "{error}");
+    }
+
+    #[test]
+    fn what_blkid_does_not_say_is_not_empty() {
+        assert_eq!(signature_of(Some(2), b""), Signature::None);
+        assert_eq!(signature_of(Some(0), b"TYPE=ext4\n"), Signature::Known("TYPE=ext4".into()));
+        for code in [None, Some(1), Some(8)] {
+            assert!(matches!(signature_of(code, b""), Signature::CannotTell(_)));
+        }
     }
 }

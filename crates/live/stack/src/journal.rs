@@ -1,145 +1,148 @@
 //! The undo journal: what must be undone on this host, written before it is made.
 //!
-//! One file a process, a JSON line an entry, synced before the thing is made. Undone in reverse order
-//! when the process ends, or by [`clean`] when it was killed.
-//! Invariants: an entry is only forgotten once it is undone; `clean` never touches what a living
-//! process has made; nothing is removed that does not carry our mark. What it is not: a log.
+//! One file a process, of a random name: a line that says whose it is, then a JSON line an entry, synced before
+//! the thing is made. Undone in reverse order when the process ends, or by [`clean`](crate::clean) when it was
+//! killed. Invariants: the file is locked for as long as its process lives, and that lock is what "alive" means;
+//! an entry is only forgotten once it is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use crate::StackError;
-use crate::file_system::{detach, holds_mount, remove_lock, unmount};
-use crate::groups::remove_group;
-use crate::processes::end_servers;
+use crate::mark::{Mark, random_hex};
+use crate::processes::end_marked;
+use crate::undo::{Undo, undo};
+use crate::{StackError, state};
 
-/// Name prefix of every directory that we make and may remove.
-pub(crate) const MARK: &str = ".crosspoint-work-";
+/// Sets a variable of a server that others use to what it was: `(dsn, name, value)`; how it failed.
+pub type Restore = fn(&str, &str, &str) -> Result<(), String>;
 
-/// How to undo one thing.
+/// Version of the journals that are written and undone.
+pub(crate) const FORMAT: u32 = 2;
+
+/// First line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "undo", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Undo {
-    /// Remove a directory with everything in it; only if its name carries our mark.
-    RemoveTree {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// Detach the loop devices over a file; only if it lies in a directory of ours.
-    DetachLoop {
-        /// The file.
-        backing: PathBuf,
-    },
-    /// Unmount what is mounted there; only if it lies in a directory of ours.
-    Unmount {
-        /// Where.
-        path: PathBuf,
-    },
-    /// Remove the file that LMDB locks a bare device by: a plain file named after it.
-    RemoveLock {
-        /// The device.
-        device: PathBuf,
-    },
-    /// End the servers whose data directory this is; only if it lies in a directory of ours.
-    StopServer {
-        /// The data directory.
-        data: PathBuf,
-    },
-    /// Remove a control group, its processes moved back; only if its name carries our mark.
-    RemoveGroup {
-        /// The group.
-        path: PathBuf,
-        /// Where its processes were before.
-        home: PathBuf,
-    },
+#[serde(deny_unknown_fields)]
+pub(crate) struct Header {
+    pub journal: u32,
+    pub mark: String,
+    /// For people; nothing is decided by it.
+    pub process: u32,
 }
 
-/// What `clean` did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Cleaned {
-    /// Things undone.
-    pub undone: Vec<String>,
-    /// Things that could not be undone, with the reason; they stay in their journal.
-    pub failed: Vec<String>,
-    /// Runs that are still going on; left alone.
-    pub running: u32,
+/// Entries of a process, and the file that they are in.
+#[derive(Debug, Default)]
+struct Notes {
+    entries: Vec<Undo>,
+    /// Locked; none until something is noted.
+    file: Option<(PathBuf, File)>,
 }
 
 /// The journal of this process.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
-    entries: Mutex<Vec<Undo>>,
-}
-
-/// Where journals are kept: `$CROSSPOINT_STATE_DIR`, else `$XDG_STATE_HOME/crosspoint`, else
-/// `~/.local/state/crosspoint`.
-#[must_use]
-pub fn state_directory() -> PathBuf {
-    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    from("CROSSPOINT_STATE_DIR")
-        .or_else(|| from("XDG_STATE_HOME").map(|dir| dir.join("crosspoint")))
-        .or_else(|| from("HOME").map(|dir| dir.join(".local/state/crosspoint")))
-        .unwrap_or_else(|| PathBuf::from("/var/tmp/crosspoint-state"))
-}
-
-/// Start time of a process in clock ticks since boot: with the process id, a name that is not reused.
-fn start_time(process: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is the command in parentheses and may hold spaces; count from its end.
-    let after = text.rsplit_once(')')?.1;
-    after.split_whitespace().nth(19)?.parse().ok()
+    state: PathBuf,
+    mark: Mark,
+    restore: Restore,
+    notes: Mutex<Notes>,
+    /// Work areas and groups made so far, for their names.
+    made: AtomicU32,
 }
 
 impl Journal {
-    /// The journal of this process, empty; no file exists until something is noted.
+    /// The journal of this process in the directory `state`, empty; no file exists until something is noted.
     #[must_use]
-    pub fn new(state: &Path) -> Self {
-        let process = std::process::id();
-        let name = format!("{process}-{}.jsonl", start_time(process).unwrap_or(0));
-        Self { path: state.join("undo").join(name), entries: Mutex::default() }
+    pub fn new(state: &Path, restore: Restore) -> Self {
+        let (state, mark) = (state.to_owned(), Mark::random());
+        Self { state, mark, restore, notes: Mutex::default(), made: AtomicU32::new(0) }
+    }
+
+    /// What everything that this process makes carries.
+    #[must_use]
+    pub const fn mark(&self) -> &Mark {
+        &self.mark
+    }
+
+    /// A number for the next thing that is made.
+    pub(crate) fn number(&self) -> u32 {
+        self.made.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Notes, durably, that `undo` will be due. Call it before making the thing.
     ///
     /// # Errors
-    /// When the note can not be written; then nothing may be made.
+    /// When the note cannot be written; then nothing may be made.
     pub fn note(&self, undo: Undo) -> Result<(), StackError> {
-        let write = || -> io::Result<()> {
-            if let Some(dir) = self.path.parent() {
-                fs::create_dir_all(dir)?;
-            }
-            let mut file = OpenOptions::new().create(true).append(true).open(&self.path)?;
-            let mut line = serde_json::to_vec(&undo)?;
-            line.push(b'\n');
-            file.write_all(&line)?;
-            file.sync_all()
-        };
-        write().map_err(StackError::io("write the undo journal", &self.path))?;
-        if let Ok(mut entries) = self.entries.lock() {
-            entries.push(undo);
+        let mut notes = self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if notes.file.is_none() {
+            notes.file = Some(self.create()?);
         }
+        let (path, file) = notes.file.as_mut().expect("invariant: just made");
+        write_line(file, &undo).map_err(StackError::io("write the undo journal", &*path))?;
+        notes.entries.push(undo);
         Ok(())
     }
 
-    /// Undoes everything, last made first; returns what could not be undone. The journal file goes
-    /// once nothing is left.
-    pub fn undo_all(&self) -> Vec<String> {
-        let Ok(mut entries) = self.entries.lock() else {
-            return Vec::new();
-        };
-        let mut failed = Vec::new();
-        for entry in entries.drain(..).rev() {
-            if let Err(error) = undo(&entry) {
-                failed.push(error.to_string());
+    /// A new journal file, locked, with its first line.
+    fn create(&self) -> Result<(PathBuf, File), StackError> {
+        let dir = state::journals(&self.state)?;
+        loop {
+            let path = dir.join(format!("{}.jsonl", random_hex(16)));
+            let make = || -> io::Result<Option<File>> {
+                let mut file = OpenOptions::new()
+                    .create_new(true)
+                    .append(true)
+                    .mode(0o600)
+                    .custom_flags(libc::O_NOFOLLOW)
+                    .open(&path)?;
+                file.try_lock().map_err(io::Error::from)?;
+                // `clean` may have found it before it was locked, taken it for a dead one, and removed it.
+                let there = fs::symlink_metadata(&path).ok().map(|data| data.ino());
+                if there != Some(file.metadata()?.ino()) {
+                    return Ok(None);
+                }
+                let process = std::process::id();
+                let mark = self.mark.text().to_owned();
+                write_line(&mut file, &Header { journal: FORMAT, mark, process })?;
+                sync_directory(&dir)?;
+                Ok(Some(file))
+            };
+            let made = match make() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                made => made.map_err(StackError::io("make the undo journal", &path))?,
+            };
+            if let Some(file) = made {
+                return Ok((path, file));
             }
         }
-        if failed.is_empty() {
-            let _ = fs::remove_file(&self.path);
+    }
+
+    /// Undoes everything, last made first, and ends the processes that were started; returns what could not
+    /// be undone. The journal file goes once nothing is left.
+    pub fn undo_all(&self) -> Vec<String> {
+        let mut notes = self.notes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut failed = Vec::new();
+        if notes.file.is_some()
+            && let Err(error) = end_marked(&self.mark)
+        {
+            failed.push(error.to_string());
+        }
+        let entries = std::mem::take(&mut notes.entries);
+        for entry in entries.into_iter().rev() {
+            if let Err(error) = undo(&entry, &self.mark, self.restore) {
+                failed.push(error.to_string());
+                notes.entries.insert(0, entry);
+            }
+        }
+        if failed.is_empty()
+            && let Some((path, _)) = notes.file.take()
+        {
+            let _ = fs::remove_file(path);
         }
         failed
     }
@@ -151,96 +154,11 @@ impl Drop for Journal {
     }
 }
 
-fn undo(entry: &Undo) -> Result<String, StackError> {
-    match entry {
-        Undo::DetachLoop { backing } => {
-            detach(backing).map(|()| format!("detached {}", backing.display()))
-        }
-        Undo::Unmount { path } => unmount(path).map(|()| format!("unmounted {}", path.display())),
-        Undo::RemoveLock { device } => {
-            remove_lock(device).map(|()| format!("removed the lock of {}", device.display()))
-        }
-        Undo::StopServer { data } => {
-            end_servers(data).map(|()| format!("ended the servers on {}", data.display()))
-        }
-        Undo::RemoveGroup { path, home } => {
-            remove_group(path, home).map(|()| format!("removed {}", path.display()))
-        }
-        Undo::RemoveTree { path } => {
-            let marked = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .is_some_and(|name| name.starts_with(MARK));
-            if !marked {
-                return Err(StackError::Refused {
-                    device: path.display().to_string(),
-                    reason: "not made by Crosspoint".into(),
-                    next: "remove it yourself if you are sure".into(),
-                });
-            }
-            if holds_mount(path) {
-                return Err(StackError::Refused {
-                    device: path.display().to_string(),
-                    reason: "something is still mounted in it".into(),
-                    next: "umount it, then: crosspoint clean".into(),
-                });
-            }
-            match fs::remove_dir_all(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    Err(StackError::io("remove", path)(error))
-                }
-                _ => Ok(format!("removed {}", path.display())),
-            }
-        }
-    }
-}
-
-/// Undoes what killed runs left behind.
-///
-/// # Errors
-/// When the state directory can not be read.
-pub fn clean(state: &Path) -> Result<Cleaned, StackError> {
-    let mut cleaned = Cleaned::default();
-    let dir = state.join("undo");
-    let entries = match fs::read_dir(&dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(cleaned),
-        Err(error) => return Err(StackError::io("read", &dir)(error)),
-    };
-    for entry in entries.flatten() {
-        clean_one(&entry.path(), &mut cleaned)?;
-    }
-    Ok(cleaned)
-}
-
-fn clean_one(path: &Path, cleaned: &mut Cleaned) -> Result<(), StackError> {
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let owner = stem.split_once('-').and_then(|(process, start)| {
-        Some((process.parse::<u32>().ok()?, start.parse::<u64>().ok()?))
-    });
-    let Some((process, start)) = owner else {
-        return Ok(());
-    };
-    if start_time(process) == Some(start) {
-        cleaned.running += u32::from(process != std::process::id());
-        return Ok(());
-    }
-    let text = fs::read_to_string(path).map_err(StackError::io("read", path))?;
-    let mut all_undone = true;
-    // A line cut off by the kill was never followed by what it would undo.
-    for entry in text.lines().rev().filter_map(|line| serde_json::from_str::<Undo>(line).ok()) {
-        match undo(&entry) {
-            Ok(what) => cleaned.undone.push(what),
-            Err(error) => {
-                all_undone = false;
-                cleaned.failed.push(error.to_string());
-            }
-        }
-    }
-    if all_undone {
-        fs::remove_file(path).map_err(StackError::io("remove", path))?;
-    }
-    Ok(())
+fn write_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    file.write_all(&line)?;
+    file.sync_all()
 }
 
 /// Makes a file's directory entry durable.
@@ -251,52 +169,36 @@ pub(crate) fn sync_directory(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::WorkArea;
 
-    fn made(dir: &Path) -> PathBuf {
-        let work = dir.join(format!("{MARK}1"));
-        fs::create_dir(&work).unwrap();
-        fs::write(work.join("data"), b"x").unwrap();
-        work
+    /// For tests without a server.
+    pub(crate) fn no_server(_: &str, _: &str, _: &str) -> Result<(), String> {
+        Err("no server".into())
     }
 
     #[test]
     fn what_was_made_is_gone_when_the_run_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::new(&dir.path().join("state"));
-        let work = dir.path().join(format!("{MARK}1"));
-        journal.note(Undo::RemoveTree { path: work }).unwrap();
-        let work = made(dir.path());
-        assert!(journal.path.exists());
-        let path = journal.path.clone();
+        let journal = Journal::new(&dir.path().join("state"), no_server);
+        let area = WorkArea::create(&journal, dir.path(), "disk").unwrap();
+        fs::write(area.path().join("data"), b"x").unwrap();
+        let noted = fs::read_dir(dir.path().join("state/undo")).unwrap().count();
+        assert_eq!(noted, 1);
         drop(journal);
-        assert!(!work.exists() && !path.exists());
+        assert!(!area.path().exists());
+        assert_eq!(fs::read_dir(dir.path().join("state/undo")).unwrap().count(), 0);
     }
 
-    /// A killed run must not fill the user's disk for ever.
+    /// A thing of somebody else's, at the place where ours was to be made, stays.
     #[test]
-    fn clean_undoes_the_dead_and_spares_the_living() {
+    fn what_is_there_already_is_not_undone() {
         let dir = tempfile::tempdir().unwrap();
-        let state = dir.path().join("state");
-        let work = made(dir.path());
-        fs::create_dir_all(state.join("undo")).unwrap();
-        let line = serde_json::to_string(&Undo::RemoveTree { path: work.clone() }).unwrap();
-        // Process 1 lives, but it did not start at tick 1: this journal's owner is dead.
-        fs::write(state.join("undo/1-1.jsonl"), format!("{line}\n{{\"undo\":\"remo")).unwrap();
-        let init = start_time(1).unwrap();
-        let living = state.join(format!("undo/1-{init}.jsonl"));
-        fs::write(&living, format!("{line}\n")).unwrap();
-        let cleaned = clean(&state).unwrap();
-        assert_eq!((cleaned.undone.len(), cleaned.failed.len(), cleaned.running), (1, 0, 1));
-        assert!(!work.exists() && living.exists());
-        assert!(!state.join("undo/1-1.jsonl").exists());
-    }
-
-    #[test]
-    fn nothing_without_our_mark_is_removed() {
-        let dir = tempfile::tempdir().unwrap();
-        let precious = dir.path().join("precious");
-        fs::create_dir(&precious).unwrap();
-        assert!(undo(&Undo::RemoveTree { path: precious.clone() }).is_err());
-        assert!(precious.exists());
+        let journal = Journal::new(&dir.path().join("state"), no_server);
+        let theirs = dir.path().join(".crosspoint-work-1234-disk");
+        fs::create_dir(&theirs).unwrap();
+        journal.note(Undo::RemoveTree { path: theirs.clone() }).unwrap();
+        let failed = journal.undo_all();
+        assert!(failed[0].contains("not made by Crosspoint"), "{failed:?}");
+        assert!(theirs.exists());
     }
 }

@@ -1,25 +1,43 @@
 //! Directories, files and devices under test: made, guarded, and unmade again.
 //!
 //! Invariants: everything made on the host is in the undo journal before it is made, undone on every
-//! way out, and by `clean` after a kill; no block device is opened for writing unless the guard lets
-//! it. What it is not: the drivers that do I/O.
+//! way out, and by `clean` after a kill; a block device is opened past the guard, and held.
 
+mod clean;
 mod error;
-mod file_system;
 mod groups;
 mod guard;
 mod journal;
 mod limits;
+mod mark;
+mod mounts;
 mod probe;
 mod processes;
+mod state;
 mod test_file;
+mod undo;
+mod users;
+mod volume;
 mod work_area;
 
+pub use clean::{Cleaned, clean};
 pub use error::StackError;
-pub use file_system::{Format, Ground};
-pub use guard::{Access, open_device};
-pub use journal::{Cleaned, Journal, Undo, clean, state_directory};
+pub use guard::{Access, HeldDevice};
+pub use journal::{Journal, Restore};
 pub use limits::{DeviceRates, Limits, MemoryUse, Wanted};
+pub use mark::{Mark, PASSWORD_VARIABLE, random_hex};
 pub use probe::{direct_io_works, free_space, reads_of};
+pub use state::state_directory;
 pub use test_file::{TestFile, fill};
+pub use undo::Undo;
+pub use volume::{Format, Volume};
 pub use work_area::WorkArea;
+
+/// What the fuzz targets read besides: what other programs and the kernel print, and journals.
+pub mod parsing {
+    pub use crate::clean::parse as journal;
+    pub use crate::groups::own_group;
+    pub use crate::guard::signature_of;
+    pub use crate::mounts::parse_mounts;
+    pub use crate::users::{mounted_at, swaps_on};
+}

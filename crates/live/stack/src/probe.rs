@@ -9,7 +9,7 @@ use std::path::Path;
 
 use units::Bytes;
 
-use crate::StackError;
+use crate::{StackError, random_hex};
 
 /// Bytes that this user may still write to the file system of `path`.
 ///
@@ -26,14 +26,23 @@ pub fn free_space(path: &Path) -> Result<Bytes, StackError> {
 /// # Errors
 /// When no file can be made there at all.
 pub fn direct_io_works(dir: &Path) -> Result<bool, StackError> {
-    let path = dir.join(format!(".crosspoint-probe-{}", std::process::id()));
-    let opened = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path);
-    let _ = fs::remove_file(&path);
+    // A file without a name; where the file system has none, one that nobody can foresee.
+    let open = |flags: i32, path: &Path| {
+        let mut options = OpenOptions::new();
+        options.write(true).mode(0o600).custom_flags(libc::O_DIRECT | flags);
+        if flags & libc::O_TMPFILE != libc::O_TMPFILE {
+            options.create_new(true);
+        }
+        options.open(path)
+    };
+    let mut opened = open(libc::O_TMPFILE, dir);
+    if opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EOPNOTSUPP)) {
+        let path = dir.join(format!(".crosspoint-probe-{}", random_hex(16)));
+        opened = open(libc::O_NOFOLLOW, &path);
+        if opened.is_ok() {
+            let _ = fs::remove_file(&path);
+        }
+    }
     match opened {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(false),

@@ -1,64 +1,91 @@
-//! Servers of ours that a killed run left behind: found by the data directory on their command line, ended.
+//! Processes that a run started: found by the mark in their environment, ended; and who holds a mount.
 //!
-//! Invariant: only a process that was started on a directory with our mark is ended. What it is not: a way
-//! to stop a server that is to keep its data; see the server's keeper.
+//! Invariant: a process is only ended while it is held by a descriptor of itself and carries the mark, so no
+//! number that was used again is taken for ours.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::StackError;
-use crate::journal::MARK;
+use crate::mark::Mark;
 
-/// Time that a process has to go after it was ended.
+/// Time that processes have to go after they were ended.
 const GONE_MAX: Duration = Duration::from_secs(30);
 
-/// Ends every process whose command line has `--datadir=` with `data`, and waits until it is gone.
-pub(crate) fn end_servers(data: &Path) -> Result<(), StackError> {
-    let marked = |part: &std::ffi::OsStr| part.to_str().is_some_and(|part| part.starts_with(MARK));
-    if !data.iter().any(marked) {
-        return Err(StackError::Refused {
-            device: data.display().to_string(),
-            reason: "not made by Crosspoint".into(),
-            next: "stop the server yourself if you are sure".into(),
-        });
-    }
+/// Ends every process with `mark` in its environment but this one, and waits until they are gone; gives how
+/// many there were.
+pub(crate) fn end_marked(mark: &Mark) -> Result<usize, StackError> {
     let began = Instant::now();
+    let mut ended = std::collections::BTreeSet::new();
     loop {
-        let servers = servers_on(data);
-        if servers.is_empty() {
-            return Ok(());
+        let there = marked(mark);
+        if there.is_empty() {
+            return Ok(ended.len());
         }
         if began.elapsed() > GONE_MAX {
-            let numbers: Vec<String> = servers.iter().map(i32::to_string).collect();
+            let names: Vec<String> = there.iter().map(|pid| name_of(*pid)).collect();
             return Err(StackError::Refused {
-                device: data.display().to_string(),
-                reason: format!("its server does not end (process {})", numbers.join(", ")),
-                next: "end it, then: crosspoint clean".into(),
+                device: "processes of a run".into(),
+                reason: format!("they do not end: {}", names.join(", ")),
+                next: "they wait for a device; when it answers: crosspoint clean".into(),
             });
         }
-        for server in servers {
-            if let Some(pid) = Pid::from_raw(server) {
-                // One that ended in between is what was wanted.
-                let _ = kill_process(pid, Signal::KILL);
+        for number in there {
+            if end(number, mark) {
+                ended.insert(number);
             }
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Processes on a data directory; those that have ended and were not waited for have no command line.
-fn servers_on(data: &Path) -> Vec<i32> {
-    let wanted = format!("--datadir={}", data.display());
+/// Ends one process if it is what it was taken for.
+fn end(number: i32, mark: &Mark) -> bool {
+    let Some(pid) = Pid::from_raw(number) else { return false };
+    let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    // Looked at again now that the number cannot become another process's.
+    carries(number, mark) && pidfd_send_signal(&held, Signal::KILL).is_ok()
+}
+
+/// Processes with the mark; those that have ended and were not waited for have no environment.
+fn marked(mark: &Mark) -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    numbers().filter(|number| *number != own && carries(*number, mark)).collect()
+}
+
+fn carries(number: i32, mark: &Mark) -> bool {
+    let entry = mark.entry();
+    let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
+}
+
+fn numbers() -> impl Iterator<Item = i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let on_it = |number: &i32| {
-        let line = fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0).any(|argument| argument == wanted.as_bytes())
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+}
+
+fn name_of(number: i32) -> String {
+    let name = fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
+    format!("{number} ({})", name.trim())
+}
+
+/// Processes that have something open, mapped or as their directory at or below `place`, for people.
+pub(crate) fn holders(place: &Path) -> Vec<String> {
+    let holds = |number: &i32| {
+        let process = PathBuf::from(format!("/proc/{number}"));
+        let plain = ["cwd", "root", "exe"].map(|link| process.join(link));
+        let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        let mapped = fs::read_dir(process.join("map_files")).into_iter().flatten().flatten();
+        plain
+            .into_iter()
+            .chain(open.map(|entry| entry.path()))
+            .chain(mapped.map(|entry| entry.path()))
+            .any(|link| fs::read_link(link).is_ok_and(|to| to.starts_with(place)))
     };
-    numbers.filter(on_it).collect()
+    numbers().filter(holds).map(name_of).collect()
 }
 
 #[cfg(test)]
@@ -66,24 +93,34 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// The user's own server must never be ended.
+    /// A process of the user's own must never be ended.
     #[test]
-    fn only_servers_on_directories_of_ours_are_ended() {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join(format!("{MARK}x")).join("data");
-        let wait = |data: &Path| {
-            let argument = format!("--datadir={}", data.display());
-            let script = ["-c", "read line", "sh", &argument];
-            Command::new("sh").args(script).stdin(Stdio::piped()).spawn().unwrap()
+    fn only_marked_processes_and_theirs_are_ended() {
+        let (mark, other) = (Mark::random(), Mark::random());
+        let start = |mark: &Mark| {
+            let mut command = Command::new("sh");
+            mark.put_on(&mut command);
+            // A shell that waits for one of its own: both must go.
+            command.args(["-c", "sleep 60 & read line"]);
+            command.stdin(Stdio::piped()).spawn().unwrap()
         };
-        let (mut ours, mut theirs) = (wait(&data), wait(&dir.path().join("data")));
-        // The child of ours is waited for elsewhere, so that it does not stay as a corpse.
+        let (mut ours, mut theirs) = (start(&mark), start(&other));
         let waiter = std::thread::spawn(move || ours.wait());
-        end_servers(&data).unwrap();
+        assert!(end_marked(&mark).unwrap() >= 1);
         assert!(waiter.join().unwrap().is_ok());
+        assert_eq!(marked(&mark), Vec::<i32>::new());
         assert!(theirs.try_wait().unwrap().is_none(), "the other one lives");
-        assert!(end_servers(&dir.path().join("data")).is_err());
         theirs.kill().unwrap();
         theirs.wait().unwrap();
+        end_marked(&other).unwrap();
+    }
+
+    #[test]
+    fn who_holds_a_place_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = fs::canonicalize(dir.path()).unwrap();
+        assert_eq!(holders(&place), Vec::<String>::new());
+        let _open = fs::File::create(place.join("open")).unwrap();
+        assert!(holders(&place)[0].starts_with(&std::process::id().to_string()));
     }
 }

@@ -1,12 +1,13 @@
 //! A directory of ours on the storage under test.
 //!
-//! Invariant: noted in the undo journal before it exists; its name carries our mark. What it is not:
-//! where results are kept.
+//! Invariants: noted in the undo journal before it exists; its name carries the mark of this process; nobody
+//! else can enter it.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::journal::{MARK, sync_directory};
+use crate::journal::sync_directory;
 use crate::{Journal, StackError, Undo};
 
 /// A working directory, removed when the journal is undone.
@@ -19,12 +20,14 @@ impl WorkArea {
     /// Makes a working directory inside `parent` for the stack of that name.
     ///
     /// # Errors
-    /// When `parent` does not exist or can not be written to.
+    /// When `parent` does not exist or cannot be written to.
     pub fn create(journal: &Journal, parent: &Path, stack: &str) -> Result<Self, StackError> {
         let parent = fs::canonicalize(parent).map_err(StackError::io("use directory", parent))?;
-        let path = parent.join(format!("{MARK}{}-{stack}", std::process::id()));
+        let prefix = journal.mark().area_prefix();
+        let path = parent.join(format!("{prefix}{}-{stack}", journal.number()));
         journal.note(Undo::RemoveTree { path: path.clone() })?;
-        fs::create_dir(&path).map_err(StackError::io("create", &path))?;
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(StackError::io("create", &path))?;
         sync_directory(&parent).map_err(StackError::io("sync", &parent))?;
         Ok(Self { path })
     }
@@ -38,7 +41,7 @@ impl WorkArea {
     /// An empty directory inside, for one trial; a former one of that name is removed.
     ///
     /// # Errors
-    /// When it can not be made.
+    /// When it cannot be made.
     pub fn fresh(&self, name: &str) -> Result<PathBuf, StackError> {
         let path = self.path.join(name);
         if path.exists() {

@@ -4,6 +4,8 @@
 //! Invariants: unknown keys are errors; every constant says whether it is measured, from a datasheet,
 //! from a paper or assumed. What it is not: the files themselves, which stand in `devices/`.
 
+use std::cell::Cell;
+
 use serde::Deserialize;
 use thiserror::Error;
 use units::Bytes;
@@ -162,6 +164,12 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
 /// Layers upon layers at most.
 const DEPTH_MAX: u32 = 4;
+/// Devices in all layers together at most.
+const DEVICES_MAX: u32 = 256;
+/// Parts of a device that work at once, at most: each takes memory in its model.
+const PARTS_MAX: u64 = 65_536;
+/// Requests in flight at most; NVMe has 65535 queues of 65536, no device takes so many at once.
+const IN_FLIGHT_MAX: u64 = 1 << 20;
 
 impl Profile {
     /// Reads a profile that stands alone from the text of its file.
@@ -177,13 +185,27 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the place or the reason, also of a profile that it names.
     pub fn parse_with(text: &str, lookup: Lookup<'_>) -> Result<Self, ProfileError> {
-        Self::parse_at(text, lookup, 0)
+        Self::parse_at(text, lookup, (0, &Cell::new(0)))
     }
 
-    fn parse_at(text: &str, lookup: Lookup<'_>, depth: u32) -> Result<Self, ProfileError> {
+    fn parse_at(
+        text: &str,
+        lookup: Lookup<'_>,
+        (depth, devices): (u32, &Cell<u32>),
+    ) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text)?;
-        let name = file.name.clone();
+        let name: String = file.name.chars().take(100).collect();
         let refuse = |reason: String| ProfileError::Impossible { name: name.clone(), reason };
+        let words = [("name", &file.name), ("title", &file.title), ("not_covered", &file.not_covered)];
+        for (key, words) in words {
+            if words.chars().any(|c| c.is_control() && c != '\n') || words.len() > 4000 {
+                return Err(refuse(format!("`{key}` is too long or holds control characters")));
+            }
+        }
+        devices.set(devices.get() + 1);
+        if devices.get() > DEVICES_MAX {
+            return Err(refuse(format!("more than {DEVICES_MAX} devices in its layers")));
+        }
         if file.schema != 1 {
             return Err(refuse(format!("schema {} is unknown; allowed: 1", file.schema)));
         }
@@ -194,7 +216,7 @@ impl Profile {
         }
         let below = |name: &String| {
             let text = lookup(name).map_err(&refuse)?;
-            Self::parse_at(&text, lookup, depth + 1)
+            Self::parse_at(&text, lookup, (depth + 1, devices))
         };
         let mut found = Vec::new();
         found.extend(file.xpoint.map(|p| Parameters::XPoint(Box::new(p))));
@@ -244,6 +266,9 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
         zero.map(|(name, _)| format!("`{name}` is 0; it must be more"))
     };
     if let Some(reason) = nonzero(&[("capacity", capacity.get())]) {
+        return Some(reason);
+    }
+    if let Some(reason) = too_many(parameters) {
         return Some(reason);
     }
     match parameters {
@@ -300,6 +325,36 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
         Parameters::Raid(..) | Parameters::Cache(..) | Parameters::Hop(..) => {
             impossible_layer(parameters, capacity)
         }
+    }
+}
+
+/// Counts that no device has.
+fn too_many(parameters: &Parameters) -> Option<String> {
+    let above = |most: u64, pairs: &[(&str, u64)]| {
+        let found = pairs.iter().find(|(_, value)| *value > most);
+        found.map(|(name, value)| format!("`{name}` is {value}; allowed: at most {most}"))
+    };
+    match parameters {
+        Parameters::XPoint(p) => above(PARTS_MAX, &[("channels", u64::from(p.channels.value))]),
+        Parameters::Nand(p) => {
+            let units = [
+                ("read_units", p.read_units.value),
+                ("channels", p.channels.value),
+                ("program_units", p.program_units.value),
+                ("stalled_units", p.stalled_units.as_ref().map_or(0, |units| units.value)),
+            ];
+            above(PARTS_MAX, &units.map(|(name, value)| (name, u64::from(value)))).or_else(|| {
+                above(IN_FLIGHT_MAX, &[("max_in_flight", u64::from(p.max_in_flight.value))])
+            })
+        }
+        Parameters::Hdd(p) => {
+            above(IN_FLIGHT_MAX, &[("max_in_flight", u64::from(p.max_in_flight.value))])
+        }
+        Parameters::Cache(p, _) => {
+            above(IN_FLIGHT_MAX, &[("clean_depth", u64::from(p.clean_depth.value))])
+        }
+        Parameters::Hop(p, _) => above(PARTS_MAX, &[("paths", u64::from(p.paths.value))]),
+        Parameters::Ram(_) | Parameters::Cloud(_) | Parameters::Flow(_) | Parameters::Raid(..) => None,
     }
 }
 
@@ -377,6 +432,9 @@ mod tests {
         let text = P4800X.replace("value = \"30us\"", "value = \"6ms\"");
         let error = Profile::parse(&text).unwrap_err().to_string();
         assert!(error.contains("stall_time"), "{error}");
+        let text = P4800X.replace("channels = { value = 7", "channels = { value = 4294967295");
+        let error = Profile::parse(&text).unwrap_err().to_string();
+        assert!(error.contains("at most 65536"), "{error}");
         let error = Profile::parse(&P4800X.replace("schema = 1", "schema = 2")).unwrap_err();
         assert!(error.to_string().contains("allowed: 1"), "{error}");
     }

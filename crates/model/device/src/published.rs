@@ -134,6 +134,14 @@ impl Acceptance {
                 self.source
             ));
         }
+        let most = [(self.threads, 4096), (self.queue_depth, 65_536)];
+        let large = self.block_size.get() > 1 << 30;
+        if large || most.iter().any(|(value, most)| value > most) {
+            return Some(format!(
+                "an [[acceptance]] has more than 4096 threads, a depth of 65536 or blocks of 1 GiB ({})",
+                self.source
+            ));
+        }
         let least = |one: &Published<f64>| {
             one.value().into_iter().chain(one.band().into_iter().flatten()).fold(f64::MAX, f64::min)
         };

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use units::{Bytes, Nanos, Share};
 
+use crate::count::{TRIALS_MAX, trials};
 use crate::kv::check_kv;
 use crate::sql_check::check_sql;
 use crate::{
@@ -24,23 +25,66 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
     for stack in &study.stack {
         check_stack(stack, text)?;
     }
+    check_words(study)?;
     for experiment in &study.experiment {
         check_experiment(study, experiment, text)?;
     }
+    check_count(study)?;
     check_shares(study, text)
+}
+
+/// A text that controls a terminal is no title.
+fn check_words(study: &Study) -> Result<(), StudyError> {
+    let long = [("question", &study.question), ("about", &study.about)];
+    let stacks = study.stack.iter().flat_map(|stack| {
+        [("title", &stack.title), ("directory", &stack.directory), ("host", &stack.host)]
+    });
+    let titles = study.experiment.iter().map(|one| ("title", &one.title));
+    for (key, words) in long.into_iter().chain(stacks).chain(titles) {
+        let lines = matches!(key, "question" | "about");
+        let bad = |c: char| c.is_control() && !(lines && matches!(c, '\n' | '\t'));
+        if let Some(c) = words.chars().find(|c| bad(*c)) {
+            let code = u32::from(c);
+            let message = format!("{key}: holds the control character U+{code:04X}; leave it out");
+            return Err(StudyError::general(message));
+        }
+        let most = if lines { 20_000 } else { 1000 };
+        if words.len() > most {
+            return Err(StudyError::general(format!("{key}: longer than {most} bytes")));
+        }
+    }
+    Ok(())
+}
+
+/// Nobody waits for a million trials, and nothing holds them.
+fn check_count(study: &Study) -> Result<(), StudyError> {
+    let mut sum = 0u64;
+    for (experiment, count) in trials(study) {
+        sum = sum.saturating_add(count);
+        if sum > TRIALS_MAX {
+            return Err(StudyError::general(format!(
+                "experiment `{}` has {count} trials; a study has at most {TRIALS_MAX}",
+                experiment.name
+            ))
+            .with_help("leave out values of its matrix, or repetitions; or make studies of it"));
+        }
+    }
+    Ok(())
 }
 
 /// A share of the highest rate needs a closed loop of the same operations before it, on the same stack.
 fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
-    let trials = plan(study).trials;
-    for (place, trial) in trials.iter().enumerate() {
+    let wants = |one: &Experiment| one.block.as_ref().is_some_and(|b| b.rate_of_max.is_some());
+    if !study.experiment.iter().any(wants) {
+        return Ok(());
+    }
+    let mut known = BTreeSet::new();
+    for trial in &plan(study).trials {
         let Job::Block(job) = &trial.job else { continue };
-        let known = trials[..place].iter().any(|other| {
-            let same = matches!(&other.job, Job::Block(other)
-                if other.arrivals == Arrivals::Closed && other.same_operations(job));
-            same && other.stack == trial.stack
-        });
-        if job.rate_of_max.is_some() && !known {
+        let operations = (trial.stack.clone(), job.operations_key());
+        if job.arrivals == Arrivals::Closed {
+            known.insert(operations);
+        } else if job.rate_of_max.is_some() && !known.contains(&operations) {
             let message = format!(
                 "experiment `{}`: `rate_of_max` needs an experiment before it with a closed loop of the \
                  same operations on stack `{}`",
@@ -92,6 +136,10 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
     if stack.file_system != FileSystem::AsIs && model {
         let message = format!("stack `{}`: a device model has no file_system yet", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
+    }
+    if stack.cores > 1024 {
+        let message = format!("stack `{}`: cores = {}; allowed: 0 to 1024", stack.name, stack.cores);
+        return Err(StudyError::general(message).at_key(text, "cores", |_| true));
     }
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
     if modelled && !model {
@@ -149,6 +197,10 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
             format!("measure ({}) must be at least interval ({})", one.measure, one.interval);
         let same = |quoted: &str| quoted.parse() == Ok(one.interval);
         return Err(refuse(message).at_quoted(text, same));
+    }
+    if one.deadline.is_some_and(|deadline| deadline.get() < one.warm_up.get().saturating_add(one.measure.get())) {
+        let message = "deadline must be at least warm_up and measure together";
+        return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
     if one.measure.get() / one.interval.get() > 1_000_000 {
         return Err(refuse("more than a million intervals; lengthen `interval`".into()));
@@ -226,6 +278,15 @@ fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyE
             };
             let message = format!("{key} = {wrong}; allowed: {low} to {high}");
             return Err(refuse(message).at_key(text, key, has));
+        }
+    }
+    for (key, count, most) in [
+        ("beside", block.beside.len(), 64),
+        ("size_mix", block.size_mix.len(), 64),
+        ("rate_step", block.rate_step.len(), 10_000),
+    ] {
+        if count > most {
+            return Err(refuse(format!("{count} x {key}; allowed: at most {most}")));
         }
     }
     check_arrivals(one, block, text)?;

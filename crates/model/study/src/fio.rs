@@ -3,13 +3,15 @@
 //! Sections that fio runs at the same time become one experiment with clients beside; `stonewall` begins
 //! the next. Invariants: the result is a valid study; no option is dropped in silence. Units follow fio's
 //! documentation (`k` is 1024 unless `kb_base` says otherwise, a bare time is seconds, `thinktime`
-//! microseconds). What it is not: an interpreter; includes and environment variables are refused.
+//! microseconds, a rate is that of each direction); includes and variables come from the caller.
 
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-use crate::fio_values::{SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled};
+use crate::fio_text::expanded;
+pub use crate::fio_text::Surroundings;
+use crate::fio_values::{STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled};
 use crate::{StudyError, parse};
 
 /// A study made of a job file.
@@ -31,9 +33,14 @@ struct Section {
 /// Makes a study named `name` of the text of a job file.
 ///
 /// # Errors
-/// Lines that are no option, values that cannot be read, jobs that neither read nor write.
-pub fn import_fio(text: &str, name: &str) -> Result<Imported, StudyError> {
-    let sections = sections(text)?;
+/// Lines that are no option, values that cannot be read, jobs that neither read nor write, engines that are no
+/// storage.
+pub fn import_fio(
+    text: &str,
+    name: &str,
+    surroundings: &Surroundings<'_>,
+) -> Result<Imported, StudyError> {
+    let sections = sections(&expanded(text, surroundings, 0)?)?;
     let mut dropped = Vec::new();
     let (mut stacks, mut experiments): (Vec<Table>, Vec<Table>) = (Vec::new(), Vec::new());
     for section in &sections {
@@ -86,7 +93,12 @@ pub fn import_fio(text: &str, name: &str) -> Result<Imported, StudyError> {
         text.push_str(&format!("# not carried over: {line}\n"));
     }
     text.push_str(&body);
-    parse(&text)?;
+    // An error of the study points into the study, which nobody has seen.
+    parse(&text).map_err(|error| StudyError {
+        message: format!("what comes of the job is no study: {}", error.message),
+        span: None,
+        help: error.help,
+    })?;
     Ok(Imported { text, dropped })
 }
 
@@ -114,20 +126,13 @@ fn writes(experiment: &Table) -> bool {
     !reads_only(block) || beside.filter_map(Value::as_table).any(|table| !reads_only(table))
 }
 
-fn sections(text: &str) -> Result<Vec<Section>, StudyError> {
+fn sections(lines: &[(usize, String)]) -> Result<Vec<Section>, StudyError> {
     let mut global: BTreeMap<String, (String, usize)> = BTreeMap::new();
     let mut sections: Vec<Section> = Vec::new();
     let mut in_global = true;
-    for (number, line) in text.lines().enumerate() {
-        let number = number + 1;
-        let line = line.trim();
+    for (number, line) in lines {
+        let (number, line) = (*number, line.as_str());
         let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
-        if line.is_empty() || line.starts_with(['#', ';']) {
-            continue;
-        }
-        if line.starts_with("include ") || line.contains("${") {
-            return Err(refuse("includes and variables are not followed; write them out".into()));
-        }
         if let Some(name) = line.strip_prefix('[') {
             let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`".into()))?;
             in_global = name == "global";
@@ -141,6 +146,7 @@ fn sections(text: &str) -> Result<Vec<Section>, StudyError> {
         let (key, entry) = (key.trim().to_owned(), (value.trim().to_owned(), number));
         let known = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         if key.is_empty() || !known {
+            let line: String = line.chars().take(100).collect();
             return Err(refuse(format!("`{line}` is neither a [section] nor option=value")));
         }
         match sections.last_mut().filter(|_| !in_global) {
@@ -255,9 +261,10 @@ impl<'a> Job<'a> {
         if let Some(batch) = self.number(&["iodepth_batch_complete_min"])? {
             put("batch", whole(batch.max(1)));
         }
-        if let Some(rate) = self.number(&["rate_iops"])? {
+        if let Some((rate, share)) = self.rate(reads)? {
             let jobs = self.number(&["numjobs"])?.unwrap_or(1);
             put("rate", Value::String(format!("{}/s", rate.saturating_mul(jobs))));
+            put("read_share", Value::String(share));
             let poisson = self.take(&["rate_process"]) == Some("poisson");
             put("arrivals", text(if poisson { "poisson" } else { "constant" }));
         }
@@ -285,6 +292,43 @@ impl<'a> Job<'a> {
             put("verify", Value::Boolean(true));
         }
         Ok(block)
+    }
+
+    /// Operations a second and the share of reads in them: fio's rate is that of each direction, or of reads and
+    /// of writes.
+    fn rate(&mut self, reads: u64) -> Result<Option<(u64, String)>, StudyError> {
+        let Some(text) = self.take(&["rate_iops"]) else { return Ok(None) };
+        let mut parts = text.split(',').map(|part| match part.trim() {
+            "" => Some(0),
+            part => scaled(part, 1000),
+        });
+        let wrong = || self.refuse("rate_iops", &format!("`{text}` is no rate"));
+        let read = parts.next().flatten().ok_or_else(wrong)?;
+        let write = match parts.next() {
+            Some(write) => write.ok_or_else(wrong)?,
+            None => read,
+        };
+        let (read, write) = match reads {
+            100 => (read, 0),
+            0 => (0, write),
+            _ => (read, write),
+        };
+        let sum = read.saturating_add(write);
+        if sum == 0 {
+            return Ok(None);
+        }
+        if !matches!(reads, 0 | 100) {
+            if read == 0 || write == 0 {
+                self.lose("rate_iops", "a rate of one direction alone is not carried over");
+                return Ok(None);
+            }
+            self.note(&format!(
+                "rate_iops is of each direction: {read}/s reads and {write}/s writes make {sum}/s, whatever \
+                 rwmixread says"
+            ));
+        }
+        let hundredths = u128::from(read) * 10_000 / u128::from(sum);
+        Ok(Some((sum, format!("{}.{:02}%", hundredths / 100, hundredths % 100))))
     }
 
     /// Whether offsets are random, and the percentage of reads.
@@ -381,7 +425,13 @@ impl<'a> Job<'a> {
         match self.take(&["ioengine"]).unwrap_or("psync") {
             "io_uring" => put("submission", "auto"),
             engine if SYNCHRONOUS.contains(&engine) => put("submission", "psync"),
-            _ => self.lose("ioengine", "io_uring is used"),
+            engine if STORAGE.contains(&engine) => self.lose("ioengine", "io_uring is used"),
+            engine => {
+                let engine: String = engine.chars().take(100).collect();
+                let allowed = [&["io_uring"][..], &SYNCHRONOUS, &STORAGE].concat().join(", ");
+                let reason = format!("`{engine}` does no block I/O here; carried over: {allowed}");
+                return Err(self.refuse("ioengine", &reason));
+            }
         }
         stack.insert("direct".into(), Value::Boolean(direct));
         let without_name = |table: &Table| {
@@ -500,8 +550,11 @@ rate_process=poisson
 thinktime_spin=3
 ";
 
+    const NOTHING: Surroundings<'_> =
+        Surroundings { include: &|_| Err("no such file".into()), variable: &|_| None };
+
     fn imported() -> Imported {
-        import_fio(JOBS, "my jobs.fio").unwrap()
+        import_fio(JOBS, "my jobs.fio", &NOTHING).unwrap()
     }
 
     #[test]
@@ -523,6 +576,37 @@ thinktime_spin=3
         assert_eq!(later.read_share.exact(), "70%");
     }
 
+    /// Half the load was dropped without a word.
+    #[test]
+    fn a_rate_is_that_of_each_direction() {
+        let job = |options: &str| {
+            let text = format!("[a]\nsize=1g\n{options}");
+            let study = parse(&import_fio(&text, "x", &NOTHING).unwrap().text).unwrap();
+            let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else { panic!("block") };
+            (job.rate.get(), job.read_share.exact())
+        };
+        assert_eq!(job("rw=randread\nrate_iops=1k\n"), (1000, "100%".into()));
+        assert_eq!(job("rw=randrw\nrate_iops=1000\n"), (2000, "50%".into()));
+        assert_eq!(job("rw=randrw\nrate_iops=300,100\nnumjobs=2\n"), (800, "75%".into()));
+        assert_eq!(job("rw=randwrite\nrate_iops=300,100\n"), (100, "0%".into()));
+        assert_eq!(job("rw=randrw\nrwmixread=70\nrate_iops=0\n"), (0, "70%".into()));
+    }
+
+    #[test]
+    fn comments_includes_and_variables_are_fios() {
+        let include = |name: &str| match name {
+            "common.fio" => Ok("[global]\nbs=8k # of pages\n".to_owned()),
+            _ => Err("no such file".to_owned()),
+        };
+        let variable = |name: &str| (name == "DEPTH").then(|| "16".to_owned());
+        let around = Surroundings { include: &include, variable: &variable };
+        let text = "include common.fio\n[a] ; first\nsize=1g\nrw=randread # reads\niodepth=${DEPTH}\n\
+                    ioengine=io_uring\n";
+        let study = parse(&import_fio(text, "x", &around).unwrap().text).unwrap();
+        let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else { panic!("block") };
+        assert_eq!((job.block_size.get(), job.queue_depth), (8192, 16));
+    }
+
     /// An option that vanishes would measure another thing than the file says.
     #[test]
     fn what_is_not_carried_over_is_named() {
@@ -536,10 +620,14 @@ thinktime_spin=3
 
     #[test]
     fn what_can_not_be_read_names_its_line() {
-        let error = |text: &str| import_fio(text, "x").unwrap_err().message;
+        let error = |text: &str| import_fio(text, "x", &NOTHING).unwrap_err().message;
         assert!(error("[a]\nrw=trim\n").contains("line 2: rw: `trim`"));
         assert!(error("[a]\nbs=big\n").contains("line 2"));
         assert!(error("include other.fio\n").contains("line 1"));
+        assert!(error("[a]\nbs=${SIZE}\n").contains("line 2: variable SIZE is not set"));
+        assert!(error("[a]\nioengine=net\nfilename=x\n").contains("no block I/O"));
+        assert!(error("[a]\nrw=read\nbs=0\n").contains("bs"));
+        assert!(error("[a]\nrw=read\nsize=1\n").contains("no study"));
         assert!(error("").contains("no job"));
         assert!(error("[a]\n???\n").contains("line 2"));
     }

@@ -5,6 +5,19 @@
 /// Engines with one operation in flight.
 pub(crate) const SYNCHRONOUS: [&str; 5] = ["psync", "sync", "vsync", "pvsync", "pvsync2"];
 
+/// Other engines that read and write storage, whose load is carried over to io_uring.
+pub(crate) const STORAGE: [&str; 9] = [
+    "libaio",
+    "posixaio",
+    "mmap",
+    "splice",
+    "sg",
+    "io_uring_cmd",
+    "xnvme",
+    "libblkio",
+    "solarisaio",
+];
+
 /// Options that only say how fio reports or starts, or that are how this program works anyway.
 pub(crate) const WITHOUT_EFFECT: [&str; 22] = [
     "group_reporting",

@@ -167,6 +167,10 @@ pub struct Experiment {
     /// What a failed operation does.
     #[serde(default)]
     pub on_error: OnError,
+    /// Time after which a trial that has not ended is ended and has failed, loading included; without it ten
+    /// times what is estimated, and half an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Nanos>,
     /// Block operations on the device itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<BlockMatrix>,

@@ -89,6 +89,12 @@ impl BlockJob {
             && self.dsync == other.dsync
     }
 
+    /// Equal for jobs with [`same operations`](Self::same_operations), and for no others.
+    pub(crate) fn operations_key(&self) -> String {
+        let shape = (self.pattern, self.offsets, self.block_size, self.read_share);
+        format!("{shape:?} {:?} {} {}", self.size_mix, self.sync_every, self.dsync)
+    }
+
     /// The largest operation, bytes.
     #[must_use]
     pub fn largest(&self) -> Bytes {

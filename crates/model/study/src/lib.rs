@@ -12,8 +12,10 @@
 mod act_matrix;
 mod block;
 mod check;
+mod count;
 mod device_name;
 mod fio;
+mod fio_text;
 mod fio_values;
 mod format;
 mod job;
@@ -27,11 +29,12 @@ mod plan;
 mod sql;
 mod sql_check;
 mod sql_keys;
+mod sql_settings;
 
 pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
 pub use device_name::DeviceName;
-pub use fio::{Imported, import_fio};
+pub use fio::{Imported, Surroundings, import_fio};
 pub use format::{
     Condition, Durability, Experiment, FileSystem, IoLimit, OnError, Stack, Study, Submission,
 };
@@ -41,7 +44,8 @@ pub use many::Many;
 pub use memory::Memory;
 pub use offsets::Offsets;
 pub use overrides::apply_overrides;
-pub use parse::{StudyError, parse, resolved_text, schema};
+pub use parse::{LONGEST_TEXT, StudyError, parse, resolved_text, schema};
 pub use plan::{Plan, Skip, Source, Trial, plan};
 pub use sql::{SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatrix, SqlWorkload};
 pub use sql_keys::SqlKeys;
+pub use sql_settings::check_setting;

@@ -66,11 +66,18 @@ impl StudyError {
     }
 }
 
+/// Bytes of a study, a job file or a profile at most.
+pub const LONGEST_TEXT: usize = 4 << 20;
+
 /// Reads and checks a study.
 ///
 /// # Errors
 /// [`StudyError`], with the place where one can be named.
 pub fn parse(text: &str) -> Result<Study, StudyError> {
+    if text.len() > LONGEST_TEXT {
+        let most = LONGEST_TEXT >> 20;
+        return Err(StudyError::general(format!("longer than {most} MiB; no study is")));
+    }
     let study: Study = toml::from_str(text).map_err(|error| StudyError::syntax(&error))?;
     check(&study, text)?;
     Ok(study)

@@ -20,14 +20,18 @@ pub struct SqlMatrix {
     /// Program of the private server, a path; `auto`: the `mariadbd` or `mysqld` of this machine.
     #[serde(default = "default_auto")]
     pub server: String,
-    /// Where the private server listens: `auto`, a socket inside its own directory; or a path; or
-    /// `127.0.0.1:PORT`, which puts TCP into what is measured.
+    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`, which
+    /// puts TCP into what is measured. Nobody else has its password.
     #[serde(default = "default_auto")]
     pub listen: String,
     /// A server that runs already, instead of a private one: `mysql://USER@HOST:PORT/DATABASE`. The password
     /// comes from the environment variable CROSSPOINT_SQL_PASSWORD.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dsn: Option<String>,
+    /// Name of the dsn's database, if the tables sbtest1, sbtest2, ... that are in it may be lost. Without it
+    /// only an empty database is used, or one that carries this program's mark for the same tables.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_overwrite: Option<String>,
     /// What a transaction does.
     #[serde(default = "default_workload")]
     pub workload: Many<SqlWorkload>,
@@ -222,6 +226,9 @@ pub struct SqlJob {
     pub listen: String,
     /// A server that runs already.
     pub dsn: Option<String>,
+    /// Its database, if that may be overwritten.
+    #[serde(default)]
+    pub allow_overwrite: Option<String>,
     /// What a transaction does.
     pub workload: SqlWorkload,
     /// Whose scripts.
@@ -377,6 +384,7 @@ fn first(matrix: &SqlMatrix) -> SqlJob {
         server: matrix.server.clone(),
         listen: matrix.listen.clone(),
         dsn: matrix.dsn.clone(),
+        allow_overwrite: matrix.allow_overwrite.clone(),
         workload: matrix.workload.values()[0],
         dialect: matrix.dialect,
         prepared: matrix.prepared && matrix.dialect == SqlDialect::Sysbench10,

@@ -6,6 +6,7 @@
 use units::Bytes;
 
 use crate::sql::FLUSH_METHODS;
+use crate::sql_settings::check_setting;
 use crate::{
     Experiment, Memory, SqlCompression, SqlDialect, SqlEngine, SqlMatrix, Study, StudyError,
 };
@@ -90,12 +91,14 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
         .into_iter()
         .chain(sql.change.iter().map(|change| ("set", change.set.as_str())))
     {
-        let well = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| is_variable(name));
-        if let Some(pair) = pairs.split(';').filter(|pair| !pair.is_empty()).find(|p| !well(p)) {
-            return Err((
-                key,
-                format!("`{pair}` is no setting; allowed: name=value, with `;` between"),
-            ));
+        // A change is of a server that runs, so what is ours of a start may be changed.
+        let check = |pair: &str| match key {
+            "settings" => check_setting(pair),
+            _ => check_change(pair),
+        };
+        let wrong = pairs.split(';').filter(|p| !p.is_empty()).find_map(|p| check(p).err());
+        if let Some(message) = wrong {
+            return Err((key, message));
         }
     }
     let sqlite = sql.engine.values().contains(&SqlEngine::Sqlite);
@@ -117,14 +120,36 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
             return Err(("tables", message.into()));
         }
     }
-    match &sql.dsn {
-        Some(dsn) => check_dsn(dsn),
-        None => Ok(()),
+    if sql.change.len() > 100 {
+        return Err(("change", "more than 100 changes".into()));
+    }
+    match (&sql.dsn, &sql.allow_overwrite) {
+        (Some(dsn), None) => check_dsn(dsn),
+        (Some(dsn), Some(name)) => {
+            let database = check_dsn(dsn).map(|()| dsn.rsplit([':', '/']).next())?;
+            if database == Some(name) {
+                return Ok(());
+            }
+            let message = "allow_overwrite; allowed: the name of the dsn's database, no other";
+            Err(("allow_overwrite", message.into()))
+        }
+        (None, Some(_)) => {
+            Err(("allow_overwrite", "allow_overwrite is for a server of the dsn".into()))
+        }
+        (None, None) => Ok(()),
     }
 }
 
-fn is_variable(name: &str) -> bool {
-    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+/// Whether `name=value` may be set while a server runs: what may be set at its start, and what the keys of a
+/// study decide about there.
+fn check_change(pair: &str) -> Result<(), String> {
+    let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase().replace('-', "_");
+    let of_keys = ["innodb_buffer_pool_size", "innodb_flush_log_at_trx_commit", "innodb_log_file_size"];
+    if of_keys.contains(&name.as_str()) {
+        let value = pair.split_once('=').map_or("", |(_, value)| value);
+        return check_setting(&format!("innodb_io_capacity={value}"));
+    }
+    check_setting(pair)
 }
 
 /// `mysql://USER@HOST[:PORT]/DATABASE`; never repeats what might be a password.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use crosspoint_sql_mysql::{Binary, Listen, Mysql, Reach, Server, arguments, initialise};
+use crosspoint_sql_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
 use mysql::prelude::Queryable;
 use observe::Control;
 use sql::{Spec, measure, plan_of};
@@ -66,17 +66,19 @@ impl Private {
         let dir = tempfile::tempdir().expect("a directory");
         // The journal outlives everything that is in it.
         let journal: &'static Journal =
-            Box::leak(Box::new(Journal::new(&dir.path().join("state"))));
+            Box::leak(Box::new(Journal::new(&dir.path().join("state"), |_, _, _| Ok(()))));
         let area = WorkArea::create(journal, dir.path(), "server").expect("an area");
         let binary = Binary::find(&job.server).expect("a server");
-        let data = area.path().join("data");
-        initialise(&binary, &data, job.page_size).expect("a data directory");
-        let mut arguments = arguments(&binary, job, &data, Bytes::mib(64));
+        let place = area.fresh("database").expect("a directory");
+        let home = Home::make(&binary, &place).expect("folders");
+        initialise(&binary, &home, journal.mark(), job.page_size).expect("a data directory");
+        let mut arguments = arguments(&binary, job, &home, Bytes::mib(64));
         arguments.extend_from_slice(more);
         let log = dir.path().join("server.log");
-        let places = (data.as_path(), log.as_path());
-        let server =
-            Server::start(&binary, journal, places, &Listen::Own, &arguments).expect("it starts");
+        let never = AtomicBool::new(false);
+        let with = (&Listen::Own, arguments.as_slice());
+        let server = Server::start(&binary, journal, (&home, &log), with, &never);
+        let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");
         conn.query_drop("CREATE DATABASE sbtest").expect("a database");
         Self { server, binary, dir, _area: area, _journal: journal }

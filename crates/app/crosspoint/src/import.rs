@@ -1,0 +1,97 @@
+//! `crosspoint import`: fio job files, one, several or a folder of them, as studies.
+//!
+//! Invariant: a file that is refused stops no other; every option that is not carried over is named.
+
+use std::path::{Path, PathBuf};
+
+use runner::{RunnerError, StudyText};
+
+use crate::exit::{self, ExitCode};
+use crate::output::plain;
+use crate::result_file::{self, There};
+use crate::show::Failure;
+
+/// Turns the files into studies: one to stdout or into `output`, several into the directory `output`.
+pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<ExitCode, Failure> {
+    let there = There::or_any(force);
+    let one = matches!(paths, [only] if !only.is_dir());
+    let into = output.filter(|path| !one || path.is_dir());
+    if one && into.is_none() {
+        let text = import(&paths[0])?;
+        match output {
+            Some(path) => {
+                result_file::write(&text, path, there)?;
+                out!("{}", path.display());
+            }
+            None => out!("{}", text.trim_end()),
+        }
+        return Ok(exit::OK);
+    }
+    let mut code = exit::OK;
+    for file in job_files(paths)? {
+        match import(&file) {
+            Ok(text) => {
+                let named = file.with_extension("toml");
+                let target = match (into.or(output), named.file_name()) {
+                    (Some(dir), Some(name)) => dir.join(name),
+                    _ => named,
+                };
+                result_file::write(&text, &target, there)?;
+                out!("{}", target.display());
+            }
+            Err(failure) => code = failure.report(),
+        }
+    }
+    Ok(code)
+}
+
+/// The files, and those that end in `.fio` of folders.
+fn job_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let unreadable = |source| RunnerError::StudyFile { path: path.clone(), source };
+        let entries = std::fs::read_dir(path).map_err(unreadable)?.flatten();
+        let jobs = entries.map(|entry| entry.path());
+        let mut jobs: Vec<PathBuf> =
+            jobs.filter(|path| path.extension().is_some_and(|is| is == "fio")).collect();
+        jobs.sort();
+        if jobs.is_empty() {
+            let source = std::io::Error::other("no file in it ends in .fio");
+            return Err(RunnerError::StudyFile { path: path.clone(), source }.into());
+        }
+        files.extend(jobs);
+    }
+    Ok(files)
+}
+
+fn import(file: &Path) -> Result<String, Failure> {
+    let unreadable = |source| RunnerError::StudyFile { path: file.into(), source };
+    let text = runner::read_text(file).map_err(unreadable)?;
+    let stem =
+        file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let include = |name: &str| {
+        let beside = file.parent().unwrap_or(Path::new("")).join(name);
+        runner::read_text(&beside).map_err(|error| error.to_string())
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    let around = study::Surroundings { include: &include, variable: &variable };
+    let imported = study::import_fio(&text, &stem, &around).map_err(|error| {
+        let name = file.display().to_string();
+        Failure::Runner(Box::new(error.into()), Some(StudyText { name, text: text.clone() }))
+    })?;
+    for line in &imported.dropped {
+        say!("not carried over: {}", plain(line));
+    }
+    if !imported.dropped.is_empty() {
+        say!(
+            "{}: the study differs from the job in {} points; read them before you compare",
+            file.display(),
+            imported.dropped.len()
+        );
+    }
+    Ok(imported.text)
+}

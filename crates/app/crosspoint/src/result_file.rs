@@ -1,0 +1,131 @@
+//! Writing a result into a file that the user names.
+//!
+//! Invariants: a reader never sees half of a result; a file that we did not make is not replaced unless the user
+//! says so; what is no file (`/dev/stdout`, a pipe) is written through; nothing beside the result is touched.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::show::Failure;
+
+/// What every text of ours that is written to a file has in its beginning.
+const MARKS: [&[u8]; 4] = [
+    b"name=\"generator\" content=\"crosspoint",
+    b"# Made from a fio job file.",
+    b"# Fitted by `crosspoint device fit`.",
+    b"<!-- made by crosspoint -->",
+];
+/// Bytes in which the mark stands.
+const BEGINNING: u64 = 2048;
+
+/// What to do with a file that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum There {
+    /// Replace it only if it carries our mark.
+    Ours,
+    /// Replace it: the user said so, or it lies in a run folder of ours.
+    Any,
+}
+
+impl There {
+    /// By the word of the user.
+    pub const fn or_any(force: bool) -> Self {
+        if force { Self::Any } else { Self::Ours }
+    }
+}
+
+/// Writes `text` to `path`.
+///
+/// # Errors
+/// [`Failure::Output`]; then what was there is still there.
+pub fn write(text: &str, path: &Path, there: There) -> Result<(), Failure> {
+    put(text.as_bytes(), path, there)
+        .map_err(|error| Failure::Output(path.display().to_string(), error))
+}
+
+fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
+    let (target, replace) = match fs::metadata(path) {
+        Ok(data) if data.is_file() => {
+            // Through links to the file itself; its neighbours are not ours.
+            let target = fs::canonicalize(path)?;
+            if there == There::Ours && !is_ours(&target)? {
+                return Err(io::Error::other(
+                    "a file that Crosspoint did not make is there; --force replaces it",
+                ));
+            }
+            (target, true)
+        }
+        Ok(data) if data.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => return OpenOptions::new().write(true).open(path)?.write_all(bytes),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), false),
+        Err(error) => return Err(error),
+    };
+    let aside = beside(&target);
+    let written = write_aside(bytes, &aside).and_then(|()| {
+        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match renameat_with(CWD, &aside, CWD, &target, flags) {
+            // A file system that cannot promise it; looked at a moment ago.
+            Err(rustix::io::Errno::INVAL) => fs::rename(&aside, &target),
+            other => other.map_err(Into::into),
+        }
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+/// A name that nothing has, in the same directory.
+fn beside(target: &Path) -> PathBuf {
+    target.with_file_name(format!(".crosspoint-{}.writing", stack::random_hex(16)))
+}
+
+fn write_aside(bytes: &[u8], aside: &Path) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(aside)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn is_ours(path: &Path) -> io::Result<bool> {
+    let mut beginning = Vec::new();
+    File::open(path)?.take(BEGINNING).read_to_end(&mut beginning)?;
+    let has = |mark: &&[u8]| beginning.windows(mark.len()).any(|part| part == *mark);
+    Ok(beginning.is_empty() || MARKS.iter().any(has))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_we_made_is_replaced_and_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.html");
+        let neighbours = ["a.html.tmp", "a.tmp"].map(|name| dir.path().join(name));
+        for neighbour in &neighbours {
+            fs::write(neighbour, "mine").unwrap();
+        }
+        fs::write(&path, "mine").unwrap();
+        assert!(write("x", &path, There::Ours).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
+        write("<meta name=\"generator\" content=\"crosspoint 1\">", &path, There::Any).unwrap();
+        write("second", &path, There::Ours).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert!(neighbours.iter().all(|one| fs::read_to_string(one).unwrap() == "mine"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+    }
+
+    /// `-o /dev/null` must not make a file of the device.
+    #[test]
+    fn what_is_no_file_is_written_through() {
+        let path = Path::new("/dev/null");
+        write("x", path, There::Ours).unwrap();
+        assert!(!fs::metadata(path).unwrap().is_file());
+    }
+}

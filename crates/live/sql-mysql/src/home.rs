@@ -1,0 +1,212 @@
+//! The directory of a private server, and the confinement in which a server of root's runs.
+//!
+//! Invariants: nobody but the server's user can enter it; a server that root starts runs as a user of its own,
+//! that no account and no other process has, and sees its directory at a fixed place in a mount namespace of its
+//! own, so that no directory above must be opened to it.
+
+use std::ffi::CStr;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{Gid, Uid};
+use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::process::{Signal, chdir, set_parent_process_death_signal};
+use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
+use sql::{Refusal, SqlError};
+
+use crate::binary::Binary;
+
+/// Users that systemd gives to services for as long as they run (systemd.io, "Users, Groups, UIDs and GIDs");
+/// no account has one of them.
+const DYNAMIC: std::ops::RangeInclusive<u32> = 61_184..=65_519;
+/// Where a confined server may see its directory: the first that is there and is not above its program.
+const PLACES: [&CStr; 4] = [c"/mnt", c"/media", c"/srv", c"/opt"];
+/// Folders of a server's directory: its data, temporary files, and what SQL may read and write.
+const FOLDERS: [&str; 3] = [DATA, TEMPORARY, FILES];
+pub(crate) const DATA: &str = "data";
+pub(crate) const TEMPORARY: &str = "tmp";
+pub(crate) const FILES: &str = "files";
+
+/// How a server of root's is confined.
+#[derive(Debug, Clone, Copy)]
+struct Jail {
+    user: u32,
+    place: &'static CStr,
+}
+
+/// The directory of a private server.
+#[derive(Debug, Clone)]
+pub struct Home {
+    place: PathBuf,
+    jail: Option<Jail>,
+}
+
+fn refused(what: &Path, error: impl std::fmt::Display) -> SqlError {
+    let reason = format!("{}: {error}", what.display());
+    SqlError::Refused(Refusal { reason, next: "crosspoint doctor".into() })
+}
+
+impl Home {
+    /// Makes the folders of a server in the directory `place`.
+    ///
+    /// # Errors
+    /// When they cannot be made, or given to a user of its own.
+    pub fn make(binary: &Binary, place: &Path) -> Result<Self, SqlError> {
+        let user = if rustix::process::geteuid().is_root() { Some(free_user()?) } else { None };
+        fs::set_permissions(place, fs::Permissions::from_mode(0o700))
+            .map_err(|error| refused(place, error))?;
+        let folders = FOLDERS.map(|name| place.join(name));
+        for folder in &folders {
+            let made = DirBuilder::new().mode(0o700).create(folder);
+            made.map_err(|error| refused(folder, error))?;
+        }
+        if let Some(user) = user {
+            for path in folders.iter().map(PathBuf::as_path).chain([place]) {
+                chown(path, Some(user), Some(user)).map_err(|error| refused(path, error))?;
+            }
+        }
+        Self::open(binary, place)
+    }
+
+    /// The directory of a server that was made before.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn open(binary: &Binary, place: &Path) -> Result<Self, SqlError> {
+        let data = fs::metadata(place).map_err(|error| refused(place, error))?;
+        let own = rustix::process::geteuid();
+        let place = place.to_owned();
+        if !own.is_root() || data.uid() == own.as_raw() {
+            return Ok(Self { place, jail: None });
+        }
+        let above = |seen: &&&CStr| {
+            let seen = Path::new(seen.to_str().unwrap_or_default());
+            seen.is_dir() && !binary.path.starts_with(seen)
+        };
+        let seen = PLACES.iter().find(above).ok_or_else(|| {
+            refused(&binary.path, "none of /mnt, /media, /srv and /opt can hide the server's data")
+        })?;
+        Ok(Self { place, jail: Some(Jail { user: data.uid(), place: seen }) })
+    }
+
+    /// A folder of it, for this process.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// A folder or file of it, as the server sees it.
+    pub(crate) fn seen(&self, name: &str) -> String {
+        match &self.jail {
+            Some(jail) => format!("{}/{name}", jail.place.to_string_lossy()),
+            None => self.path(name).display().to_string(),
+        }
+    }
+
+    /// Writes a file that the server alone may read.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), SqlError> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.path(name);
+        let _ = fs::remove_file(&path);
+        let mut options = fs::OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(&path);
+        made.and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| match &self.jail {
+                Some(jail) => chown(&path, Some(jail.user), Some(jail.user)),
+                None => Ok(()),
+            })
+            .map_err(|error| refused(&path, error))
+    }
+
+    /// Makes a command one of this server: in its directory, as its user, ended with the thread that starts
+    /// it.
+    pub(crate) fn confine(&self, command: &mut Command) {
+        let jail = self.jail;
+        // Before its user is another: nobody else may enter the directories above.
+        command.current_dir(&self.place);
+        // SAFETY: between fork and exec only system calls are made, with arguments that are there; nothing is
+        // allocated and no lock is taken.
+        unsafe {
+            command.pre_exec(move || {
+                if let Some(jail) = &jail {
+                    jail.enter()?;
+                }
+                chdir(c"data")?;
+                // After the change of user, which clears it.
+                set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+            });
+        }
+    }
+}
+
+impl Jail {
+    /// Shows the working directory at `place` to this process alone, and becomes the user.
+    fn enter(&self) -> std::io::Result<()> {
+        // SAFETY: the new process has one thread.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
+        // What is unmounted outside must not be held in here.
+        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change(c"/", slave)?;
+        mount_bind(c".", self.place)?;
+        chdir(self.place)?;
+        let group = Gid::from_raw(self.user);
+        set_thread_groups(&[])?;
+        set_thread_gid(group)?;
+        set_thread_uid(Uid::from_raw(self.user))?;
+        Ok(())
+    }
+}
+
+/// A user that no account and no process has.
+fn free_user() -> Result<u32, SqlError> {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let owners: Vec<u32> = processes.filter_map(|one| Some(one.metadata().ok()?.uid())).collect();
+    let random = u32::from_str_radix(&stack::random_hex(6), 16).unwrap_or(0);
+    pick_user(random, &accounts, &map, &owners).ok_or_else(|| {
+        let reason = "no user is free for the server (users 61184 to 65519)".to_owned();
+        let next = "run as another user than root, or give this container those users".into();
+        SqlError::Refused(Refusal { reason, next })
+    })
+}
+
+/// The first free user from a random one on.
+fn pick_user(random: u32, accounts: &str, map: &str, owners: &[u32]) -> Option<u32> {
+    let taken = |user: u32| {
+        let number = user.to_string();
+        let account = |line: &str| line.split(':').nth(2) == Some(&number);
+        owners.contains(&user) || accounts.lines().any(account)
+    };
+    let mapped = |user: u32| {
+        map.lines().any(|line| {
+            let mut numbers = line.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+            let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+            first.zip(count).is_some_and(|(first, count)| {
+                (first..first.saturating_add(count)).contains(&u64::from(user))
+            })
+        })
+    };
+    let count = DYNAMIC.end() - DYNAMIC.start() + 1;
+    let from = random % count;
+    let mut users = (0..count).map(|step| DYNAMIC.start() + (from + step) % count);
+    users.find(|user| !taken(*user) && mapped(*user))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two servers, or a server and somebody's account, must not share a user.
+    #[test]
+    fn a_server_gets_a_user_that_nobody_has() {
+        let map = "         0          0 4294967295\n";
+        assert_eq!(pick_user(0, "", map, &[]), Some(61_184));
+        assert_eq!(pick_user(0, "x:x:61184:1::/:\n", map, &[61_185]), Some(61_186));
+        assert_eq!(pick_user(4335, "", map, &[65_519]), Some(61_184));
+        assert_eq!(pick_user(0, "", "0 1000 10\n", &[]), None);
+    }
+}

@@ -1,0 +1,147 @@
+//! Whose a database on a server of the user's is, and its variables set and set back.
+//!
+//! Invariants: nothing is written to a database that has tables, unless it carries our mark for the same tables,
+//! or the study gives it up by name; a variable is only set after what it was is known.
+
+use mysql::prelude::Queryable;
+use mysql::{Conn, Value};
+use sql::{Refusal, SqlError, Target};
+use study::SqlJob;
+
+use crate::connection::{Reach, password_from_environment, told};
+use crate::status::bytes_of;
+
+/// Table that says whose the others are.
+const MARK: &str = "crosspoint_mark";
+/// Tables that are named in a refusal.
+const NAMED: usize = 3;
+
+/// What is there.
+enum Found {
+    /// Nothing.
+    Empty,
+    /// Tables of ours for the same job.
+    Ours,
+    /// Tables that are not, or not for this job; their names, and whether we made them.
+    Others { tables: Vec<String>, ours: bool },
+}
+
+/// What tables of `job` are known by.
+fn identity(job: &SqlJob) -> String {
+    job.tables_key().chars().take(180).collect()
+}
+
+fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
+    let all = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() \
+               ORDER BY table_name";
+    let tables: Vec<String> = conn.query(all).map_err(told)?;
+    if tables.is_empty() {
+        return Ok(Found::Empty);
+    }
+    let ours = tables.iter().any(|name| name == MARK);
+    if ours {
+        let marks: Vec<String> =
+            conn.query(format!("SELECT identity FROM {MARK}")).map_err(told)?;
+        if marks == [identity(job)] {
+            return Ok(Found::Ours);
+        }
+    }
+    Ok(Found::Others { tables, ours })
+}
+
+/// Whether the study gives the database up by name.
+fn given_up(job: &SqlJob) -> bool {
+    let database = job.dsn.as_deref().and_then(|dsn| Target::parse(dsn).ok()?.database);
+    database.is_some() && database == job.allow_overwrite
+}
+
+/// Whether the database may be written to; changes nothing.
+pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
+    let Found::Others { tables, ours } = find(conn, job)? else { return Ok(()) };
+    if given_up(job) {
+        return Ok(());
+    }
+    let named = tables.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = if tables.len() > NAMED { ", ..." } else { "" };
+    let whose = if ours { "tables of another study" } else { "tables that Crosspoint did not make" };
+    let database = conn.query_first::<String, _>("SELECT DATABASE()").map_err(told)?;
+    let database = database.unwrap_or_default();
+    Err(SqlError::Refused(Refusal {
+        reason: format!("database {database} has {whose}: {named}{more}"),
+        next: format!(
+            "name an empty database; or, if its tables sbtest1, sbtest2, ... may be lost: \
+             allow_overwrite = \"{database}\""
+        ),
+    }))
+}
+
+/// Makes the database ours: marked, and without tables of another job.
+pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
+    look(conn, job)?;
+    let tables = match find(conn, job)? {
+        Found::Ours => return Ok(()),
+        Found::Empty => Vec::new(),
+        Found::Others { tables, .. } => tables,
+    };
+    let workload = |name: &&String| {
+        let number = name.strip_prefix("sbtest").unwrap_or("x");
+        name.as_str() == MARK || number.parse::<u32>().is_ok()
+    };
+    for table in tables.iter().filter(workload) {
+        conn.query_drop(format!("DROP TABLE {table}")).map_err(told)?;
+    }
+    conn.query_drop(format!(
+        "CREATE TABLE {MARK} (identity VARCHAR(190) NOT NULL PRIMARY KEY) COMMENT='made by Crosspoint'"
+    ))
+    .map_err(told)?;
+    conn.exec_drop(format!("INSERT INTO {MARK} VALUES (?)"), (identity(job),)).map_err(told)
+}
+
+/// A variable's name as it may stand in a statement.
+fn name_of(name: &str) -> Result<String, SqlError> {
+    let name = name.trim().replace('-', "_");
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if plain {
+        return Ok(name);
+    }
+    let reason = "a variable has letters, digits and _ in its name".to_owned();
+    Err(SqlError::Refused(Refusal { reason, next: "correct the study".into() }))
+}
+
+/// Sets a variable of the running server; the value goes as a parameter, never as a part of a statement.
+pub(crate) fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), SqlError> {
+    let value = match (bytes_of(value), value.parse::<f64>()) {
+        (Some(number), _) => Value::UInt(number),
+        (None, Ok(number)) => Value::Double(number),
+        (None, Err(_)) => Value::Bytes(value.as_bytes().to_vec()),
+    };
+    conn.exec_drop(format!("SET GLOBAL {} = ?", name_of(name)?), (value,)).map_err(told)
+}
+
+/// What the variables are that a job changes on a server of the user's.
+///
+/// # Errors
+/// [`SqlError::Refused`], or what the server said.
+pub fn before_change(target: &Target, job: &SqlJob) -> Result<Vec<(String, String)>, SqlError> {
+    let mut conn = target.connect()?;
+    let mut before = Vec::new();
+    for change in &job.change {
+        for setting in change.set.split(';').filter(|setting| !setting.is_empty()) {
+            let name = name_of(setting.split('=').next().unwrap_or_default())?;
+            let asked = format!("SELECT CAST(@@GLOBAL.{name} AS CHAR)");
+            let value: Option<Option<String>> = conn.query_first(asked).map_err(told)?;
+            before.push((name, value.flatten().unwrap_or_default()));
+        }
+    }
+    Ok(before)
+}
+
+/// Sets a variable of a server of the user's to what it was.
+///
+/// # Errors
+/// In words.
+pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
+    let target = Target { password: password_from_environment(), ..Target::parse(dsn)? };
+    let done = target.connect().and_then(|mut conn| set(&mut conn, name, value));
+    done.map_err(|error| error.to_string())
+}

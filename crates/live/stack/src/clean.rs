@@ -1,0 +1,234 @@
+//! `clean`: what killed runs left behind, found by their journals and undone.
+//!
+//! Invariants: nothing of a living process is touched (its journal is locked); a journal that is damaged, of
+//! another version or of another user is reported and kept, and stops no other; a line that is not understood
+//! is kept and reported. A journal goes when all of it is undone.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::journal::{FORMAT, Header, Restore};
+use crate::mark::Mark;
+use crate::processes::end_marked;
+use crate::undo::{Undo, undo};
+use crate::{StackError, state};
+
+/// Longest journal that is read, bytes.
+const LONGEST: u64 = 16 << 20;
+
+/// What `clean` did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Cleaned {
+    /// Things undone.
+    pub undone: Vec<String>,
+    /// Things that could not be undone, with the reason; they stay in their journal.
+    pub failed: Vec<String>,
+    /// Runs that are still going on; left alone.
+    pub running: u32,
+}
+
+/// Undoes what killed runs left behind.
+///
+/// # Errors
+/// When the state directory cannot be read, or belongs to somebody else.
+pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
+    let mut cleaned = Cleaned::default();
+    let Some(dir) = state::journals_there(state)? else { return Ok(cleaned) };
+    let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        match open(&path) {
+            Ok(Some(file)) => clean_one(&path, file, restore, &mut cleaned),
+            Ok(None) => cleaned.running += 1,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => cleaned.failed.push(format!("{}: {error}", path.display())),
+        }
+    }
+    Ok(cleaned)
+}
+
+/// A journal, locked; nothing when its process lives.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let data = file.metadata()?;
+    if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("no journal of this user; left alone"));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleaned) {
+    let mut bytes = Vec::new();
+    let read = file.by_ref().take(LONGEST + 1).read_to_end(&mut bytes);
+    let journal = match read {
+        Ok(count) if count as u64 > LONGEST => Err("longer than any journal".to_owned()),
+        Ok(_) => parse(&bytes),
+        Err(error) => Err(error.to_string()),
+    };
+    let Parsed { mark, entries, unknown } = match journal {
+        Ok(Some(parsed)) => parsed,
+        // Its process was killed before it had noted, and so made, anything.
+        Ok(None) => {
+            let _ = fs::remove_file(path);
+            return;
+        }
+        Err(reason) => {
+            cleaned.failed.push(format!("{}: {reason}; left alone", path.display()));
+            return;
+        }
+    };
+    let before = cleaned.failed.len();
+    match end_marked(&mark) {
+        Ok(0) => {}
+        Ok(count) => cleaned.undone.push(format!(
+            "ended {count} {} of a killed run",
+            if count == 1 { "process" } else { "processes" }
+        )),
+        Err(error) => cleaned.failed.push(error.to_string()),
+    }
+    for entry in entries.iter().rev() {
+        match undo(entry, &mark, restore) {
+            Ok(what) => cleaned.undone.extend(what),
+            Err(error) => cleaned.failed.push(error.to_string()),
+        }
+    }
+    for line in unknown {
+        let line: String = line.chars().take(100).collect();
+        cleaned.failed.push(format!("{}: not understood: {line}", path.display()));
+    }
+    if cleaned.failed.len() == before
+        && let Err(error) = fs::remove_file(path)
+    {
+        cleaned.failed.push(format!("{}: {error}", path.display()));
+    }
+}
+
+/// What a journal says.
+#[derive(Debug)]
+pub struct Parsed {
+    mark: Mark,
+    /// What is due, in the order of making.
+    pub entries: Vec<Undo>,
+    /// Whole lines that are no entry.
+    pub unknown: Vec<String>,
+}
+
+/// Reads the bytes of a journal; nothing when it has no whole line.
+///
+/// # Errors
+/// When its first line is no journal's.
+pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, String> {
+    // A line cut off by the kill was never followed by what it would undo.
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let mut lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let Some(first) = lines.next() else { return Ok(None) };
+    let header: Header = serde_json::from_slice(first)
+        .map_err(|_| "its first line is no journal's, or of an earlier version".to_owned())?;
+    if header.journal != FORMAT {
+        return Err(format!("a journal of version {}; known: {FORMAT}", header.journal));
+    }
+    let mark = Mark::parse(&header.mark).ok_or("its mark is not one of ours")?;
+    let (mut entries, mut unknown) = (Vec::new(), Vec::new());
+    for line in lines {
+        match serde_json::from_slice::<Undo>(line) {
+            Ok(entry) => entries.push(entry),
+            Err(_) => unknown.push(String::from_utf8_lossy(line).into_owned()),
+        }
+    }
+    Ok(Some(Parsed { mark, entries, unknown }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Journal, WorkArea};
+
+    fn no_server(_: &str, _: &str, _: &str) -> Result<(), String> {
+        Err("no server".into())
+    }
+
+    /// The journal of a process that was killed: its bytes, and a lock that is gone.
+    fn killed(state: &Path, area_in: &Path) -> (PathBuf, PathBuf) {
+        let journal = Journal::new(state, no_server);
+        let area = WorkArea::create(&journal, area_in, "disk").unwrap();
+        let dir = state.join("undo");
+        let path = fs::read_dir(&dir).unwrap().flatten().next().unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        let kept = area.path().to_owned();
+        drop(journal);
+        fs::create_dir(&kept).unwrap();
+        fs::write(kept.join("data"), b"x").unwrap();
+        fs::write(&path, bytes).unwrap();
+        (path, kept)
+    }
+
+    /// A killed run must not fill the user's disk for ever; a living one must not lose its files.
+    #[test]
+    fn clean_undoes_the_dead_and_spares_the_living() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let (path, work) = killed(&state, dir.path());
+        // The line that the kill cut off.
+        let mut text = fs::read(&path).unwrap();
+        text.extend(b"{\"undo\":\"remo");
+        fs::write(&path, text).unwrap();
+        let living = Journal::new(&state, no_server);
+        let theirs = WorkArea::create(&living, dir.path(), "disk").unwrap();
+        let cleaned = clean(&state, no_server).unwrap();
+        assert_eq!((cleaned.undone.len(), cleaned.failed.len(), cleaned.running), (1, 0, 1));
+        assert!(!work.exists() && theirs.path().exists() && !path.exists());
+    }
+
+    /// One damaged journal must not keep the others' leftovers on the disk.
+    #[test]
+    fn a_damaged_journal_stops_no_other_and_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let (_, work) = killed(&state, dir.path());
+        let undo = state.join("undo");
+        fs::write(undo.join("0.jsonl"), b"\xff\xfe damaged\n").unwrap();
+        fs::write(undo.join("1-1.jsonl"), b"{\"undo\":\"remove_tree\",\"path\":\"/etc\"}\n").unwrap();
+        fs::create_dir(undo.join("2.jsonl")).unwrap();
+        let cleaned = clean(&state, no_server).unwrap();
+        assert_eq!(cleaned.failed.len(), 3, "{cleaned:?}");
+        assert!(!work.exists());
+        assert!(undo.join("0.jsonl").exists() && undo.join("1-1.jsonl").exists());
+    }
+
+    /// Lines that a later version wrote, or that lead out of our areas, are reported, never obeyed.
+    #[test]
+    fn what_is_not_understood_or_not_ours_is_kept_and_reported() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("state");
+        let (path, work) = killed(&state, dir.path());
+        let precious = dir.path().join("precious");
+        fs::create_dir(&precious).unwrap();
+        let area = work.display();
+        let mut text = String::from_utf8(fs::read(&path).unwrap()).unwrap();
+        let entry = |kind: &str, rest: &str| format!("{{\"undo\":\"{kind}\",{rest}}}\n");
+        for line in [
+            entry("power_off", "\"path\":\"x\""),
+            entry("remove_tree", &format!("\"path\":\"{}\"", precious.display())),
+            entry("remove_tree", &format!("\"path\":\"{area}/../precious\"")),
+            entry("unmount", "\"path\":\"/proc\""),
+            entry("detach_loop", "\"backing\":\"/dev/null\""),
+            entry("remove_group", "\"path\":\"/sys/fs/cgroup/crosspoint-x\",\"home\":\"/tmp\""),
+        ] {
+            text.push_str(&line);
+        }
+        fs::write(&path, text).unwrap();
+        let cleaned = clean(&state, no_server).unwrap();
+        assert_eq!((cleaned.undone.len(), cleaned.failed.len()), (1, 6), "{cleaned:?}");
+        assert!(precious.exists() && !work.exists() && path.exists());
+    }
+}

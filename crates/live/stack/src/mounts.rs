@@ -1,0 +1,199 @@
+//! What is mounted and which loop devices there are, as the kernel has it; unmounting and detaching.
+//!
+//! Invariant: nothing here decides whether it may be done; callers have checked the mark.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::os::unix::process::CommandExt;
+
+use crate::StackError;
+use crate::mark::Mark;
+use crate::processes::holders;
+
+/// How long a mount that is still held is tried again.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Most that is read of what a program says.
+const SAID_MAX: u64 = 1 << 20;
+
+/// A line of `/proc/self/mounts`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    /// Where.
+    pub place: PathBuf,
+    /// `type options`.
+    pub how: String,
+}
+
+/// Everything that a text in the form of `/proc/self/mounts` names.
+#[must_use]
+pub fn parse_mounts(text: &str) -> Vec<Mounted> {
+    let line = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Mounted { place: unescaped(place), how: format!("{kind} {options}") })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The kernel writes blanks, tabs, line ends and backslashes as three octal digits.
+#[must_use]
+pub(crate) fn unescaped(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let (mut out, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
+        let code = digits.and_then(|digits| {
+            let text = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        });
+        out.push(code.unwrap_or(bytes[at]));
+        at += if code.is_some() { 4 } else { 1 };
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(out))
+}
+
+pub(crate) fn mounts() -> Vec<Mounted> {
+    parse_mounts(&fs::read_to_string("/proc/self/mounts").unwrap_or_default())
+}
+
+/// Whether something is mounted at or below a path.
+pub(crate) fn holds_mount(path: &Path) -> bool {
+    mounts().iter().any(|mounted| mounted.place.starts_with(path))
+}
+
+/// Runs a program with `input` as its standard input; gives what it printed.
+pub(crate) fn run(
+    (program, package): (&str, &str),
+    arguments: &[&str],
+    what: &Path,
+    (input, mark): (Stdio, Option<&Mark>),
+) -> Result<String, StackError> {
+    let refuse = |reason: String, next: String| StackError::Refused {
+        device: what.display().to_string(),
+        reason,
+        next,
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+    match mark {
+        Some(mark) => mark.put_on(&mut command),
+        None => drop(command.env_remove(crate::PASSWORD_VARIABLE)),
+    }
+    // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
+    unsafe {
+        command
+            .pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+    }
+    let child = command.spawn().map_err(|error| {
+        refuse(format!("{program} cannot be run: {error}"), format!("apt-get install {package}"))
+    })?;
+    let (status, out, said) = heard(child).map_err(StackError::io("hear", what))?;
+    if status.success() {
+        return Ok(out);
+    }
+    let said = said.trim().replace('\n', "; ");
+    let said: String = said.chars().take(400).collect();
+    Err(refuse(format!("{program}: {said}"), "crosspoint doctor".into()))
+}
+
+/// What a child says until its end, no more of it than is sensible.
+fn heard(
+    mut child: std::process::Child,
+) -> std::io::Result<(std::process::ExitStatus, String, String)> {
+    let errors = child.stderr.take();
+    let said = std::thread::spawn(move || bounded(errors));
+    let out = bounded(child.stdout.take());
+    let status = child.wait()?;
+    Ok((status, out, said.join().unwrap_or_default()))
+}
+
+fn bounded(stream: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        let _ = stream.by_ref().take(SAID_MAX).read_to_end(&mut bytes);
+        // The rest is heard and forgotten, so that the child does not wait for ever.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Unmounts what is mounted at a path, however often; whether anything was.
+pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
+    let began = Instant::now();
+    let is_mounted = || mounts().iter().any(|mounted| mounted.place == path);
+    let mut was = false;
+    while is_mounted() {
+        match rustix::mount::unmount(path, rustix::mount::UnmountFlags::NOFOLLOW) {
+            Ok(()) => was = true,
+            // A killed process gives its files back in its own time.
+            Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
+            Err(error) => {
+                let by = holders(path);
+                let by = if by.is_empty() {
+                    "a process that this user cannot see, or the kernel".to_owned()
+                } else {
+                    by.join(", ")
+                };
+                return Err(StackError::Refused {
+                    device: path.display().to_string(),
+                    reason: format!("it cannot be unmounted ({error}); held by {by}"),
+                    next: "end what holds it, then: crosspoint clean".into(),
+                });
+            }
+        }
+    }
+    Ok(was)
+}
+
+/// Loop devices over a file, by the kernel's name for them.
+pub(crate) fn loops_over(backing: &Path) -> Vec<String> {
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let over = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let file = fs::read(entry.path().join("loop/backing_file")).ok()?;
+        let file = file.strip_suffix(b"\n").unwrap_or(&file);
+        let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
+        (file == backing.as_os_str().as_encoded_bytes()).then_some(name)
+    };
+    entries.filter_map(over).collect()
+}
+
+/// Detaches every loop device over a file; gives how many there were.
+pub(crate) fn detach(backing: &Path) -> Result<usize, StackError> {
+    let found = loops_over(backing);
+    for name in &found {
+        let device = format!("/dev/{name}");
+        let detached =
+            run(("losetup", "mount"), &["--detach", &device], backing, (Stdio::null(), None));
+        // One that went by itself meanwhile is what was wanted.
+        if let Err(error) = detached
+            && loops_over(backing).contains(name)
+        {
+            return Err(error);
+        }
+    }
+    Ok(found.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_with_blanks_are_read_as_they_are() {
+        let text = "/dev/a /mnt/my\\040disk\\134x ext4 rw,relatime 0 0\nshort line\n";
+        let expected = Mounted {
+            place: PathBuf::from("/mnt/my disk\\x"),
+            how: "ext4 rw,relatime".into(),
+        };
+        assert_eq!(parse_mounts(text), [expected]);
+        assert_eq!(unescaped("a\\04"), PathBuf::from("a\\04"));
+        assert!(holds_mount(Path::new("/proc")));
+    }
+}

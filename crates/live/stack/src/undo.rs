@@ -1,0 +1,114 @@
+//! How each thing that a run makes on the host is undone.
+//!
+//! Invariants: an entry names only what carries the mark of its own journal and belongs to this user; anything
+//! else is refused, whatever the journal says. Undoing twice does nothing.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::StackError;
+use crate::groups::remove_group;
+use crate::journal::Restore;
+use crate::mark::{Mark, not_ours};
+use crate::mounts::{detach, holds_mount, unmount};
+
+/// How to undo one thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "undo", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Undo {
+    /// Remove a work area with everything in it.
+    RemoveTree {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Detach the loop devices over a file in a work area.
+    DetachLoop {
+        /// The file.
+        backing: PathBuf,
+    },
+    /// Unmount what is mounted in a work area.
+    Unmount {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Remove a control group, its processes moved back.
+    RemoveGroup {
+        /// The group.
+        path: PathBuf,
+        /// Where its processes were before.
+        home: PathBuf,
+    },
+    /// Set a variable of a server that others use to what it was.
+    RestoreSetting {
+        /// The server, without a password.
+        dsn: String,
+        /// The variable.
+        name: String,
+        /// What it was.
+        value: String,
+    },
+}
+
+/// Undoes one thing of the journal with that mark; gives what was done, nothing where nothing was left to do.
+pub(crate) fn undo(
+    entry: &Undo,
+    mark: &Mark,
+    restore: Restore,
+) -> Result<Option<String>, StackError> {
+    match entry {
+        Undo::DetachLoop { backing } => {
+            mark.check_inside(backing)?;
+            let count = detach(backing)?;
+            Ok((count > 0).then(|| format!("detached {}", backing.display())))
+        }
+        Undo::Unmount { path } => {
+            mark.check_inside(path)?;
+            Ok(unmount(path)?.then(|| format!("unmounted {}", path.display())))
+        }
+        Undo::RemoveGroup { path, home } => {
+            let removed = remove_group(path, home, mark)?;
+            Ok(removed.then(|| format!("removed the group {}", path.display())))
+        }
+        Undo::RestoreSetting { dsn, name, value } => {
+            restore(dsn, name, value).map_err(|reason| StackError::Refused {
+                device: dsn.clone(),
+                reason: format!("{name} could not be set back to {value}: {reason}"),
+                next: format!("SET GLOBAL {name} = {value}, or start the server anew"),
+            })?;
+            Ok(Some(format!("set {name} of {dsn} back to {value}")))
+        }
+        Undo::RemoveTree { path } => remove_tree(path, mark),
+    }
+}
+
+fn remove_tree(path: &Path, mark: &Mark) -> Result<Option<String>, StackError> {
+    mark.check_inside(path)?;
+    let named = path.file_name().and_then(|name| name.to_str());
+    if !named.is_some_and(|name| name.starts_with(&mark.area_prefix())) {
+        return Err(not_ours(path));
+    }
+    let data = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        data => data.map_err(StackError::io("look at", path))?,
+    };
+    if !data.is_dir() || data.uid() != rustix::process::geteuid().as_raw() {
+        return Err(not_ours(path));
+    }
+    if holds_mount(path) {
+        return Err(StackError::Refused {
+            device: path.display().to_string(),
+            reason: "something is still mounted in it".into(),
+            next: "umount it, then: crosspoint clean".into(),
+        });
+    }
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(StackError::io("remove", path)(error))
+        }
+        _ => Ok(Some(format!("removed {}", path.display()))),
+    }
+}

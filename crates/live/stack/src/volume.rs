@@ -1,0 +1,209 @@
+//! A volume for a database: a loop device with direct I/O over a file of ours, or a device that the guard has
+//! let through; formatted and mounted, or left to the database as it is.
+//!
+//! Invariants: each step is in the undo journal before it is taken; the device is reached through the
+//! descriptor that the guard gave, never by name; only what was made here, or what the guard let through, is
+//! formatted, unmounted, detached or erased; each time the whole device is discarded first (every mkfs used
+//! here does).
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use units::Bytes;
+
+use crate::guard::HeldDevice;
+use crate::mark::Mark;
+use crate::mounts::{mounts, run, unmount};
+use crate::{Journal, StackError, Undo, WorkArea};
+
+/// What to make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    /// Program that makes it.
+    pub program: &'static str,
+    /// Its arguments before the device.
+    pub arguments: &'static [&'static str],
+    /// Package that has it.
+    pub package: &'static str,
+    /// What the kernel calls it.
+    pub kind: &'static str,
+}
+
+impl Format {
+    /// ext4 as it comes.
+    pub const EXT4: Self = Self {
+        program: "mkfs.ext4",
+        arguments: &["-q", "-F"],
+        package: "e2fsprogs",
+        kind: "ext4",
+    };
+    /// ext4 without a journal.
+    pub const EXT4_NO_JOURNAL: Self =
+        Self { arguments: &["-q", "-F", "-O", "^has_journal"], ..Self::EXT4 };
+    /// XFS as it comes.
+    pub const XFS: Self =
+        Self { program: "mkfs.xfs", arguments: &["-q", "-f"], package: "xfsprogs", kind: "xfs" };
+    /// Btrfs as it comes.
+    pub const BTRFS: Self = Self {
+        program: "mkfs.btrfs",
+        arguments: &["-q", "-f"],
+        package: "btrfs-progs",
+        kind: "btrfs",
+    };
+}
+
+/// A device that is ours for the run, with or without a file system.
+#[derive(Debug)]
+pub struct Volume {
+    device: Arc<HeldDevice>,
+    mark: Mark,
+    /// Where it is mounted, and how it is formatted; `None`: it is not.
+    mounted: Option<(PathBuf, Format)>,
+    /// A name for the device in the work area, that leads through the descriptor: a database that puts files
+    /// beside its device puts them there.
+    link: PathBuf,
+    /// Of a device of the user's: erased when the run is over, so that the next may use it.
+    erase: bool,
+}
+
+impl Volume {
+    /// A loop device of `size` over a file in `area`.
+    ///
+    /// # Errors
+    /// Without root, a program, a free loop device, or space.
+    pub fn on_loop(
+        journal: &Journal,
+        area: &WorkArea,
+        size: Bytes,
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        need_root()?;
+        let backing = area.path().join("loop.img");
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let made = options.open(&backing).and_then(|file| file.set_len(size.get()));
+        made.map_err(StackError::io("make", &backing))?;
+        journal.note(Undo::DetachLoop { backing: backing.clone() })?;
+        let name = backing.display().to_string();
+        let words = ["--find", "--show", "--direct-io=on", &name];
+        let mark = Some(journal.mark());
+        let found = run(("losetup", "mount"), &words, &backing, (Stdio::null(), mark))?;
+        let device = HeldDevice::over_file(Path::new(found.trim()), &backing)?;
+        device.detach_at_last_close();
+        Self::made(journal, area, (Arc::new(device), false), format)
+    }
+
+    /// A device that the guard let through for overwriting.
+    ///
+    /// # Errors
+    /// Without root or a program.
+    pub fn on_device(
+        journal: &Journal,
+        area: &WorkArea,
+        device: Arc<HeldDevice>,
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        need_root()?;
+        Self::made(journal, area, (device, true), format)
+    }
+
+    fn made(
+        journal: &Journal,
+        area: &WorkArea,
+        (device, erase): (Arc<HeldDevice>, bool),
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        let mut mounted = None;
+        if let Some(format) = format {
+            let mount = area.path().join("mount");
+            fs::create_dir_all(&mount).map_err(StackError::io("make", &mount))?;
+            journal.note(Undo::Unmount { path: mount.clone() })?;
+            mounted = Some((mount, format));
+        }
+        let link = area.path().join("device");
+        if fs::symlink_metadata(&link).is_ok() {
+            fs::remove_file(&link).map_err(StackError::io("remove", &link))?;
+        }
+        symlink(device.path(), &link).map_err(StackError::io("make", &link))?;
+        Ok(Self { device, mark: journal.mark().clone(), mounted, link, erase })
+    }
+
+    /// Begins anew: whatever was on it is gone.
+    ///
+    /// # Errors
+    /// When something of it is still in use, or the device is no longer the one that it was.
+    pub fn remake(&self) -> Result<(), StackError> {
+        let Some((mount, format)) = &self.mounted else {
+            return self.device.erase(true);
+        };
+        unmount(mount)?;
+        self.device.claim()?;
+        self.device.verify()?;
+        // A file system takes the device for itself, and each mkfs refuses one that is taken.
+        self.device.release();
+        let mut words = format.arguments.to_vec();
+        words.push("/proc/self/fd/0");
+        let how = (self.device.input()?, Some(&self.mark));
+        run((format.program, format.package), &words, self.device.named(), how)?;
+        self.device.verify()?;
+        let (source, kind) = (self.device.path(), format.kind);
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount(&source, mount, kind, flags, None)
+            .map_err(|error| StackError::io("mount", self.device.named())(error.into()))
+    }
+
+    /// Where the file system is mounted; without one, a name of ours for the device.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.mounted.as_ref().map_or(&self.link, |(mount, _)| mount)
+    }
+
+    /// A name of ours for the device.
+    #[must_use]
+    pub fn device(&self) -> &Path {
+        &self.link
+    }
+
+    /// Whether it is made on that device.
+    #[must_use]
+    pub fn is_on(&self, device: &Path) -> bool {
+        self.device.is(device)
+    }
+
+    /// Whether a database has the device to itself.
+    #[must_use]
+    pub const fn is_raw(&self) -> bool {
+        self.mounted.is_none()
+    }
+
+    /// Type and options as the kernel has them.
+    #[must_use]
+    pub fn options(&self) -> String {
+        let here = mounts().into_iter().find(|mounted| mounted.place == self.path());
+        here.map_or_else(String::new, |mounted| mounted.how)
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let free = self.mounted.as_ref().is_none_or(|(mount, _)| unmount(mount).is_ok());
+        if self.erase && free {
+            // A signature that stays costs the user a wipefs before the next run, nothing else.
+            let _ = self.device.erase(false);
+        }
+    }
+}
+
+fn need_root() -> Result<(), StackError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(StackError::Refused {
+        device: "a device or file system of its own".into(),
+        reason: "only root can make one".into(),
+        next: "sudo, or file_system = \"as_is\"".into(),
+    })
+}

@@ -1,0 +1,160 @@
+//! Which settings of a server a study may name.
+//!
+//! A server is private because of how it is started: where its data, its socket and its logs are, who may
+//! connect, what it loads. Invariants: what decides about that is not to be named, nor by a beginning of its name
+//! (servers complete those), nor under a prefix; no value is a path. Families and names that are allowed are
+//! listed; anything else is refused.
+
+/// Prefixes of names that the server takes off.
+const TAKEN_OFF: [&str; 5] = ["loose_", "skip_", "enable_", "disable_", "maximum_"];
+
+/// Families of settings of engines and caches.
+const FAMILIES: [&str; 14] = [
+    "innodb_",
+    "aria_",
+    "key_cache_",
+    "query_cache_",
+    "table_open_cache",
+    "table_definition_cache",
+    "thread_",
+    "optimizer_",
+    "performance_schema",
+    "join_",
+    "sort_",
+    "read_",
+    "binlog_cache_",
+    "net_buffer_",
+];
+
+/// Single settings.
+const NAMES: [&str; 17] = [
+    "autocommit",
+    "back_log",
+    "concurrent_insert",
+    "eq_range_index_dive_limit",
+    "histogram_size",
+    "histogram_type",
+    "key_buffer_size",
+    "lock_wait_timeout",
+    "low_priority_updates",
+    "max_allowed_packet",
+    "max_heap_table_size",
+    "metadata_locks_hash_instances",
+    "mrr_buffer_size",
+    "tmp_memory_table_size",
+    "tmp_table_size",
+    "transaction_isolation",
+    "use_stat_tables",
+];
+
+/// Of the families, what names a place or belongs to us.
+const NOT: [(&str, &str); 20] = [
+    ("innodb_data_home_dir", PLACE),
+    ("innodb_data_file_path", PLACE),
+    ("innodb_temp_data_file_path", PLACE),
+    ("innodb_temp_tablespaces_dir", PLACE),
+    ("innodb_log_group_home_dir", PLACE),
+    ("innodb_log_arch_dir", PLACE),
+    ("innodb_undo_directory", PLACE),
+    ("innodb_tmpdir", PLACE),
+    ("innodb_directories", PLACE),
+    ("innodb_doublewrite_dir", PLACE),
+    ("innodb_redo_log_archive_dirs", PLACE),
+    ("innodb_buffer_pool_filename", PLACE),
+    ("innodb_ft_server_stopword_table", PLACE),
+    ("aria_log_dir_path", PLACE),
+    ("innodb_page_size", "it is the key page_size"),
+    ("innodb_buffer_pool_size", "it is the key buffer_pool"),
+    ("innodb_flush_log_at_trx_commit", "it is the key durability"),
+    ("innodb_doublewrite", "it is the key doublewrite"),
+    ("innodb_flush_method", "it is the key flush_method"),
+    ("innodb_log_file_size", "it is the key redo_log"),
+];
+const PLACE: &str = "it says where files are, and those are ours";
+
+/// Whether a study may have `name=value` among the settings of a private server.
+///
+/// # Errors
+/// The reason, with what is allowed.
+pub fn check_setting(pair: &str) -> Result<(), String> {
+    let shown: String = pair.chars().take(100).collect();
+    let form = || format!("`{shown}` is no setting; allowed: name=value, with `;` between");
+    let (name, value) = pair.split_once('=').ok_or_else(form)?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(form());
+    }
+    let mut name = name.to_ascii_lowercase().replace('-', "_");
+    while let Some(rest) = TAKEN_OFF.iter().find_map(|prefix| name.strip_prefix(prefix)) {
+        name = rest.to_owned();
+    }
+    let refuse = |why: &str| Err(format!("setting `{shown}`: {why}"));
+    if value.contains(['/', '\\']) || value.chars().any(char::is_control) || value.len() > 200 {
+        return refuse("a value is a number or a word, never a path");
+    }
+    // A server takes the beginning of a name for the name.
+    if let Some((_, why)) = NOT.iter().find(|(other, _)| other.starts_with(&name)) {
+        return refuse(why);
+    }
+    let family = FAMILIES.iter().any(|family| name.starts_with(family));
+    if family || NAMES.contains(&name.as_str()) {
+        return Ok(());
+    }
+    refuse(
+        "not among those that a study may set: those of InnoDB and Aria, caches, buffers, threads, the \
+         optimizer, isolation and packets",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A study from the network must not open the server, nor put its files elsewhere.
+    #[test]
+    fn what_makes_a_server_private_is_not_to_be_set() {
+        for pair in [
+            "datadir=/x",
+            "datadi=x",
+            "socket=x",
+            "user=root",
+            "init-file=x",
+            "init_connect=x",
+            "plugin-dir=x",
+            "plugin_load_add=x",
+            "loose-plugin-load=x",
+            "tmpdir=x",
+            "port=1",
+            "bind-address=0.0.0.0",
+            "skip-grant-tables=1",
+            "loose_skip_grant_tables=1",
+            "secure-file-priv=",
+            "log-error=x",
+            "general_log_file=x",
+            "slow_query_log_file=x",
+            "log_bin=x",
+            "innodb_data_home_dir=x",
+            "innodb-data-home=x",
+            "INNODB_UNDO_DIR=x",
+            "innodb_tmp=x",
+            "aria-log-dir-path=x",
+            "innodb_buffer_pool_size=1",
+            "innodb_io_capacity=/etc",
+            "innodb_io_capacity",
+            "=1",
+        ] {
+            assert!(check_setting(pair).is_err(), "{pair}");
+        }
+        for pair in [
+            "innodb_io_capacity=2000",
+            "innodb-flush-neighbors=1",
+            "skip_innodb_adaptive_hash_index=1",
+            "thread_handling=pool-of-threads",
+            "tmp_table_size=64M",
+            "innodb_no_such_thing=1",
+            "innodb_log_buffer_size=16M",
+        ] {
+            assert_eq!(check_setting(pair), Ok(()), "{pair}");
+        }
+    }
+}
