@@ -39,12 +39,11 @@ impl Sums {
             let read = || {
                 let one = std::str::from_utf8(one).ok()?;
                 let (start, own) = one.rsplit_once(' ')?;
-                let own = u32::from_str_radix(own, 16).ok()?;
                 let mut parts = start.splitn(3, ' ');
                 let sum = u32::from_str_radix(parts.next()?, 16).ok()?;
                 let (bytes, path) = (parts.next()?.parse().ok()?, parts.next()?);
-                (own == crc32fast::hash(start.as_bytes()))
-                    .then(|| (path.to_owned(), (sum, bytes)))
+                let same = own == format!("{:08x}", crc32fast::hash(start.as_bytes()));
+                same.then(|| (path.to_owned(), (sum, bytes)))
             };
             match read() {
                 Some((path, sum)) => sums.insert(path, sum),

@@ -227,7 +227,8 @@ fn accounts(flavour: Flavour, password: &Secret) -> String {
     if flavour == Flavour::MySql {
         text.push_str("DROP USER IF EXISTS 'root'@'localhost';\n");
     }
-    text
+    // What is not written now is at the stop, for which a full disk has no room.
+    text + "FLUSH TABLES;\n"
 }
 
 fn listening(listen: &Listen) -> Vec<String> {

@@ -87,11 +87,16 @@ struct Logs {
     private: Private,
 }
 
+/// The server's own log of statements: in its data directory, the only one that it may write to.
+fn general_log(private: &Private) -> std::path::PathBuf {
+    format!("/proc/{}/cwd/general.log", private.server.process()).into()
+}
+
 impl Logs {
     /// What `work` makes the server log.
     fn of(&self, work: impl FnOnce()) -> Vec<Logged> {
         let mut conn = self.private.server.target(None).connect().expect("a connection");
-        let path = self.private.beside("general.log");
+        let path = general_log(&self.private);
         conn.query_drop("SET GLOBAL general_log = ON").expect("a log");
         work();
         conn.query_drop("SET GLOBAL general_log = OFF").expect("no log");
@@ -175,8 +180,7 @@ fn statements_are_those_of_sysbench() {
     };
     let private = Private::start(&keys("read_write", "uniform", true), &[]);
     let mut conn = private.server.target(None).connect().expect("a connection");
-    let path = private.beside("general.log").display().to_string();
-    conn.query_drop(format!("SET GLOBAL general_log_file = '{path}'")).expect("it works");
+    conn.query_drop("SET GLOBAL general_log_file = 'general.log'").expect("it works");
     sysbench(&private, "oltp_read_write", &["--threads=2"], "prepare");
     let logs = Logs { private };
     let events = format!("--events={TRANSACTIONS}");

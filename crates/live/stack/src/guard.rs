@@ -297,6 +297,27 @@ impl HeldDevice {
         &self.named
     }
 
+    /// Makes a node for it at `path`; whether devices can be opened there.
+    pub(crate) fn make_node(&self, path: &Path) -> Result<bool, StackError> {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        if fs::symlink_metadata(path).is_ok() {
+            fs::remove_file(path).map_err(StackError::io("remove", path))?;
+        }
+        let made = mknodat(CWD, path, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, self.number);
+        made.map_err(|error| StackError::io("make", path)(error.into()))?;
+        match File::open(path) {
+            Ok(node) => {
+                let number = node.metadata().map_err(StackError::io("look at", path))?.rdev();
+                if number == self.number { Ok(true) } else { Err(crate::mark::not_ours(path)) }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                fs::remove_file(path).map_err(StackError::io("remove", path))?;
+                Ok(false)
+            }
+            Err(error) => Err(StackError::io("open", path)(error)),
+        }
+    }
+
     /// The descriptor as a program's standard input.
     pub(crate) fn input(&self) -> Result<Stdio, StackError> {
         let again = self.pin.try_clone().map_err(StackError::io("use", &self.named))?;

@@ -105,6 +105,10 @@ mod tests {
             command.stdin(Stdio::piped()).spawn().unwrap()
         };
         let (mut ours, mut theirs) = (start(&mark), start(&other));
+        // A process that has only just begun has no environment yet.
+        while marked(&mark).is_empty() {
+            std::thread::yield_now();
+        }
         let waiter = std::thread::spawn(move || ours.wait());
         assert!(end_marked(&mark).unwrap() >= 1);
         assert!(waiter.join().unwrap().is_ok());

@@ -7,7 +7,7 @@
 //! here does).
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -62,9 +62,9 @@ pub struct Volume {
     mark: Mark,
     /// Where it is mounted, and how it is formatted; `None`: it is not.
     mounted: Option<(PathBuf, Format)>,
-    /// A name for the device in the work area, that leads through the descriptor: a database that puts files
-    /// beside its device puts them there.
-    link: PathBuf,
+    /// A node of ours for the device, by its number, in a work area: a database that puts files beside its
+    /// device puts them there, and nobody can point it elsewhere. The number is this device's while it is held.
+    node: PathBuf,
     /// Of a device of the user's: erased when the run is over, so that the next may use it.
     erase: bool,
 }
@@ -123,12 +123,14 @@ impl Volume {
             journal.note(Undo::Unmount { path: mount.clone() })?;
             mounted = Some((mount, format));
         }
-        let link = area.path().join("device");
-        if fs::symlink_metadata(&link).is_ok() {
-            fs::remove_file(&link).map_err(StackError::io("remove", &link))?;
+        let mut node = area.path().join("device");
+        if !device.make_node(&node)? {
+            // That file system has no devices.
+            let other = WorkArea::create(journal, Path::new("/dev"), "device")?;
+            node = other.path().join("device");
+            device.make_node(&node)?;
         }
-        symlink(device.path(), &link).map_err(StackError::io("make", &link))?;
-        Ok(Self { device, mark: journal.mark().clone(), mounted, link, erase })
+        Ok(Self { device, mark: journal.mark().clone(), mounted, node, erase })
     }
 
     /// Begins anew: whatever was on it is gone.
@@ -158,13 +160,13 @@ impl Volume {
     /// Where the file system is mounted; without one, a name of ours for the device.
     #[must_use]
     pub fn path(&self) -> &Path {
-        self.mounted.as_ref().map_or(&self.link, |(mount, _)| mount)
+        self.mounted.as_ref().map_or(&self.node, |(mount, _)| mount)
     }
 
     /// A name of ours for the device.
     #[must_use]
     pub fn device(&self) -> &Path {
-        &self.link
+        &self.node
     }
 
     /// Whether it is made on that device.

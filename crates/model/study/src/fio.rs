@@ -236,6 +236,9 @@ impl<'a> Job<'a> {
             Some(split) => put("size_mix", self.size_mix(split)?),
             None => {
                 let size = self.number(&["bs", "blocksize"])?.unwrap_or(4096);
+                if size == 0 {
+                    return Err(self.refuse("bs", "0; allowed: a multiple of 512"));
+                }
                 put("block_size", Value::String(units::Bytes(size).exact()));
             }
         }
@@ -572,8 +575,8 @@ thinktime_spin=3
         assert_eq!(warm.offsets.to_string(), "zipf:1.1");
         assert_eq!((warm.beside[0].sync_every, warm.beside[0].block_size.get()), (1, 16384));
         let PlannedJob::Block(later) = &plan.trials[1].job else { panic!("no block job") };
-        assert_eq!((later.size_mix.len(), later.rate.get()), (2, 1000));
-        assert_eq!(later.read_share.exact(), "70%");
+        assert_eq!((later.size_mix.len(), later.rate.get()), (2, 2000));
+        assert_eq!(later.read_share.exact(), "50%", "a rate of each direction stands above rwmixread");
     }
 
     /// Half the load was dropped without a word.

@@ -219,9 +219,10 @@ mod tests {
             ("buffer_pool = \"1MiB\"\n", "at least"),
             ("buffer_pool = \"unlimited\"\n", "at least"),
             ("compression = \"table\"\npage_size = \"64KiB\"\n", "16 KiB"),
-            ("settings = \"a=1;b\"\n", "name=value"),
+            ("settings = \"innodb_io_capacity=1;b\"\n", "name=value"),
+            ("settings = \"datadir=/x\"\n", "setting `datadir=/x`"),
             ("race = true\n", "two to four"),
-            ("engine = \"sqlite\"\nsettings = \"a=1\"\n", "mysql"),
+            ("engine = \"sqlite\"\nsettings = \"innodb_io_capacity=1\"\n", "mysql"),
             ("dsn = \"server/db\"\n", "mysql://USER"),
         ] {
             let error = study(keys).unwrap_err().to_string();

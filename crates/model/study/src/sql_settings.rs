@@ -92,18 +92,18 @@ pub fn check_setting(pair: &str) -> Result<(), String> {
     if value.contains(['/', '\\']) || value.chars().any(char::is_control) || value.len() > 200 {
         return refuse("a value is a number or a word, never a path");
     }
-    // A server takes the beginning of a name for the name.
-    if let Some((_, why)) = NOT.iter().find(|(other, _)| other.starts_with(&name)) {
-        return refuse(why);
-    }
     let family = FAMILIES.iter().any(|family| name.starts_with(family));
-    if family || NAMES.contains(&name.as_str()) {
-        return Ok(());
+    if !family && !NAMES.contains(&name.as_str()) {
+        return refuse(
+            "not among those that a study may set: those of InnoDB and Aria, caches, buffers, threads, the \
+             optimizer, isolation and packets",
+        );
     }
-    refuse(
-        "not among those that a study may set: those of InnoDB and Aria, caches, buffers, threads, the \
-         optimizer, isolation and packets",
-    )
+    // A server takes the beginning of a name for the name.
+    match NOT.iter().find(|(other, _)| other.starts_with(&name)) {
+        Some((_, why)) => refuse(why),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,16 @@ impl Scratch {
         self.crosspoint().args(words.split(' ')).output().expect("the program starts")
     }
 
+    /// The mark of the only run that has a journal here.
+    pub fn mark(&self) -> String {
+        let mut journals = std::fs::read_dir(self.state().join("undo")).expect("journals").flatten();
+        let path = journals.next().expect("a journal").path();
+        let text = std::fs::read_to_string(path).expect("its text");
+        let header: serde_json::Value =
+            serde_json::from_str(text.lines().next().unwrap_or_default()).expect("its first line");
+        header["mark"].as_str().expect("a mark").to_owned()
+    }
+
     /// What is left of working directories, anywhere below.
     pub fn leftovers(&self) -> Vec<PathBuf> {
         let mut found = Vec::new();

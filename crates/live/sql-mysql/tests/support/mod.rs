@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use crosspoint_sql_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
@@ -112,10 +111,5 @@ impl Private {
     /// The path of the server's socket, for other programs.
     pub fn socket(&self) -> String {
         self.server.address().to_string()
-    }
-
-    /// A path beside the data.
-    pub fn beside(&self, name: &str) -> PathBuf {
-        Path::new(self.dir.path()).join(name)
     }
 }
