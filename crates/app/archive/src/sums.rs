@@ -1,8 +1,8 @@
 //! Checksums of a run's files, in one list that grows with the run.
 //!
-//! A line a file: checksum, bytes, path in the run, and a checksum of the line itself; the last line of a path
-//! holds. Invariants: a file's line is durable before the file is there; a line that was cut off by a kill is of a
-//! file that is not there; a run whose header promises the list is damaged without it.
+//! A line a file: checksum, bytes, path in the run, and a checksum of the line itself; the last line of a
+//! path holds. Invariants: a file's line is durable before the file is there; a line that was cut off by a
+//! kill is of a file that is not there; a run whose header promises the list is damaged without it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -95,7 +95,8 @@ pub(crate) fn mend(run: &Path) -> Result<(), ArchiveError> {
     let path = run.join(NAME);
     let text = fs::read(&path).map_err(ArchiveError::io("read", &path))?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let cut = OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole as u64));
+    let cut =
+        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole as u64));
     cut.map_err(ArchiveError::io("mend", &path))
 }
 

@@ -88,10 +88,13 @@ impl<'a> Test<'a> {
             let error = RunnerError::Study(StudyError { message, span, help });
             Failure::Runner(Box::new(error), Some(named()))
         };
-        let index = path.file_name().is_some_and(|name| {
-            name.to_string_lossy().starts_with("act_index")
-        });
-        if index || text.lines().any(|line| line.trim_start_matches(['#', ' ']).starts_with("cache-threads")) {
+        let index =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("act_index"));
+        if index
+            || text
+                .lines()
+                .any(|line| line.trim_start_matches(['#', ' ']).starts_with("cache-threads"))
+        {
             let message = "this is a configuration of act_index; only those of act_storage are run";
             return Err(refuse(message.into(), None));
         }
@@ -271,7 +274,8 @@ fn line_span(text: &str, number: usize) -> Option<std::ops::Range<usize>> {
     None
 }
 
-/// The configuration for the devices of `--device`: a rating is by device, so it must know how many there are.
+/// The configuration for the devices of `--device`: a rating is by device, so it must know how many there
+/// are.
 fn on_devices(
     text: String,
     config: Config,
@@ -280,9 +284,11 @@ fn on_devices(
     let Some(device) = &arguments.device else { return Ok((text, config)) };
     let (given, named) = (device.split(',').count(), config.device_names.len());
     if given > 1 && device.contains("model:") {
-        return Err("--device takes one model; several drives are a profile of their own, with [raid] \
+        return Err(
+            "--device takes one model; several drives are a profile of their own, with [raid] \
                     level 0: crosspoint device show raid5-3x-s3520 --toml prints one to start from"
-            .into());
+                .into(),
+        );
     }
     if given == named {
         return Ok((text, config));

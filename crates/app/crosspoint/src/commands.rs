@@ -13,10 +13,10 @@ use study::{Job, Source};
 
 use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
-use crate::running::Running;
-use crate::show::Failure;
 use crate::output::plain;
 use crate::result_file::There;
+use crate::running::Running;
+use crate::show::Failure;
 use crate::{act_test, device, import, progress, result_file};
 
 /// Does what was asked.
@@ -84,7 +84,9 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
     let end = match (&arguments.resume, &arguments.study) {
-        (Some(run), _) => runner::resume(run, arguments.again.is_some())?.go_on(&options, watcher.as_mut()),
+        (Some(run), _) => {
+            runner::resume(run, arguments.again.is_some())?.go_on(&options, watcher.as_mut())
+        }
         (None, name) => {
             let name = name.as_deref().unwrap_or_default();
             let text = study_text(name, &arguments.set, arguments.repeat)?;

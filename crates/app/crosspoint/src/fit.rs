@@ -14,10 +14,10 @@ use sim::{FitPoint, Naming, Residual};
 use units::{Bytes, Nanos, Seed, Share, human_count};
 
 use crate::cli::FitArguments;
-use crate::result_file::{self, There};
 use crate::exit::{self, ExitCode};
 use crate::fit_picture::picture;
 use crate::progress;
+use crate::result_file::{self, There};
 use crate::running::Running;
 use crate::show::Failure;
 

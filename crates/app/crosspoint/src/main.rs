@@ -41,7 +41,9 @@ fn main() -> std::process::ExitCode {
     match output::lost() {
         None => code.into(),
         Some(error) => {
-            say!("error: the result could not be written: {error}\n  next: write it to another disk");
+            say!(
+                "error: the result could not be written: {error}\n  next: write it to another disk"
+            );
             exit::ENVIRONMENT.into()
         }
     }

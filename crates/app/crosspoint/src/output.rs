@@ -1,8 +1,9 @@
 //! Writing to stdout and stderr without dying of a closed pipe, and without losing results in silence.
 //!
-//! `crosspoint figures RUN | head` must not panic, and a run must not end because nobody reads its progress any
-//! more; but `crosspoint figures RUN > full-disk` must not exit with 0. Invariants: results through `out!`,
-//! everything else through `say!`; what others have named reaches a terminal without control characters.
+//! `crosspoint figures RUN | head` must not panic, and a run must not end because nobody reads its progress
+//! any more; but `crosspoint figures RUN > full-disk` must not exit with 0. Invariants: results through
+//! `out!`, everything else through `say!`; what others have named reaches a terminal without control
+//! characters.
 
 use std::io::{self, Write};
 use std::sync::Mutex;

@@ -1,7 +1,8 @@
 //! Writing a result into a file that the user names.
 //!
-//! Invariants: a reader never sees half of a result; a file that we did not make is not replaced unless the user
-//! says so; what is no file (`/dev/stdout`, a pipe) is written through; nothing beside the result is touched.
+//! Invariants: a reader never sees half of a result; a file that we did not make is not replaced unless the
+//! user says so; what is no file (`/dev/stdout`, a pipe) is written through; nothing beside the result is
+//! touched.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};

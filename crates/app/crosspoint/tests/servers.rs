@@ -9,82 +9,14 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::atomic::AtomicBool;
 
-use mysql::prelude::Queryable;
 use serde_json::Value;
-use sql_mysql::{Binary, Home, Listen, Reach, Server, arguments, initialise};
-use stack::{Journal, WorkArea};
-use support::{Scratch, expect, finish, has, is_root, skip, start_and_wait, stderr, stdout};
-
-/// Whether a server is there; said and counted when not.
-fn lacks_a_server(test: &str) -> bool {
-    let there = Binary::find("auto").is_ok() && (has("mariadb-install-db") || has("mysqld"));
-    if !there {
-        skip(test, "mariadb-server");
-    }
-    !there
-}
-
-/// A study with one stack and SQL experiments, each with its keys and its measured time.
-fn write_study(scratch: &Scratch, stack: &str, experiments: &[(&str, &str, &str)]) {
-    let mut text =
-        format!("schema = 1\nname = \"sql\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n{stack}");
-    for (name, times, keys) in experiments {
-        text.push_str(&format!(
-            "[[experiment]]\nname = \"{name}\"\n{times}[experiment.sql]\n{keys}"
-        ));
-    }
-    std::fs::write(scratch.path().join("sql.toml"), text).expect("written");
-}
-
-const SHORT: &str = "warm_up = \"0s\"\nmeasure = \"1s\"\ninterval = \"250ms\"\n";
-const LONG: &str = "warm_up = \"0s\"\nmeasure = \"20s\"\ninterval = \"250ms\"\n";
-const SMALL: &str = "rows = 2000\ntables = 2\nthreads = 2\n";
-
-fn figures(scratch: &Scratch) -> Vec<Value> {
-    let output = scratch.run("figures run --format json");
-    expect(&output, 0);
-    let document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
-    document["figures"].as_array().expect("figures").clone()
-}
-
-fn value(figures: &[Value], metric: &str, op: &str) -> f64 {
-    let is = |one: &&Value| one["metric"] == metric && one["point"]["op"] == op;
-    let found = figures.iter().find(is).unwrap_or_else(|| panic!("no {metric} of {op}"));
-    found["value"].as_f64().expect("a number")
-}
-
-/// Servers that were started from this scratch directory, by their environment.
-fn processes_on(place: &Path) -> Vec<u32> {
-    let wanted = format!("CROSSPOINT_STATE_DIR={}", place.join("state").display());
-    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let on_it = |number: &u32| {
-        let environment = std::fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
-        let name = std::fs::read_to_string(format!("/proc/{number}/comm")).unwrap_or_default();
-        let from_here =
-            environment.split(|byte| *byte == 0).any(|word| word == wanted.as_bytes());
-        from_here && name.trim() != "crosspoint"
-    };
-    numbers.filter(on_it).collect()
-}
-
-/// Those of them that are servers.
-fn servers_on(place: &Path) -> Vec<u32> {
-    let is_server = |number: &u32| {
-        std::fs::read_to_string(format!("/proc/{number}/comm")).is_ok_and(|name| name.trim() == "mariadbd")
-    };
-    processes_on(place).into_iter().filter(is_server).collect()
-}
-
-/// No server, no mount, no directory of ours is left.
-fn nothing_left(scratch: &Scratch) {
-    assert_eq!(processes_on(scratch.path()), Vec::<u32>::new());
-    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
-    assert!(!mounts.contains(&scratch.path().display().to_string()), "{mounts}");
-    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
-}
+use sql_mysql::Reach;
+use support::servers::{
+    LONG, PASSWORD, SHORT, SMALL, Theirs, figures, lacks_a_server, nothing_left, servers_on, value,
+    write_study,
+};
+use support::{Scratch, expect, finish, is_root, skip, start_and_wait, stderr, stdout};
 
 /// What a study of SQL must give: rates, classes, counters, settings; and the second trial goes on with the
 /// tables of the first.
@@ -248,56 +180,6 @@ fn a_wrong_setting_is_told_in_the_servers_words() {
     let keys = format!("{SMALL}settings = \"innodb_no_such_thing=1\"\n");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
     refused(&scratch, 6, &["unknown variable", "innodb_no_such_thing"]);
-}
-
-/// A server that plays the user's own: started by the test, asked by name.
-struct Theirs {
-    server: Server,
-    _area: WorkArea,
-    _journal: &'static Journal,
-    _dir: tempfile::TempDir,
-}
-
-const PASSWORD: &str = "correct-horse-battery";
-
-impl Theirs {
-    fn start() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let journal: &'static Journal =
-            Box::leak(Box::new(Journal::new(&dir.path().join("state"), |_, _, _| Ok(()))));
-        let area = WorkArea::create(journal, dir.path(), "theirs").expect("an area");
-        let binary = Binary::find("auto").expect("a server");
-        let place = area.fresh("database").expect("a directory");
-        let job = study::parse(
-            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
-             [[experiment]]\nname = \"e\"\n[experiment.sql]\nrows = 10\n",
-        );
-        let plan = study::plan(&job.expect("a study"));
-        let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
-        let home = Home::make(&binary, &place).expect("folders");
-        initialise(&binary, &home, journal.mark(), job.page_size).expect("a data directory");
-        let all = arguments(&binary, &job, &home, units::Bytes::mib(32));
-        let log = dir.path().join("theirs.log");
-        let (with, never) = ((&Listen::Own, all.as_slice()), AtomicBool::new(false));
-        let server = Server::start(&binary, journal, (&home, &log), with, &never);
-        let server = server.expect("it starts");
-        let mut conn = server.target(None).connect().expect("a connection");
-        for statement in [
-            "CREATE DATABASE mine".to_owned(),
-            format!("CREATE USER rich IDENTIFIED BY '{PASSWORD}'"),
-            "GRANT ALL ON mine.* TO rich".into(),
-            format!("CREATE USER poor IDENTIFIED BY '{PASSWORD}'"),
-            "GRANT SELECT ON mine.* TO poor".into(),
-        ] {
-            conn.query_drop(statement).expect("it is allowed");
-        }
-        Self { server, _area: area, _journal: journal, _dir: dir }
-    }
-
-    fn keys(&self, user: &str, database: &str) -> String {
-        let socket = self.server.address();
-        format!("{SMALL}dsn = \"mysql://{user}@{socket}:{database}\"\n")
-    }
 }
 
 /// A server of the user's: used as it is, told what is missing, and never a password anywhere.

@@ -109,7 +109,8 @@ pub fn csv(figures: &[Figure]) -> String {
 
 /// A cell of text. A spreadsheet takes one that begins like a formula for one; an apostrophe makes it text.
 fn quote(cell: &str) -> String {
-    let formula = cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
+    let formula =
+        cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
     let cell = &if formula { format!("'{cell}") } else { cell.to_owned() };
     if cell.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))

@@ -139,8 +139,8 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Puts the devices of a stack past the guard and keeps them, so that nobody else takes them. What was made
-    /// on them for databases, of this stack or another, is undone first.
+    /// Puts the devices of a stack past the guard and keeps them, so that nobody else takes them. What was
+    /// made on them for databases, of this stack or another, is undone first.
     fn hold(&mut self, stack: &Stack, paths: &[String]) -> Result<(), RunnerError> {
         let left = self.leave(paths, None);
         if self.passed.contains(&stack.name) && !left {
@@ -222,8 +222,10 @@ impl<'a> Targets<'a> {
         if let DeviceName::Paths(paths) = &stack.device {
             self.hold(stack, paths)?;
             let devices = paths.iter().map(|path| &self.held[path]);
-            let files: Result<Vec<File>, StackError> =
-                devices.clone().map(|device| device.file(stack.direct, stack.allow_write)).collect();
+            let files: Result<Vec<File>, StackError> = devices
+                .clone()
+                .map(|device| device.file(stack.direct, stack.allow_write))
+                .collect();
             let paths = devices.map(|device| device.path()).collect();
             return Ok(Some(Opened { files: files?, paths }));
         }
@@ -280,7 +282,8 @@ impl<'a> Targets<'a> {
         Ok(&self.volumes[&stack.name])
     }
 
-    /// The bare device of a stack's databases as an earlier process left it; none where there is no such thing.
+    /// The bare device of a stack's databases as an earlier process left it; none where there is no such
+    /// thing.
     pub fn left_device(&mut self, stack: &Stack) -> Result<Option<PathBuf>, RunnerError> {
         let own = matches!(stack.device, DeviceName::Paths(_));
         if !own || format_of(stack.file_system).is_some() {

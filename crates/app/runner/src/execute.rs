@@ -45,7 +45,8 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
     /// Set from outside before everything is undone under a trial: what it gives then is not recorded.
     pub abort: &'a AtomicBool,
-    /// Called when a trial neither ends nor can be ended, as on a device that does not answer; ends the program.
+    /// Called when a trial neither ends nor can be ended, as on a device that does not answer; ends the
+    /// program.
     pub give_up: fn(&Journal, &str),
 }
 

@@ -94,9 +94,8 @@ impl Runner<'_> {
         let (name, job) = (&one.stack.name, one.job);
         let mut notes = Vec::new();
         if let Some(dsn) = &job.dsn {
-            let running =
-                servers::shared(job, dsn, self.options.journal)
-                    .map_err(|error| servers::environment(name, &error))?;
+            let running = servers::shared(job, dsn, self.options.journal)
+                .map_err(|error| servers::environment(name, &error))?;
             notes.push(format!("on a server that others may use: {dsn}"));
             return self.load_shared(one, (running, notes), watcher);
         }

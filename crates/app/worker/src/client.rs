@@ -1,8 +1,8 @@
 //! The program's side: a child started, asked and heard.
 //!
 //! Invariants: the child is ended and waited for on every way out, also one that is stopped or silent: a
-//! request has a deadline, and a wish to stop is granted in time; its last words are kept, and nothing that it
-//! says is kept without bound.
+//! request has a deadline, and a wish to stop is granted in time; its last words are kept, and nothing that
+//! it says is kept without bound.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};

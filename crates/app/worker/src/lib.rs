@@ -12,8 +12,8 @@ mod sql_trial;
 mod trial;
 
 pub use client::{Ended, Event, Line, WorkerError};
-pub use host::{Handler, Handlers, SqlHandler, serve};
 pub use client::{Understood, Waiting, understood};
+pub use host::{Handler, Handlers, SqlHandler, serve};
 pub use protocol::{CheckRequest, Request, SqlRequest, TrialRequest};
 pub use sql_trial::PAGE_BYTES;
 pub use trial::clients_of;

@@ -1,8 +1,8 @@
 //! The directory of a private server, and the confinement in which a server of root's runs.
 //!
-//! Invariants: nobody but the server's user can enter it; a server that root starts runs as a user of its own,
-//! that no account and no other process has, and sees its directory at a fixed place in a mount namespace of its
-//! own, so that no directory above must be opened to it.
+//! Invariants: nobody but the server's user can enter it; a server that root starts runs as a user of its
+//! own, that no account and no other process has, and sees its directory at a fixed place in a mount
+//! namespace of its own, so that no directory above must be opened to it.
 
 use std::ffi::CStr;
 use std::fs::{self, DirBuilder};

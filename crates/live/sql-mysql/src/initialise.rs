@@ -1,7 +1,7 @@
 //! An empty data directory: made by the server itself, without the scripts around it.
 //!
-//! Those start processes that outlive them, and change files of the installation when root runs them. Invariant:
-//! one process, confined as the server will be, ended with this one.
+//! Those start processes that outlive them, and change files of the installation when root runs them.
+//! Invariant: one process, confined as the server will be, ended with this one.
 
 use std::fs;
 use std::io::Write;
@@ -16,19 +16,16 @@ use crate::binary::Binary;
 use crate::home::Home;
 use crate::options::base;
 
-/// Statements that make the system tables of MariaDB, in their order; the second name is that of later versions.
+/// Statements that make the system tables of MariaDB, in their order; the second name is that of later
+/// versions.
 const TABLES: [[&str; 2]; 3] = [
     ["mysql_system_tables.sql", "mariadb_system_tables.sql"],
     ["mysql_performance_tables.sql", "mariadb_performance_tables.sql"],
     ["mysql_system_tables_data.sql", "mariadb_system_tables_data.sql"],
 ];
 /// Where distributions have them.
-const SHARES: [&str; 4] = [
-    "/usr/share/mysql",
-    "/usr/share/mariadb",
-    "/usr/local/share/mysql",
-    "/usr/local/mysql/share",
-];
+const SHARES: [&str; 4] =
+    ["/usr/share/mysql", "/usr/share/mariadb", "/usr/local/share/mysql", "/usr/local/mysql/share"];
 
 fn refused(reason: String, next: &str) -> SqlError {
     SqlError::Refused(Refusal { reason, next: next.into() })
@@ -93,7 +90,8 @@ const DOCTOR: &str = "crosspoint doctor";
 /// The statements for MariaDB's bootstrap. Accounts that they make are removed again.
 fn system_tables(binary: &Binary) -> Result<Vec<u8>, SqlError> {
     let beside = binary.path.parent().into_iter().flat_map(|dir| {
-        ["../share/mysql", "../share/mariadb", "../share", "../scripts"].map(|share| dir.join(share))
+        ["../share/mysql", "../share/mariadb", "../share", "../scripts"]
+            .map(|share| dir.join(share))
     });
     let shares: Vec<PathBuf> = beside.chain(SHARES.map(PathBuf::from)).collect();
     let find = |names: [&str; 2]| {
@@ -103,9 +101,10 @@ fn system_tables(binary: &Binary) -> Result<Vec<u8>, SqlError> {
             refused(reason, "apt-get install mariadb-server")
         })
     };
-    let mut text = b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n\
+    let mut text =
+        b"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n\
                      SET @skip_auth_anonymous=1;\n"
-        .to_vec();
+            .to_vec();
     for names in TABLES {
         let path = find(names)?;
         let bytes = fs::read(&path);
@@ -135,7 +134,8 @@ mod tests {
     /// Help that a program prints after its error must not hide the error.
     #[test]
     fn the_first_error_is_what_is_said() {
-        let text = "Note: x\n2026 0 [ERROR] InnoDB: no space\n[ERROR] Aborting\nsee the manual\nbye\n";
+        let text =
+            "Note: x\n2026 0 [ERROR] InnoDB: no space\n[ERROR] Aborting\nsee the manual\nbye\n";
         assert_eq!(first_error(text), "2026 0 [ERROR] InnoDB: no space | [ERROR] Aborting");
         assert_eq!(first_error("a\nb\n"), "a | b");
     }

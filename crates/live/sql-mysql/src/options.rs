@@ -69,8 +69,8 @@ impl Listen {
     }
 }
 
-/// The command line of a private server in `home`, with a buffer pool of `pool`. The study's own settings come
-/// first: what is decided here stands above them.
+/// The command line of a private server in `home`, with a buffer pool of `pool`. The study's own settings
+/// come first: what is decided here stands above them.
 #[must_use]
 pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec<String> {
     let flush = match job.durability {
@@ -123,10 +123,7 @@ pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec
 
 /// Where a server's data are, and what they are made of.
 fn place(home: &Home, page_size: Bytes) -> [String; 2] {
-    [
-        format!("--datadir={}", home.seen(DATA)),
-        format!("--innodb-page-size={}", page_size.get()),
-    ]
+    [format!("--datadir={}", home.seen(DATA)), format!("--innodb-page-size={}", page_size.get())]
 }
 
 /// What the start that makes the data directory needs.

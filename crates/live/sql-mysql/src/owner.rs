@@ -1,7 +1,7 @@
 //! Whose a database on a server of the user's is, and its variables set and set back.
 //!
-//! Invariants: nothing is written to a database that has tables, unless it carries our mark for the same tables,
-//! or the study gives it up by name; a variable is only set after what it was is known.
+//! Invariants: nothing is written to a database that has tables, unless it carries our mark for the same
+//! tables, or the study gives it up by name; a variable is only set after what it was is known.
 
 use mysql::prelude::Queryable;
 use mysql::{Conn, Value};
@@ -63,7 +63,8 @@ pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
     }
     let named = tables.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = if tables.len() > NAMED { ", ..." } else { "" };
-    let whose = if ours { "tables of another study" } else { "tables that Crosspoint did not make" };
+    let whose =
+        if ours { "tables of another study" } else { "tables that Crosspoint did not make" };
     let database = conn.query_first::<String, _>("SELECT DATABASE()").map_err(told)?;
     let database = database.unwrap_or_default();
     Err(SqlError::Refused(Refusal {

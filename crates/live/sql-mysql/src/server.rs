@@ -20,7 +20,7 @@ use stack::{Journal, random_hex};
 
 use crate::binary::Binary;
 use crate::connection::{Reach, told};
-use crate::home::{Home, FILES, TEMPORARY};
+use crate::home::{FILES, Home, TEMPORARY};
 use crate::options::{Listen, SOCKET};
 
 /// Time that a server has to come up; a crash recovery may be in it.
@@ -219,7 +219,8 @@ fn accounts(flavour: Flavour, password: &Secret) -> String {
     for host in ["localhost", "127.0.0.1"] {
         let account = format!("'{USER}'@'{host}'");
         text.push_str(&format!(
-            "CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{0}';\nALTER USER {account} IDENTIFIED BY '{0}';\n\
+            "CREATE USER IF NOT EXISTS {account} IDENTIFIED BY '{0}';\n\
+             ALTER USER {account} IDENTIFIED BY '{0}';\n\
              GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION;\n",
             password.text()
         ));

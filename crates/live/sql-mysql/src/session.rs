@@ -9,9 +9,7 @@ use mysql::{Conn, Statement, Value};
 use mysql_common::constants::Command;
 use mysql_common::packets::ComStmtExecuteRequestBuilder;
 use mysql_common::proto::MySerialize;
-use sql::{
-    Flavour, Refusal, Row, Session, SqlError, Target, prepared_text, texts_of, write_text,
-};
+use sql::{Flavour, Refusal, Row, Session, SqlError, Target, prepared_text, texts_of, write_text};
 use study::{SqlDialect, SqlJob};
 use units::Seed;
 use workload::{OpClass, SqlOp};
@@ -187,7 +185,9 @@ impl Session for MysqlSession {
         match rows.unwrap_or_default() {
             (count, highest) if count == highest => Ok(count),
             (count, highest) => Err(SqlError::Refused(Refusal {
-                reason: format!("table sbtest{table} has {count} rows up to number {highest}, not as it was loaded"),
+                reason: format!(
+                    "table sbtest{table} has {count} rows up to number {highest}, not as it was loaded"
+                ),
                 next: "name an empty database, or drop the tables that are not needed".into(),
             })),
         }

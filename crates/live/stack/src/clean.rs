@@ -197,7 +197,8 @@ mod tests {
         let (_, work) = killed(&state, dir.path());
         let undo = state.join("undo");
         fs::write(undo.join("0.jsonl"), b"\xff\xfe damaged\n").unwrap();
-        fs::write(undo.join("1-1.jsonl"), b"{\"undo\":\"remove_tree\",\"path\":\"/etc\"}\n").unwrap();
+        fs::write(undo.join("1-1.jsonl"), b"{\"undo\":\"remove_tree\",\"path\":\"/etc\"}\n")
+            .unwrap();
         fs::create_dir(undo.join("2.jsonl")).unwrap();
         let cleaned = clean(&state, no_server).unwrap();
         assert_eq!(cleaned.failed.len(), 3, "{cleaned:?}");

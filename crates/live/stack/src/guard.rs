@@ -254,7 +254,8 @@ impl HeldDevice {
             opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
         };
         let (mut opened, began) = (open(), Instant::now());
-        // The kernel takes the ring of a killed process apart in its own time and holds the device until then.
+        // The kernel takes the ring of a killed process apart in its own time and holds the device until
+        // then.
         while busy(&opened) && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(20));
             opened = open();
@@ -404,7 +405,11 @@ pub fn signature_of(code: Option<i32>, said: &[u8]) -> Signature {
             let wanted = ["TYPE=", "PTTYPE=", "USAGE="];
             let kinds = text.lines().filter(|line| wanted.iter().any(|w| line.starts_with(w)));
             let kinds: String = kinds.collect::<Vec<_>>().join(" ").chars().take(200).collect();
-            Signature::Known(if kinds.is_empty() { "of a kind without a name".into() } else { kinds })
+            Signature::Known(if kinds.is_empty() {
+                "of a kind without a name".into()
+            } else {
+                kinds
+            })
         }
         code => Signature::CannotTell(format!("blkid ended with {code:?}")),
     }

@@ -1,9 +1,9 @@
 //! The undo journal: what must be undone on this host, written before it is made.
 //!
-//! One file a process, of a random name: a line that says whose it is, then a JSON line an entry, synced before
-//! the thing is made. Undone in reverse order when the process ends, or by [`clean`](crate::clean) when it was
-//! killed. Invariants: the file is locked for as long as its process lives, and that lock is what "alive" means;
-//! an entry is only forgotten once it is undone.
+//! One file a process, of a random name: a line that says whose it is, then a JSON line an entry, synced
+//! before the thing is made. Undone in reverse order when the process ends, or by [`clean`](crate::clean)
+//! when it was killed. Invariants: the file is locked for as long as its process lives, and that lock is
+//! what "alive" means; an entry is only forgotten once it is undone.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

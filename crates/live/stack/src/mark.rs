@@ -15,7 +15,8 @@ pub(crate) const AREA: &str = ".crosspoint-work-";
 pub(crate) const GROUP: &str = "crosspoint-";
 /// Environment variable of every process that we start.
 const VARIABLE: &str = "CROSSPOINT_MARK";
-/// Environment variable with the password for a server that others use too. No process that is started gets it.
+/// Environment variable with the password for a server that others use too. No process that is started gets
+/// it.
 pub const PASSWORD_VARIABLE: &str = "CROSSPOINT_SQL_PASSWORD";
 /// Hexadecimal digits of a mark.
 const DIGITS: usize = 32;

@@ -188,10 +188,8 @@ mod tests {
     #[test]
     fn places_with_blanks_are_read_as_they_are() {
         let text = "/dev/a /mnt/my\\040disk\\134x ext4 rw,relatime 0 0\nshort line\n";
-        let expected = Mounted {
-            place: PathBuf::from("/mnt/my disk\\x"),
-            how: "ext4 rw,relatime".into(),
-        };
+        let expected =
+            Mounted { place: PathBuf::from("/mnt/my disk\\x"), how: "ext4 rw,relatime".into() };
         assert_eq!(parse_mounts(text), [expected]);
         assert_eq!(unescaped("a\\04"), PathBuf::from("a\\04"));
         assert!(holds_mount(Path::new("/proc")));

@@ -34,12 +34,8 @@ pub struct Format {
 
 impl Format {
     /// ext4 as it comes.
-    pub const EXT4: Self = Self {
-        program: "mkfs.ext4",
-        arguments: &["-q", "-F"],
-        package: "e2fsprogs",
-        kind: "ext4",
-    };
+    pub const EXT4: Self =
+        Self { program: "mkfs.ext4", arguments: &["-q", "-F"], package: "e2fsprogs", kind: "ext4" };
     /// ext4 without a journal.
     pub const EXT4_NO_JOURNAL: Self =
         Self { arguments: &["-q", "-F", "-O", "^has_journal"], ..Self::EXT4 };
@@ -63,7 +59,8 @@ pub struct Volume {
     /// Where it is mounted, and how it is formatted; `None`: it is not.
     mounted: Option<(PathBuf, Format)>,
     /// A node of ours for the device, by its number, in a work area: a database that puts files beside its
-    /// device puts them there, and nobody can point it elsewhere. The number is this device's while it is held.
+    /// device puts them there, and nobody can point it elsewhere. The number is this device's while it is
+    /// held.
     node: PathBuf,
     /// Of a device of the user's: erased when the run is over, so that the next may use it.
     erase: bool,

@@ -196,7 +196,8 @@ impl Profile {
         let file: File = toml::from_str(text)?;
         let name: String = file.name.chars().take(100).collect();
         let refuse = |reason: String| ProfileError::Impossible { name: name.clone(), reason };
-        let words = [("name", &file.name), ("title", &file.title), ("not_covered", &file.not_covered)];
+        let words =
+            [("name", &file.name), ("title", &file.title), ("not_covered", &file.not_covered)];
         for (key, words) in words {
             if words.chars().any(|c| c.is_control() && c != '\n') || words.len() > 4000 {
                 return Err(refuse(format!("`{key}` is too long or holds control characters")));
@@ -354,7 +355,9 @@ fn too_many(parameters: &Parameters) -> Option<String> {
             above(IN_FLIGHT_MAX, &[("clean_depth", u64::from(p.clean_depth.value))])
         }
         Parameters::Hop(p, _) => above(PARTS_MAX, &[("paths", u64::from(p.paths.value))]),
-        Parameters::Ram(_) | Parameters::Cloud(_) | Parameters::Flow(_) | Parameters::Raid(..) => None,
+        Parameters::Ram(_) | Parameters::Cloud(_) | Parameters::Flow(_) | Parameters::Raid(..) => {
+            None
+        }
     }
 }
 

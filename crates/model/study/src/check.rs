@@ -138,7 +138,8 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     if stack.cores > 1024 {
-        let message = format!("stack `{}`: cores = {}; allowed: 0 to 1024", stack.name, stack.cores);
+        let message =
+            format!("stack `{}`: cores = {}; allowed: 0 to 1024", stack.name, stack.cores);
         return Err(StudyError::general(message).at_key(text, "cores", |_| true));
     }
     let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
@@ -198,7 +199,9 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         let same = |quoted: &str| quoted.parse() == Ok(one.interval);
         return Err(refuse(message).at_quoted(text, same));
     }
-    if one.deadline.is_some_and(|deadline| deadline.get() < one.warm_up.get().saturating_add(one.measure.get())) {
+    if one.deadline.is_some_and(|deadline| {
+        deadline.get() < one.warm_up.get().saturating_add(one.measure.get())
+    }) {
         let message = "deadline must be at least warm_up and measure together";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
@@ -245,6 +248,15 @@ fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyE
         let message = "`offsets` are for random operations; leave out pattern = \"sequential\"";
         return Err(refuse(message.into()).at_key(text, "offsets", |_| true));
     }
+    check_numbers(one, block, text)?;
+    check_arrivals(one, block, text)?;
+    check_verify(one, block, study, text)
+}
+
+/// Numbers within what is physical and what this program can hold.
+fn check_numbers(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(), StudyError> {
+    let refuse =
+        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
     let beside_all = || block.beside.iter();
     let depths = block.queue_depth.values().iter().copied();
     let ranges: [(&str, Vec<u32>, u32, u32); 6] = [
@@ -289,8 +301,7 @@ fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyE
             return Err(refuse(format!("{count} x {key}; allowed: at most {most}")));
         }
     }
-    check_arrivals(one, block, text)?;
-    check_verify(one, block, study, text)
+    Ok(())
 }
 
 fn check_arrivals(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(), StudyError> {

@@ -5,12 +5,9 @@
 //! documentation (`k` is 1024 unless `kb_base` says otherwise, a bare time is seconds, `thinktime`
 //! microseconds, a rate is that of each direction); includes and variables come from the caller.
 
-use std::collections::BTreeMap;
-
 use toml::{Table, Value};
 
-use crate::fio_text::expanded;
-pub use crate::fio_text::Surroundings;
+use crate::fio_text::{Section, Surroundings, sections};
 use crate::fio_values::{STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled};
 use crate::{StudyError, parse};
 
@@ -23,24 +20,17 @@ pub struct Imported {
     pub dropped: Vec<String>,
 }
 
-/// One section with the global options under it.
-struct Section {
-    name: String,
-    options: BTreeMap<String, (String, usize)>,
-    begins_anew: bool,
-}
-
 /// Makes a study named `name` of the text of a job file.
 ///
 /// # Errors
-/// Lines that are no option, values that cannot be read, jobs that neither read nor write, engines that are no
-/// storage.
+/// Lines that are no option, values that cannot be read, jobs that neither read nor write, engines that are
+/// no storage.
 pub fn import_fio(
     text: &str,
     name: &str,
     surroundings: &Surroundings<'_>,
 ) -> Result<Imported, StudyError> {
-    let sections = sections(&expanded(text, surroundings, 0)?)?;
+    let sections = sections(text, surroundings)?;
     let mut dropped = Vec::new();
     let (mut stacks, mut experiments): (Vec<Table>, Vec<Table>) = (Vec::new(), Vec::new());
     for section in &sections {
@@ -124,44 +114,6 @@ fn writes(experiment: &Table) -> bool {
         |table: &Table| table.get("read_share").and_then(Value::as_str) == Some("100%");
     let beside = block.get("beside").and_then(Value::as_array).into_iter().flatten();
     !reads_only(block) || beside.filter_map(Value::as_table).any(|table| !reads_only(table))
-}
-
-fn sections(lines: &[(usize, String)]) -> Result<Vec<Section>, StudyError> {
-    let mut global: BTreeMap<String, (String, usize)> = BTreeMap::new();
-    let mut sections: Vec<Section> = Vec::new();
-    let mut in_global = true;
-    for (number, line) in lines {
-        let (number, line) = (*number, line.as_str());
-        let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
-        if let Some(name) = line.strip_prefix('[') {
-            let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`".into()))?;
-            in_global = name == "global";
-            if !in_global {
-                let (name, options) = (name.to_owned(), global.clone());
-                sections.push(Section { name, options, begins_anew: false });
-            }
-            continue;
-        }
-        let (key, value) = line.split_once('=').unwrap_or((line, "1"));
-        let (key, entry) = (key.trim().to_owned(), (value.trim().to_owned(), number));
-        let known = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-        if key.is_empty() || !known {
-            let line: String = line.chars().take(100).collect();
-            return Err(refuse(format!("`{line}` is neither a [section] nor option=value")));
-        }
-        match sections.last_mut().filter(|_| !in_global) {
-            Some(section) => section.options.insert(key, entry),
-            None => global.insert(key, entry),
-        };
-    }
-    for section in &mut sections {
-        let has = |key: &str| section.options.contains_key(key);
-        section.begins_anew = has("stonewall") || has("wait_for_previous");
-    }
-    if sections.is_empty() {
-        return Err(StudyError::general("the file has no job section, such as [randread]"));
-    }
-    Ok(sections)
 }
 
 /// One section being turned into tables.
@@ -277,10 +229,8 @@ impl<'a> Job<'a> {
         if let Some(every) = self.number(&["fdatasync", "fsync"])?.filter(|every| *every > 0) {
             put("sync_every", whole(every));
         }
-        match self.take(&["sync"]) {
-            Some("1" | "sync" | "dsync") => put("dsync", Value::Boolean(true)),
-            Some("0" | "none") | None => {}
-            Some(_) => self.lose("sync", "unknown value"),
+        if self.is_synced() {
+            put("dsync", Value::Boolean(true));
         }
         if let Some(share) = self.number(&["buffer_compress_percentage"])? {
             put("random_payload", Value::String(format!("{}%", 100 - share.min(100))));
@@ -297,8 +247,8 @@ impl<'a> Job<'a> {
         Ok(block)
     }
 
-    /// Operations a second and the share of reads in them: fio's rate is that of each direction, or of reads and
-    /// of writes.
+    /// Operations a second and the share of reads in them: fio's rate is that of each direction, or of
+    /// reads and of writes.
     fn rate(&mut self, reads: u64) -> Result<Option<(u64, String)>, StudyError> {
         let Some(text) = self.take(&["rate_iops"]) else { return Ok(None) };
         let mut parts = text.split(',').map(|part| match part.trim() {
@@ -365,6 +315,18 @@ impl<'a> Job<'a> {
         let time_based = self.section.options.get("time_based").is_some_and(|(on, _)| on != "0");
         let size = if time_based { None } else { self.number(&["size", "filesize"])? };
         Ok(io_size.or(size).map(|bytes| bytes.saturating_mul(jobs)))
+    }
+
+    /// Whether each write is on the medium when it ends.
+    fn is_synced(&mut self) -> bool {
+        match self.take(&["sync"]) {
+            Some("1" | "sync" | "dsync") => true,
+            Some("0" | "none") | None => false,
+            Some(_) => {
+                self.lose("sync", "unknown value");
+                false
+            }
+        }
     }
 
     fn is_synchronous(&self) -> bool {
@@ -576,7 +538,11 @@ thinktime_spin=3
         assert_eq!((warm.beside[0].sync_every, warm.beside[0].block_size.get()), (1, 16384));
         let PlannedJob::Block(later) = &plan.trials[1].job else { panic!("no block job") };
         assert_eq!((later.size_mix.len(), later.rate.get()), (2, 2000));
-        assert_eq!(later.read_share.exact(), "50%", "a rate of each direction stands above rwmixread");
+        assert_eq!(
+            later.read_share.exact(),
+            "50%",
+            "a rate of each direction stands above rwmixread"
+        );
     }
 
     /// Half the load was dropped without a word.
@@ -585,7 +551,9 @@ thinktime_spin=3
         let job = |options: &str| {
             let text = format!("[a]\nsize=1g\n{options}");
             let study = parse(&import_fio(&text, "x", &NOTHING).unwrap().text).unwrap();
-            let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else { panic!("block") };
+            let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else {
+                panic!("block")
+            };
             (job.rate.get(), job.read_share.exact())
         };
         assert_eq!(job("rw=randread\nrate_iops=1k\n"), (1000, "100%".into()));

@@ -1,7 +1,9 @@
 //! The text of a fio job file, line by line: without comments, with includes and variables filled in.
 //!
-//! Invariants: every line keeps the number that it has in the file that was named; what cannot be filled in is
-//! an error, where fio would put nothing; the whole is bounded.
+//! Invariants: every line keeps the number that it has in the file that was named; what cannot be filled in
+//! is an error, where fio would put nothing; the whole is bounded.
+
+use std::collections::BTreeMap;
 
 use crate::StudyError;
 
@@ -19,7 +21,7 @@ const DEPTH_MAX: u32 = 16;
 const LINES_MAX: usize = 100_000;
 
 /// The lines that say something, with their numbers; those of an included file have the number of its line.
-pub(crate) fn expanded(
+fn expanded(
     text: &str,
     around: &Surroundings<'_>,
     depth: u32,
@@ -59,8 +61,7 @@ pub(crate) fn expanded(
 fn filled_in(line: &str, around: &Surroundings<'_>) -> Result<String, String> {
     let (mut out, mut rest) = (String::new(), line);
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, behind) =
-            after.split_once('}').ok_or_else(|| "`${` without `}`".to_owned())?;
+        let (name, behind) = after.split_once('}').ok_or_else(|| "`${` without `}`".to_owned())?;
         let shown: String = name.chars().take(100).collect();
         let value = (around.variable)(name).ok_or_else(|| {
             format!("variable {shown} is not set; set it for the import: {shown}=... crosspoint import FILE")
@@ -71,4 +72,53 @@ fn filled_in(line: &str, around: &Surroundings<'_>) -> Result<String, String> {
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// One section with the global options under it.
+pub(crate) struct Section {
+    pub name: String,
+    pub options: BTreeMap<String, (String, usize)>,
+    pub begins_anew: bool,
+}
+
+/// The sections of a job file.
+///
+/// # Errors
+/// Lines that are no option, includes and variables that are not there.
+pub(crate) fn sections(text: &str, around: &Surroundings<'_>) -> Result<Vec<Section>, StudyError> {
+    let mut global: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    let mut sections: Vec<Section> = Vec::new();
+    let mut in_global = true;
+    for (number, line) in expanded(text, around, 0)? {
+        let line = line.as_str();
+        let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
+        if let Some(name) = line.strip_prefix('[') {
+            let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`".into()))?;
+            in_global = name == "global";
+            if !in_global {
+                let (name, options) = (name.to_owned(), global.clone());
+                sections.push(Section { name, options, begins_anew: false });
+            }
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, "1"));
+        let (key, entry) = (key.trim().to_owned(), (value.trim().to_owned(), number));
+        let known = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        if key.is_empty() || !known {
+            let line: String = line.chars().take(100).collect();
+            return Err(refuse(format!("`{line}` is neither a [section] nor option=value")));
+        }
+        match sections.last_mut().filter(|_| !in_global) {
+            Some(section) => section.options.insert(key, entry),
+            None => global.insert(key, entry),
+        };
+    }
+    for section in &mut sections {
+        let has = |key: &str| section.options.contains_key(key);
+        section.begins_anew = has("stonewall") || has("wait_for_previous");
+    }
+    if sections.is_empty() {
+        return Err(StudyError::general("the file has no job section, such as [randread]"));
+    }
+    Ok(sections)
 }

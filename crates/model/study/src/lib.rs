@@ -34,7 +34,8 @@ mod sql_settings;
 pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
 pub use device_name::DeviceName;
-pub use fio::{Imported, Surroundings, import_fio};
+pub use fio::{Imported, import_fio};
+pub use fio_text::Surroundings;
 pub use format::{
     Condition, Durability, Experiment, FileSystem, IoLimit, OnError, Stack, Study, Submission,
 };

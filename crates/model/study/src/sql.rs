@@ -20,8 +20,8 @@ pub struct SqlMatrix {
     /// Program of the private server, a path; `auto`: the `mariadbd` or `mysqld` of this machine.
     #[serde(default = "default_auto")]
     pub server: String,
-    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`, which
-    /// puts TCP into what is measured. Nobody else has its password.
+    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`,
+    /// which puts TCP into what is measured. Nobody else has its password.
     #[serde(default = "default_auto")]
     pub listen: String,
     /// A server that runs already, instead of a private one: `mysql://USER@HOST:PORT/DATABASE`. The password

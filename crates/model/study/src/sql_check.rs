@@ -144,7 +144,8 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
 /// study decide about there.
 fn check_change(pair: &str) -> Result<(), String> {
     let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase().replace('-', "_");
-    let of_keys = ["innodb_buffer_pool_size", "innodb_flush_log_at_trx_commit", "innodb_log_file_size"];
+    let of_keys =
+        ["innodb_buffer_pool_size", "innodb_flush_log_at_trx_commit", "innodb_log_file_size"];
     if of_keys.contains(&name.as_str()) {
         let value = pair.split_once('=').map_or("", |(_, value)| value);
         return check_setting(&format!("innodb_io_capacity={value}"));

@@ -1,9 +1,9 @@
 //! Which settings of a server a study may name.
 //!
 //! A server is private because of how it is started: where its data, its socket and its logs are, who may
-//! connect, what it loads. Invariants: what decides about that is not to be named, nor by a beginning of its name
-//! (servers complete those), nor under a prefix; no value is a path. Families and names that are allowed are
-//! listed; anything else is refused.
+//! connect, what it loads. Invariants: what decides about that is not to be named, nor by a beginning of
+//! its name (servers complete those), nor under a prefix; no value is a path. Families and names that are
+//! allowed are listed; anything else is refused.
 
 /// Prefixes of names that the server takes off.
 const TAKEN_OFF: [&str; 5] = ["loose_", "skip_", "enable_", "disable_", "maximum_"];

@@ -3,6 +3,8 @@
 //! Invariant: no test touches the user's own state directory. What it is not: a mock of anything.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod servers;
+
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -43,7 +45,8 @@ impl Scratch {
 
     /// The mark of the only run that has a journal here.
     pub fn mark(&self) -> String {
-        let mut journals = std::fs::read_dir(self.state().join("undo")).expect("journals").flatten();
+        let mut journals =
+            std::fs::read_dir(self.state().join("undo")).expect("journals").flatten();
         let path = journals.next().expect("a journal").path();
         let text = std::fs::read_to_string(path).expect("its text");
         let header: serde_json::Value =
@@ -149,6 +152,11 @@ pub fn sh(script: &str) -> bool {
 pub fn start_and_wait(scratch: &Scratch, words: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut command = scratch.crosspoint();
     command.args(words).args(["--progress", "plain"]);
+    wait_for_interval(command)
+}
+
+/// Starts a program that shows its progress in lines, and returns when the first interval of a run is over.
+pub fn wait_for_interval(mut command: Command) -> (Child, BufReader<ChildStderr>) {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut errors = BufReader::new(child.stderr.take().expect("its errors"));

@@ -1,0 +1,270 @@
+//! Servers among others: who gets in, whose tables are written to, what is set back, what hangs.
+
+mod support;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+use mysql::prelude::Queryable;
+use serde_json::Value;
+use sql_mysql::Reach;
+use support::servers::{
+    LONG, PASSWORD, SHORT, SMALL, Theirs, lacks_a_server, nothing_left, servers_on, write_study,
+};
+use support::{Scratch, expect, finish, has, is_root, skip, start_and_wait, stderr, stdout};
+
+/// Says and counts when the test needs root and a way to be somebody else.
+fn lacks_others(test: &str) -> bool {
+    let possible = is_root() && has("setpriv") && has("mariadb");
+    if !possible {
+        skip(test, "root, setpriv, mariadb");
+    }
+    !possible
+}
+
+/// Runs a shell line as a user who has nothing to do with us.
+fn as_nobody(script: &str) -> Output {
+    let words = ["--reuid", "65534", "--regid", "65534", "--clear-groups", "sh", "-c", script];
+    std::process::Command::new("setpriv").args(words).output().expect("setpriv")
+}
+
+/// A root shell for any local user: the private server ran as root, with an empty password, in open folders.
+#[test]
+fn nobody_else_gets_into_a_private_server_or_at_its_files() {
+    let test = "others beside a private server";
+    if lacks_a_server(test) || lacks_others(test) {
+        return;
+    }
+    // Where anybody may look, so that what keeps them out is ours.
+    let scratch = Scratch { dir: tempfile::tempdir_in("/var/tmp").expect("a directory") };
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(scratch.path(), open).expect("rights");
+    let port =
+        TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let keys = format!("{SMALL}listen = \"127.0.0.1:{port}\"\n");
+    write_study(&scratch, "", &[("e", LONG, &keys)]);
+    let (child, errors) = start_and_wait(&scratch, &["run", "sql.toml", "--out", "run"]);
+    let server = servers_on(scratch.path());
+    let [server] = server.as_slice() else { panic!("one server: {server:?}") };
+    let status = std::fs::read_to_string(format!("/proc/{server}/status")).expect("its status");
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("its user");
+    let uid: u32 = uid.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!((61_184..=65_519).contains(&uid), "a user of its own, not {uid}");
+    let accounts = std::fs::read_to_string("/etc/passwd").expect("accounts");
+    assert!(!accounts.lines().any(|line| line.split(':').nth(2) == Some(&uid.to_string())));
+    let socket = format!("/proc/{server}/cwd/crosspoint.sock");
+    let area = scratch.leftovers().into_iter().find(|path| path.is_dir()).expect("a work area");
+    let state = scratch.state();
+    // Everything in it, as somebody who knows where it is.
+    for script in [
+        format!("ls {}", area.display()),
+        format!("cat {}/database/data/ibdata1", area.display()),
+        format!("ls {0} || ls {0}/undo", state.display()),
+        format!("echo x > {}/run/run.json", scratch.path().display()),
+        format!("touch {}/run/new", scratch.path().display()),
+        format!("mariadb -uroot --socket={socket} -e 'select 1'"),
+        format!("cat /proc/{server}/environ"),
+    ] {
+        assert!(!as_nobody(&script).status.success(), "{script}");
+    }
+    // Root itself has no account, nor has anybody over the port; and what has one writes no file elsewhere.
+    for words in ["-uroot", "-ucrosspoint", "-umysql", "-u ''"] {
+        for place in [format!("--socket={socket}"), format!("-h127.0.0.1 -P{port}")] {
+            let script = format!("mariadb {words} {place} -e 'select 1'");
+            assert!(!support::sh(&format!("{script} 2>/dev/null")), "{script}");
+        }
+    }
+    // SAFETY: interrupts the child that this test started and has not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    expect(&finish(child, errors), 130);
+    let trial = scratch.path().join("run/trials/0001-e-d/trial.json");
+    let trial: Value =
+        serde_json::from_slice(&std::fs::read(trial).expect("a trial")).expect("JSON");
+    for (name, inside) in
+        [("secure_file_priv", "/files/"), ("tmpdir", "/tmp"), ("datadir", "/data/")]
+    {
+        let value = trial["settings"][name].as_str().unwrap_or_default();
+        assert!(value.ends_with(inside) && !value.starts_with("/tmp"), "{name} = {value}");
+    }
+    nothing_left(&scratch);
+}
+
+/// Servers that started beside each other removed each other's temporary tables in the directory that all
+/// share.
+#[test]
+fn servers_that_start_at_once_do_not_disturb_each_other() {
+    if lacks_a_server("servers that start at once") {
+        return;
+    }
+    // A server ends with the thread that starts it.
+    let one = || Theirs::start().server.stop().expect("it stops");
+    let threads: Vec<_> = (0..6).map(|_| std::thread::spawn(one)).collect();
+    for thread in threads {
+        thread.join().expect("it starts");
+    }
+}
+
+/// 588 of 2000 rows of a user's own table were overwritten.
+#[test]
+fn tables_that_we_did_not_make_are_never_written_to() {
+    if lacks_a_server("tables of the user's") {
+        return;
+    }
+    let theirs = Theirs::start();
+    let mut conn = theirs.server.target(Some("mine")).connect().expect("a connection");
+    conn.query_drop("CREATE TABLE sbtest1 (id INT PRIMARY KEY, k INT, c CHAR(120), pad CHAR(60))")
+        .expect("a table");
+    conn.query_drop("INSERT INTO sbtest1 SELECT seq * 3, 7, 'mine', 'mine' FROM seq_1_to_2000")
+        .expect("rows");
+    conn.query_drop("CREATE TABLE letters (text CHAR(10))").expect("a table");
+    conn.query_drop("INSERT INTO letters VALUES ('dear')").expect("a row");
+    let mut sum = move || -> (u64, Option<u64>, u64) {
+        let all = "SELECT COUNT(*), SUM(id * k), (SELECT COUNT(*) FROM letters) \
+                   FROM sbtest1 WHERE c = 'mine'";
+        conn.query_first(all).expect("an answer").expect("a row")
+    };
+    let before = sum();
+    assert_eq!(before.0, 2000);
+    let scratch = Scratch::new();
+    let run = |words: &[&str]| {
+        let mut command = scratch.crosspoint();
+        command.args(words).env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts")
+    };
+    let keys = theirs.keys("rich", "mine");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    let output = run(&["run", "sql.toml", "--out", "one"]);
+    expect(&output, 5);
+    let said = stderr(&output);
+    assert!(said.contains("tables that Crosspoint did not make: letters, sbtest1"), "{said}");
+    assert!(said.contains("allow_overwrite = \"mine\""), "{said}");
+    assert_eq!(sum(), before);
+    // The wrong name gives nothing up.
+    write_study(&scratch, "", &[("e", SHORT, &format!("{keys}allow_overwrite = \"other\"\n"))]);
+    expect(&run(&["run", "sql.toml", "--out", "two"]), 3);
+    assert_eq!(sum(), before);
+    // Given up by name: the plan says so, and only the workload's tables go.
+    write_study(&scratch, "", &[("e", SHORT, &format!("{keys}allow_overwrite = \"mine\"\n"))]);
+    let output = run(&["plan", "sql.toml"]);
+    assert!(stdout(&output).contains("overwrites: tables sbtest1"), "{}", stdout(&output));
+    expect(&run(&["run", "sql.toml", "--out", "three"]), 0);
+    assert_eq!((sum().0, sum().2), (0, 1));
+    // From now on they are ours, without another word; but not for another job.
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    expect(&run(&["run", "sql.toml", "--out", "four"]), 0);
+    write_study(&scratch, "", &[("e", SHORT, &keys.replace("rows = 2000", "rows = 4000"))]);
+    let output = run(&["run", "sql.toml", "--out", "five"]);
+    expect(&output, 5);
+    assert!(stderr(&output).contains("tables of another study"), "{}", stderr(&output));
+    theirs.server.stop().expect("it stops");
+}
+
+/// A user's server was left with innodb_flush_log_at_trx_commit = 0.
+#[test]
+fn what_a_study_changes_on_a_users_server_is_set_back() {
+    if lacks_a_server("a change on a user's server") {
+        return;
+    }
+    let theirs = Theirs::start();
+    let mut conn = theirs.server.target(None).connect().expect("a connection");
+    conn.query_drop("GRANT ALL ON *.* TO rich").expect("rights");
+    let mut flush = move || -> u32 {
+        conn.query_first("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
+            .expect("it")
+            .expect("a row")
+    };
+    assert_eq!(flush(), 1);
+    let scratch = Scratch::new();
+    let keys = theirs.keys("rich", "mine")
+        + "change = [{ at = \"100ms\", set = \"innodb_flush_log_at_trx_commit=0\" }]\n";
+    let times = "warm_up = \"0s\"\nmeasure = \"20s\"\ninterval = \"250ms\"\n";
+    write_study(&scratch, "", &[("e", times, &keys)]);
+    for kill in [false, true] {
+        let mut command = scratch.crosspoint();
+        command.args(["run", "sql.toml", "--progress", "none", "--out", &format!("run-{kill}")]);
+        command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).stderr(std::process::Stdio::null());
+        let mut child = command.stdout(std::process::Stdio::null()).spawn().expect("it starts");
+        let began = std::time::Instant::now();
+        while flush() != 0 {
+            assert!(began.elapsed() < std::time::Duration::from_secs(60), "it is changed");
+            std::thread::yield_now();
+        }
+        let signal = if kill { libc::SIGKILL } else { libc::SIGINT };
+        // SAFETY: a signal to the child that this test started and has not waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        child.wait().expect("it ends");
+        if kill {
+            // Without the password it stays noted; with it, it is set back.
+            expect(&scratch.run("clean"), 5);
+            let mut clean = scratch.crosspoint();
+            let output =
+                clean.arg("clean").env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it");
+            expect(&output, 0);
+            assert!(stdout(&output).contains("back to 1"), "{}", stdout(&output));
+        }
+        assert_eq!(flush(), 1, "killed: {kill}");
+    }
+    theirs.server.stop().expect("it stops");
+}
+
+/// Whoever may read a child's environment must not find the password there.
+#[test]
+fn no_child_has_the_password_in_its_environment() {
+    if lacks_a_server("the environment of children") {
+        return;
+    }
+    let theirs = Theirs::start();
+    let scratch = Scratch::new();
+    write_study(&scratch, "", &[("e", LONG, &theirs.keys("rich", "mine"))]);
+    let mut command = scratch.crosspoint();
+    command.args(["run", "sql.toml", "--out", "run", "--progress", "plain"]);
+    command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD);
+    let (child, errors) = support::wait_for_interval(command);
+    let own = child.id().to_string();
+    let mut children = 0;
+    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
+        let status = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = status.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+        if parent == Some(&own) {
+            children += 1;
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            let found = environment.windows(PASSWORD.len()).any(|part| part == PASSWORD.as_bytes());
+            assert!(!found, "{:?}", entry.path());
+        }
+    }
+    assert!(children > 0, "the clients run in a child");
+    // SAFETY: interrupts the child that this test started and has not waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    expect(&finish(child, errors), 130);
+    theirs.server.stop().expect("it stops");
+}
+
+/// A server that is stopped (SIGSTOP) hung the run and swallowed Ctrl-C.
+#[test]
+fn a_stopped_server_neither_hangs_the_run_nor_swallows_ctrl_c() {
+    if lacks_a_server("a server that is stopped") {
+        return;
+    }
+    for interrupted in [true, false] {
+        let scratch = Scratch::new();
+        let times = "warm_up = \"0s\"\nmeasure = \"3s\"\ninterval = \"250ms\"\ndeadline = \"8s\"\n";
+        write_study(&scratch, "", &[("e", if interrupted { LONG } else { times }, SMALL)]);
+        let (child, errors) = start_and_wait(&scratch, &["run", "sql.toml", "--out", "run"]);
+        let server = servers_on(scratch.path());
+        assert!(support::sh(&format!("kill -STOP {}", server[0])));
+        if interrupted {
+            // SAFETY: interrupts the child that this test started and has not waited for.
+            assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+        }
+        let output = finish(child, errors);
+        expect(&output, if interrupted { 130 } else { 6 });
+        if !interrupted {
+            assert!(
+                stderr(&output).contains("within the trial's deadline of 8"),
+                "{}",
+                stderr(&output)
+            );
+        }
+        nothing_left(&scratch);
+    }
+}

@@ -1,0 +1,218 @@
+//! Runs that are stopped, hung, killed or gone on with: nothing false is recorded, nothing is left, nobody
+//! else's is touched.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Scratch, expect, finish, has, is_root, sh, skip, start_and_wait, stderr, stdout};
+
+/// A study of one database on `stack`; `times` are those of the experiment.
+fn write_study(scratch: &Scratch, stack: &str, times: &str, keys: &str) {
+    let text = format!(
+        "schema = 1\nname = \"db\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n{stack}[[experiment]]\n\
+         name = \"e\"\n{times}[experiment.kv]\nengine = \"lmdb\"\nrecords = 2000\n\
+         value_size = \"1000B\"\n{keys}"
+    );
+    fs::write(scratch.path().join("db.toml"), text).expect("written");
+}
+
+const LONG: &str = "warm_up = \"0s\"\nmeasure = \"60s\"\ninterval = \"100ms\"\n";
+
+fn signal(process: u32, signal: i32) {
+    // SAFETY: a signal to a child of this test, or of that, which has not been waited for.
+    assert_eq!(unsafe { libc::kill(process as i32, signal) }, 0);
+}
+
+/// The engine's process of a program.
+fn engine_of(program: u32) -> u32 {
+    let began = Instant::now();
+    loop {
+        for entry in fs::read_dir("/proc").expect("/proc").flatten() {
+            let status = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            let parent =
+                status.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1));
+            if parent == Some(&program.to_string()) {
+                return entry.file_name().to_string_lossy().parse().expect("a number");
+            }
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "an engine");
+    }
+}
+
+/// A stopped engine hung the run and swallowed Ctrl-C.
+#[test]
+fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
+    let scratch = Scratch::new();
+    write_study(&scratch, "", LONG, "");
+    let (child, errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "run"]);
+    signal(engine_of(child.id()), libc::SIGSTOP);
+    signal(child.id(), libc::SIGINT);
+    expect(&finish(child, errors), 130);
+    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+    let deadline = "warm_up = \"0s\"\nmeasure = \"2s\"\ninterval = \"100ms\"\ndeadline = \"4s\"\n";
+    write_study(&scratch, "", deadline, "");
+    let (child, errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "other"]);
+    signal(engine_of(child.id()), libc::SIGSTOP);
+    let output = finish(child, errors);
+    expect(&output, 6);
+    assert!(stderr(&output).contains("within the trial's deadline of 4"), "{}", stderr(&output));
+    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+    let wrong = deadline.replace("4s", "1s");
+    write_study(&scratch, "", &wrong, "");
+    expect(&scratch.run("plan db.toml"), 3);
+}
+
+/// The second Ctrl-C takes the ground from under the engine: that is no failure of the engine's.
+#[test]
+fn a_second_ctrl_c_records_no_failed_trial() {
+    let scratch = Scratch::new();
+    for attempt in 0..5 {
+        write_study(&scratch, "", LONG, "");
+        let out = format!("run-{attempt}");
+        let (child, errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", &out]);
+        signal(child.id(), libc::SIGINT);
+        signal(child.id(), libc::SIGTERM);
+        expect(&finish(child, errors), 130);
+        let trials = fs::read_dir(scratch.path().join(&out).join("trials")).expect("trials");
+        for trial in trials.flatten().filter(|e| !e.file_name().to_string_lossy().starts_with('.'))
+        {
+            let text = fs::read_to_string(trial.path().join("trial.json")).expect("a record");
+            assert!(!text.contains("\"outcome\": \"failed\""), "{text}");
+        }
+        assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+    }
+}
+
+/// A resumed run with failed trials said that all was well, and could not repeat them.
+#[test]
+fn failed_trials_are_still_failed_when_a_run_is_resumed_and_can_be_repeated() {
+    let scratch = Scratch::new();
+    let times = "warm_up = \"0s\"\nmeasure = \"2s\"\ninterval = \"100ms\"\n";
+    write_study(&scratch, "", times, "");
+    let (child, errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "run"]);
+    signal(engine_of(child.id()), libc::SIGKILL);
+    let output = finish(child, errors);
+    expect(&output, 6);
+    assert!(stderr(&output).contains("--again failed"), "{}", stderr(&output));
+    expect(&scratch.run("run --resume run"), 6);
+    expect(&scratch.run("run --resume run --again failed"), 0);
+    expect(&scratch.run("run --resume run"), 0);
+    assert!(stdout(&scratch.run("figures run --format csv")).contains("false"));
+    assert!(scratch.path().join("run/aside").is_dir(), "what failed is kept");
+}
+
+/// Two containers that share a directory have the same process numbers: one deleted the other's living run.
+#[test]
+fn the_same_process_number_in_another_container_is_another_run() {
+    let test = "two containers";
+    if !is_root() || !has("unshare") || !sh("unshare --pid --fork --mount-proc true") {
+        return skip(test, "root, unshare");
+    }
+    let scratch = Scratch::new();
+    write_study(&scratch, "", LONG, "");
+    let container = |words: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+        command.arg(env!("CARGO_BIN_EXE_crosspoint")).args(words.split(' '));
+        command.current_dir(scratch.path()).env("CROSSPOINT_STATE_DIR", scratch.state());
+        command
+    };
+    let (mut one, _one) =
+        support::wait_for_interval(container("run db.toml --out one --progress plain"));
+    let areas = scratch.leftovers();
+    assert!(areas.len() >= 2, "a work area and a journal: {areas:?}");
+    let (mut two, _two) =
+        support::wait_for_interval(container("run db.toml --out two --progress plain"));
+    assert_eq!(scratch.leftovers().len(), areas.len() * 2, "each has its own");
+    let cleaned = container("clean").output().expect("it starts");
+    assert!(stdout(&cleaned).contains("left alone: 2 run(s)"), "{}", stdout(&cleaned));
+    assert!(areas.iter().all(|path| path.exists()), "the living are spared");
+    one.kill().expect("killed");
+    one.wait().expect("it ended");
+    // The program in the first container is gone with it; the second goes on.
+    let began = Instant::now();
+    while areas.iter().any(|path| path.exists()) {
+        let cleaned = container("clean").output().expect("it starts");
+        expect(&cleaned, 0);
+        assert!(began.elapsed() < Duration::from_secs(60), "the dead are undone");
+    }
+    assert_eq!(scratch.leftovers().len(), areas.len());
+    two.kill().expect("killed");
+    two.wait().expect("it ended");
+    let began = Instant::now();
+    while !scratch.leftovers().is_empty() {
+        expect(&scratch.run("clean"), 0);
+        assert!(began.elapsed() < Duration::from_secs(60), "the dead are undone");
+    }
+}
+
+/// `clean` must say what holds a mount, wait for what goes, and end what it started.
+#[test]
+fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
+    let test = "a busy mount";
+    if !is_root() || !["losetup", "mkfs.ext4", "mount"].iter().all(|tool| has(tool)) {
+        return skip(test, "root, losetup, mkfs.ext4, mount");
+    }
+    let scratch = Scratch::new();
+    write_study(&scratch, "file_system = \"ext4\"\nsize = \"64MiB\"\n", LONG, "");
+    let (mut child, _errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", "run"]);
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    let here = scratch.path().display().to_string();
+    let place =
+        mounts.lines().filter_map(|line| line.split(' ').nth(1)).find(|p| p.starts_with(&here));
+    let place = PathBuf::from(place.expect("a mount"));
+    // Somebody looks around in it.
+    let mut holder = Command::new("sleep")
+        .arg("600")
+        .current_dir(&place)
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("sleep");
+    child.kill().expect("killed");
+    child.wait().expect("it ended");
+    let output = scratch.run("clean");
+    expect(&output, 5);
+    let said = stderr(&output);
+    assert!(
+        said.contains("held by") && said.contains(&format!("{} (sleep)", holder.id())),
+        "{said}"
+    );
+    assert!(holder.try_wait().expect("a state").is_none(), "a process of the user's is not ended");
+    holder.kill().expect("killed");
+    holder.wait().expect("it ended");
+    expect(&scratch.run("clean"), 0);
+    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+    assert!(!fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&here));
+}
+
+/// Without a directory of its own there is no journal, and without a journal nothing is made.
+#[test]
+fn without_a_place_for_its_journal_nothing_is_made() {
+    let scratch = Scratch::new();
+    write_study(&scratch, "", LONG, "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_crosspoint"));
+    command.args(["run", "db.toml", "--out", "run"]).current_dir(scratch.path());
+    for name in ["HOME", "XDG_STATE_HOME", "CROSSPOINT_STATE_DIR"] {
+        command.env_remove(name);
+    }
+    let output = command.output().expect("it starts");
+    expect(&output, 4);
+    assert!(stderr(&output).contains("CROSSPOINT_STATE_DIR=/"), "{}", stderr(&output));
+    assert!(!Path::new("/var/tmp/crosspoint-state").exists());
+    if !is_root() || !has("setpriv") {
+        return skip("somebody else's journal directory", "root, setpriv");
+    }
+    // One that somebody else has made first.
+    let theirs = scratch.path().join("theirs");
+    fs::create_dir(&theirs).expect("a directory");
+    assert!(sh(&format!("chown 65534 {}", theirs.display())));
+    let mut command = scratch.crosspoint();
+    command.args(["run", "db.toml", "--out", "run"]).env("CROSSPOINT_STATE_DIR", &theirs);
+    let output = command.output().expect("it starts");
+    expect(&output, 4);
+    assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
+}
