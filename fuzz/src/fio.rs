@@ -3,8 +3,13 @@
 
 use libfuzzer_sys::fuzz_target;
 
+const AROUND: study::Surroundings<'_> = study::Surroundings {
+    include: &|_| Ok("[global]\nbs=8k\n".to_owned()),
+    variable: &|name| (name.len() % 2 == 0).then(|| "16".to_owned()),
+};
+
 fuzz_target!(|text: &str| {
-    if let Ok(imported) = study::import_fio(text, "fuzzed") {
+    if let Ok(imported) = study::import_fio(text, "fuzzed", &AROUND) {
         study::parse(&imported.text).expect("an imported study is a study");
     }
 });

@@ -74,6 +74,12 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1";
 
+/// The fuzz targets: every parser of what comes from outside.
+const TARGETS: [&str; 16] = [
+    "study", "profile", "archive", "quantity", "act", "fio", "trial", "header", "reply", "journal",
+    "sums", "set", "settings", "wire", "host", "error",
+];
+
 /// Builds and runs every fuzz target for `seconds` each; new inputs stay in `fuzz/corpus`.
 fn fuzz(seconds: &str) -> Result<(), String> {
     let dir = root().join("fuzz");
@@ -89,7 +95,7 @@ fn fuzz(seconds: &str) -> Result<(), String> {
     if !build.map_err(|error| error.to_string())?.success() {
         return Err("the fuzz targets do not build".into());
     }
-    for name in ["study", "profile", "archive", "quantity", "act", "fio"] {
+    for name in TARGETS {
         let corpus = dir.join("corpus").join(name);
         let seeds = dir.join("seeds").join(name);
         std::fs::create_dir_all(&corpus).map_err(|error| error.to_string())?;

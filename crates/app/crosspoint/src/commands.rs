@@ -13,10 +13,10 @@ use study::{Job, Source};
 
 use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
-use crate::output::plain;
 use crate::result_file::There;
 use crate::running::Running;
 use crate::show::Failure;
+use crate::words::plain;
 use crate::{act_test, device, import, progress, result_file};
 
 /// Does what was asked.

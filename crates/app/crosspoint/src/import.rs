@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use runner::{RunnerError, StudyText};
 
 use crate::exit::{self, ExitCode};
-use crate::output::plain;
 use crate::result_file::{self, There};
 use crate::show::Failure;
+use crate::words::plain;
 
 /// Turns the files into studies: one to stdout or into `output`, several into the directory `output`.
 pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<ExitCode, Failure> {

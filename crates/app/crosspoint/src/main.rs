@@ -15,11 +15,13 @@ mod exit;
 mod fit;
 mod fit_picture;
 mod import;
+mod place;
 mod progress;
 mod result_file;
 mod running;
 mod show;
 mod signals;
+mod words;
 
 use clap::Parser;
 

@@ -2,8 +2,7 @@
 //!
 //! `crosspoint figures RUN | head` must not panic, and a run must not end because nobody reads its progress
 //! any more; but `crosspoint figures RUN > full-disk` must not exit with 0. Invariants: results through
-//! `out!`, everything else through `say!`; what others have named reaches a terminal without control
-//! characters.
+//! `out!`, everything else through `say!`.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
@@ -32,12 +31,6 @@ pub fn lost() -> Option<io::Error> {
     LOST.lock().ok()?.take()
 }
 
-/// A text of somebody else's without control characters, which would steer a terminal.
-pub fn plain(text: &str) -> String {
-    let bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    text.replace(bad, "\u{fffd}")
-}
-
 /// A line of the result, on stdout.
 macro_rules! out {
     ($($part:tt)*) => { $crate::output::result_line(format_args!($($part)*)) };
@@ -49,15 +42,4 @@ macro_rules! say {
         use std::io::Write as _;
         let _ = writeln!(std::io::stderr(), $($part)*);
     }};
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A title must not be able to clear the screen or to write a command.
-    #[test]
-    fn control_characters_do_not_reach_a_terminal() {
-        assert_eq!(plain("a\u{1b}[2Jb\r\nc\td"), "a\u{fffd}[2Jb\u{fffd}\nc\td");
-    }
 }

@@ -12,7 +12,7 @@ use study::Trial;
 use units::{Nanos, human_count};
 
 use crate::cli::ProgressKind;
-use crate::output::plain;
+use crate::words::plain;
 
 /// Shortest time between two plain lines.
 const LINE_SPACING: Duration = Duration::from_secs(1);

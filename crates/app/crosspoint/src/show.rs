@@ -4,12 +4,12 @@
 
 use std::io::IsTerminal;
 
-use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource};
 use report::ReportError;
 use runner::{RunnerError, StudyText};
 
 use crate::exit::{self, ExitCode};
-use crate::output::plain;
+use crate::place::{self, Place};
+use crate::words::bounded;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -54,67 +54,19 @@ impl Failure {
     }
 }
 
-/// What is echoed of an error at most: the rest is what somebody typed or a program said.
-const SHOWN: usize = 2000;
-/// Longest line of a text in which the place of an error is drawn.
-const LINE_MAX: usize = 400;
-
-/// An error's words, bounded and without control characters.
-fn bounded(words: &str) -> String {
-    let mut shown: String = plain(words).chars().take(SHOWN).collect();
-    if shown.len() < words.len() && shown.chars().count() == SHOWN {
-        shown.push_str(" ...");
-    }
-    shown
-}
-
 /// Renders an error for a terminal; with the text that it points into.
 fn render(error: &RunnerError, text: Option<&StudyText>) -> String {
-    if let (RunnerError::Study(inner), Some(text)) = (error, text) {
-        if let Some(span) = inner.span.clone() {
-            return render_place(&inner.message, span, text, &error.next());
-        }
-        let words = bounded(&error.to_string());
-        return format!("error: {}: {words}\n  next: {}\n", text.name, bounded(&error.next()));
+    let (words, next) = (bounded(&error.to_string()), bounded(&error.next()));
+    match (error, text) {
+        (RunnerError::Study(inner), Some(StudyText { name, text })) => match inner.span.clone() {
+            Some(span) => {
+                let color =
+                    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+                let (message, next) = (inner.message.as_str(), next.as_str());
+                place::render(&Place { message, span, name, text, next }, color)
+            }
+            None => format!("error: {}: {words}\n  next: {next}\n", bounded(name)),
+        },
+        _ => format!("error: {words}\n  next: {next}\n"),
     }
-    format!("error: {}\n  next: {}\n", bounded(&error.to_string()), bounded(&error.next()))
-}
-
-fn render_place(
-    message: &str,
-    span: std::ops::Range<usize>,
-    text: &StudyText,
-    next: &str,
-) -> String {
-    let (message, next) = (&bounded(message), &bounded(next));
-    // A span of another text, or one that cuts a character, is drawn nowhere.
-    let before = text.text.get(..span.start).filter(|_| text.text.get(span.clone()).is_some());
-    let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-    let plainly =
-        || format!("error: {}, line {line}: {message}\n  next: {next}\n", plain(&text.name));
-    let start = before.and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
-    let long = text.text[start..].lines().next().map_or(0, str::len).max(span.len()) > LINE_MAX;
-    if before.is_none() || long {
-        return plainly();
-    }
-    let diagnostic = MietteDiagnostic::new(format!("{}, line {line}: {message}", text.name))
-        .with_help(next)
-        .with_label(LabeledSpan::at(span, "here"));
-    let source = NamedSource::new(plain(&text.name), drawable(&text.text));
-    let report = miette::Report::new(diagnostic).with_source_code(source);
-    let color = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-    let mut out = String::new();
-    let rendered = GraphicalReportHandler::new_themed(theme)
-        .with_width(100)
-        .render_report(&mut out, report.as_ref());
-    if rendered.is_err() {
-        out = plainly();
-    }
-    out
-}
-
-/// The text without control characters, each byte in its place.
-fn drawable(text: &str) -> String {
-    text.replace(|c: char| c.is_ascii_control() && !matches!(c, '\n' | '\t' | '\r'), " ")
 }

@@ -23,5 +23,16 @@ pub use initialise::initialise;
 pub use options::{Listen, arguments, table_options};
 pub use owner::{before_change, restore};
 pub use server::Server;
+
+/// What the fuzz targets read besides: results as a server sends them.
+pub mod parsing {
+    /// Whether these bytes, as they come in pieces, are a whole result.
+    ///
+    /// # Errors
+    /// What the server says in them.
+    pub fn result(bytes: &[u8]) -> Result<bool, sql::SqlError> {
+        crate::wire::Wire::whole(bytes)
+    }
+}
 pub use session::MysqlSession;
 pub use status::watch_process;

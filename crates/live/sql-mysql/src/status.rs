@@ -120,7 +120,7 @@ pub(crate) fn bytes_of(text: &str) -> Option<u64> {
         (end, 'G' | 'g') => (&text[..end], 30),
         _ => (text, 0),
     };
-    number.trim().parse::<u64>().ok()?.checked_shl(shift)
+    number.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -132,6 +132,7 @@ mod tests {
         assert_eq!(bytes_of("64M"), Some(64 << 20));
         assert_eq!(bytes_of("1000"), Some(1000));
         assert_eq!(bytes_of("ON"), None);
+        assert_eq!(bytes_of("99999999999999G"), None);
     }
 
     /// The identity of writes rests on these.

@@ -105,6 +105,26 @@ impl Wire {
         }
     }
 
+    /// Whether these bytes, as they come in pieces, are a whole result; or what the server says in them.
+    pub fn whole(bytes: &[u8]) -> Result<bool, SqlError> {
+        let mut wire = Self { stage: Stage::Begin, ..Self::new() };
+        let mut rest = bytes;
+        loop {
+            wire.look()?;
+            if wire.stage == Stage::Done {
+                return wire.error.take().map_or(Ok(true), Err);
+            }
+            if rest.is_empty() {
+                return Ok(false);
+            }
+            wire.buffer.copy_within(wire.from..wire.to, 0);
+            (wire.from, wire.to) = (0, wire.to - wire.from);
+            let count = rest.len().min(wire.buffer.len() - wire.to).min(7);
+            wire.buffer[wire.to..wire.to + count].copy_from_slice(&rest[..count]);
+            (wire.to, rest) = (wire.to + count, &rest[count..]);
+        }
+    }
+
     /// Looks at every packet that is there.
     fn look(&mut self) -> Result<(), SqlError> {
         while self.stage != Stage::Done {

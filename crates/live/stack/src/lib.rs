@@ -37,7 +37,7 @@ pub use work_area::WorkArea;
 pub mod parsing {
     pub use crate::clean::parse as journal;
     pub use crate::groups::own_group;
-    pub use crate::guard::signature_of;
+    pub use crate::guard::{Signature, signature_of};
     pub use crate::mounts::parse_mounts;
     pub use crate::users::{mounted_at, swaps_on};
 }

@@ -1,0 +1,59 @@
+//! An error drawn at its place in the text that it is about.
+//!
+//! Invariants: any text, any place and any message give some lines of plain characters; nothing panics.
+
+use std::ops::Range;
+
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource};
+
+use crate::words::bounded;
+
+/// Longest line of a text in which the place of an error is drawn.
+const LINE_MAX: usize = 400;
+
+/// An error in a text.
+pub struct Place<'a> {
+    /// What is wrong.
+    pub message: &'a str,
+    /// Bytes of the text that are wrong.
+    pub span: Range<usize>,
+    /// Name of the text.
+    pub name: &'a str,
+    /// The text.
+    pub text: &'a str,
+    /// What to do next.
+    pub next: &'a str,
+}
+
+/// Draws it, in colour where that is wanted.
+pub fn render(place: &Place<'_>, color: bool) -> String {
+    let (message, next, text) = (bounded(place.message), bounded(place.next), place.text);
+    let (name, span) = (bounded(place.name), place.span.clone());
+    // A place in another text, or one that cuts a character, is drawn nowhere.
+    let before = text.get(..span.start).filter(|_| text.get(span.clone()).is_some());
+    let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+    let plainly = format!("error: {name}, line {line}: {message}\n  next: {next}\n");
+    let start = before.and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let long = text[start..].lines().next().map_or(0, str::len).max(span.len()) > LINE_MAX;
+    if before.is_none() || long {
+        return plainly;
+    }
+    let diagnostic = MietteDiagnostic::new(format!("{name}, line {line}: {message}"))
+        .with_help(next)
+        .with_label(LabeledSpan::at(span, "here"));
+    let source = NamedSource::new(name, drawable(text));
+    let report = miette::Report::new(diagnostic).with_source_code(source);
+    let theme = if color { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let mut out = String::new();
+    let rendered = GraphicalReportHandler::new_themed(theme)
+        .with_width(100)
+        .render_report(&mut out, report.as_ref());
+    if rendered.is_err() { plainly } else { out }
+}
+
+/// The text without control characters, each of its bytes in its place.
+fn drawable(text: &str) -> String {
+    let fit = |c: char| !c.is_control() || matches!(c, '\n' | '\t' | '\r');
+    let one = |c: char| if fit(c) { c.to_string() } else { " ".repeat(c.len_utf8()) };
+    text.chars().map(one).collect()
+}

@@ -1,0 +1,33 @@
+//! Words of others, made fit for a terminal: bounded, and without what would steer it.
+//!
+//! Invariant: line ends and tabs are the only control characters that are left.
+
+/// What is echoed at most, characters: the rest is what somebody typed or a program said.
+const SHOWN: usize = 2000;
+
+/// A text of somebody else's without control characters, which would steer a terminal.
+pub fn plain(text: &str) -> String {
+    let bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    text.replace(bad, "\u{fffd}")
+}
+
+/// The same, and not too long.
+pub fn bounded(words: &str) -> String {
+    let mut shown: String = plain(words).chars().take(SHOWN).collect();
+    if words.chars().nth(SHOWN).is_some() {
+        shown.push_str(" ...");
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A title must not be able to clear the screen or to write a command.
+    #[test]
+    fn control_characters_do_not_reach_a_terminal() {
+        assert_eq!(plain("a\u{1b}[2Jb\r\nc\td\u{9b}"), "a\u{fffd}[2Jb\u{fffd}\nc\td\u{fffd}");
+        assert_eq!(bounded(&"a".repeat(5000)).len(), SHOWN + 4);
+    }
+}

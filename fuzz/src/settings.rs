@@ -1,0 +1,31 @@
+//! Any text as a dsn, as a place to listen and as settings of a server: nothing that is accepted names what is
+//! ours.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+const OURS: [&str; 9] = [
+    "datadir",
+    "socket",
+    "init_file",
+    "plugin",
+    "tmpdir",
+    "secure",
+    "skip_grant",
+    "bind_address",
+    "general_log",
+];
+
+fuzz_target!(|text: &str| {
+    if let Ok(target) = sql::Target::parse(text) {
+        assert!(target.password.is_none() && target.database.is_some());
+    }
+    let _ = sql_mysql::Listen::parse(text);
+    for pair in text.split(';') {
+        if study::check_setting(pair).is_ok() {
+            let name = pair.split('=').next().unwrap_or_default().to_lowercase().replace('-', "_");
+            assert!(!OURS.iter().any(|ours| name.starts_with(ours)), "{pair}");
+            assert!(!pair.contains('/') && !pair.contains('\n'), "{pair}");
+        }
+    }
+});
