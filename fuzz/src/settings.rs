@@ -1,5 +1,5 @@
-//! Any text as a dsn, as a place to listen and as settings of a server: nothing that is accepted names what is
-//! ours.
+//! Any text as a dsn, as a place to listen and as settings of a server: nothing that is accepted names what
+//! is ours.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
