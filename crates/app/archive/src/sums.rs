@@ -64,6 +64,11 @@ impl Sums {
         Self::parse(&text).map(Some).map_err(|reason| ArchiveError::damaged(&path, reason))
     }
 
+    /// Whether the list has a file.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+
     /// Whether a file of the run is what was written.
     pub(crate) fn check(&self, run: &Path, path: &str, bytes: &[u8]) -> Result<(), ArchiveError> {
         let damaged = |reason: &str| Err(ArchiveError::damaged(&run.join(path), reason));

@@ -17,8 +17,6 @@ use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
 /// Prefix of trial folders that are being written.
 const UNFINISHED: &str = ".writing-";
-/// As the kernel has it (include/uapi/asm-generic/fcntl.h).
-const O_NOFOLLOW: i32 = 0o400_000;
 /// Where partial and damaged trials are put when a run is resumed.
 const ASIDE: &str = "aside";
 
@@ -225,7 +223,7 @@ fn lock(path: &Path) -> Result<File, ArchiveError> {
         .create(true)
         .truncate(false)
         .write(true)
-        .custom_flags(O_NOFOLLOW)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(&file)
         .map_err(ArchiveError::io("open", &file))?;
     lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;

@@ -32,7 +32,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Figures { runs, format, json } => {
             let figures = report::figures(&read_runs(&runs)?);
             match if json { Format::Json } else { format } {
-                Format::Table => out!("{}", report::text_table(&figures).trim_end()),
+                Format::Table => out!("{}", plain(report::text_table(&figures).trim_end())),
                 Format::Csv => out!("{}", report::csv(&figures).trim_end()),
                 Format::Json => out!("{}", report::document(&figures).trim_end()),
             }
@@ -264,7 +264,7 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
         }
     }
     for failed in &cleaned.failed {
-        say!("error: {}\n  next: remove it by hand, then crosspoint clean", plain(failed));
+        say!("error: {}", plain(failed));
     }
     Ok(if cleaned.failed.is_empty() { exit::OK } else { exit::ENVIRONMENT })
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a file that is refused stops no other; every option that is not carried over is named.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use runner::{RunnerError, StudyText};
@@ -28,6 +29,7 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         return Ok(exit::OK);
     }
     let mut code = exit::OK;
+    let mut written = BTreeSet::new();
     for file in job_files(paths)? {
         match import(&file) {
             Ok(text) => {
@@ -36,6 +38,10 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
                     (Some(dir), Some(name)) => dir.join(name),
                     _ => named,
                 };
+                if !written.insert(target.clone()) {
+                    let twice = std::io::Error::other("two job files have this name");
+                    return Err(Failure::Output(target.display().to_string(), twice));
+                }
                 result_file::write(&text, &target, there)?;
                 out!("{}", target.display());
             }

@@ -30,23 +30,25 @@ fn main() -> std::process::ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version are results; everything else is a usage error.
-            let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
-            // Nothing can be done about a closed output.
-            let _ = error.print();
-            return code.into();
+            if error.use_stderr() {
+                // Nothing can be done about a closed output.
+                let _ = error.print();
+                return exit::USAGE.into();
+            }
+            output::note(error.print());
+            return ended(exit::OK).into();
         }
     };
     let code = match commands::run(arguments) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     };
-    match output::lost() {
-        None => code.into(),
-        Some(error) => {
-            say!(
-                "error: the result could not be written: {error}\n  next: write it to another disk"
-            );
-            exit::ENVIRONMENT.into()
-        }
-    }
+    ended(code).into()
+}
+
+/// The exit code, once all results are written.
+fn ended(code: exit::ExitCode) -> exit::ExitCode {
+    let Some(error) = output::lost() else { return code };
+    say!("error: the result could not be written: {error}\n  next: write it to another disk");
+    exit::ENVIRONMENT
 }

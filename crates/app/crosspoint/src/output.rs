@@ -16,7 +16,7 @@ pub fn result_line(line: std::fmt::Arguments<'_>) {
 }
 
 /// A reader that has gone away wanted no more; anything else is a loss.
-fn note(written: io::Result<()>) {
+pub fn note(written: io::Result<()>) {
     let Err(error) = written else { return };
     if error.kind() != io::ErrorKind::BrokenPipe
         && let Ok(mut lost) = LOST.lock()

@@ -67,6 +67,9 @@ fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
     };
     let aside = beside(&target);
     let written = write_aside(bytes, &aside).and_then(|()| {
+        if replace {
+            fs::set_permissions(&aside, fs::metadata(&target)?.permissions())?;
+        }
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         match renameat_with(CWD, &aside, CWD, &target, flags) {
             // A file system that cannot promise it; looked at a moment ago.
@@ -97,7 +100,7 @@ fn is_ours(path: &Path) -> io::Result<bool> {
     let mut beginning = Vec::new();
     File::open(path)?.take(BEGINNING).read_to_end(&mut beginning)?;
     let has = |mark: &&[u8]| beginning.windows(mark.len()).any(|part| part == *mark);
-    Ok(beginning.is_empty() || MARKS.iter().any(has))
+    Ok(MARKS.iter().any(has))
 }
 
 #[cfg(test)]

@@ -128,37 +128,14 @@ fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
         assert!(said.contains("come to lead to another device"), "{file_system}: {said}");
         precious.check();
         assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
-        assert!(!Path::new(&format!("{}-lock", own.device)).exists(), "LMDB's lock is in our area");
+        for beside in [own.device.as_str(), named.0.to_str().expect("a path")] {
+            let lock = format!("{beside}-lock");
+            assert!(!Path::new(&lock).exists(), "LMDB's lock is in our area: {lock}");
+        }
     }
 }
 
-/// `/dev/disk/by-id/../../loop0` can change at the next boot like `/dev/loop0`; of a loop device both are
-/// allowed, so it is asked of what is no virtual device: the name alone decides.
-#[test]
-fn a_path_through_the_stable_names_is_no_stable_name() {
-    let test = "a path through the stable names";
-    if !possible(test) {
-        return;
-    }
-    let Some(disk) =
-        fs::read_dir("/sys/block").expect("block devices").flatten().find_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let node = format!("/dev/{name}");
-            let real = !["loop", "zram", "ram"].iter().any(|kind| name.starts_with(kind));
-            (real && fs::File::open(&node).is_ok()).then_some(name)
-        })
-    else {
-        // The machine's own disk cannot even be opened: there is nothing that the guard could let through.
-        return;
-    };
-    let scratch = Scratch::new();
-    fs::create_dir_all(BY_ID).expect("stable names");
-    write_databases(&scratch, Path::new(&format!("{BY_ID}/../../{disk}")), "raw", 1);
-    let output = scratch.run("run db.toml --out run --i-will-lose-data x");
-    expect(&output, 4);
-}
-
-/// A loop device at an offset on the target, mounted: the kernel lists it as no holder.
+/// A loop device at an offset on the target: the kernel lists it as no holder.
 #[test]
 fn a_loop_device_stacked_at_an_offset_is_seen() {
     let test = "a stacked loop device";
@@ -206,4 +183,31 @@ fn a_device_whose_ends_cannot_be_read_is_not_empty() {
         let said = stderr(&output);
         assert!(said.contains("cannot tell whether it holds data"), "{cut}: {said}");
     }
+}
+
+/// After a kill of a run on a bare device LMDB's lock stayed in `/dev` for ever.
+#[test]
+fn a_kill_of_a_run_on_a_bare_device_leaves_no_lock_beside_it() {
+    let test = "a kill on a bare device";
+    if !possible(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let Some(own) = Loop::new(scratch.path(), "own.img", 64 << 20) else {
+        return skip(test, "a free loop device");
+    };
+    let named = Named::new(&own.device);
+    write_databases(&scratch, &named.0, "raw", 2);
+    let confirm = own.backing.to_str().expect("a path");
+    let words = ["run", "db.toml", "--out", "run", "--i-will-lose-data", confirm];
+    let (mut child, _errors) = start_and_wait(&scratch, &words);
+    child.kill().expect("killed");
+    child.wait().expect("it ended");
+    expect(&scratch.run("clean"), 0);
+    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+    for beside in [own.device.as_str(), named.0.to_str().expect("a path")] {
+        assert!(!Path::new(&format!("{beside}-lock")).exists(), "a lock beside {beside}");
+    }
+    // The device is no longer anybody's, and the guard lets it through again.
+    expect(&scratch.run(&format!("run db.toml --out again --i-will-lose-data {confirm}")), 0);
 }

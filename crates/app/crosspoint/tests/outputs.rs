@@ -63,7 +63,9 @@ fn results_replace_only_what_carries_our_mark() {
 fn a_result_that_cannot_be_written_is_a_failure() {
     let scratch = Scratch::new();
     virtual_run(&scratch);
-    for words in ["figures run --json", "figures run --format csv", "doctor", "device list"] {
+    for words in
+        ["figures run --json", "figures run --format csv", "doctor", "device list", "--help"]
+    {
         let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
         let mut command = scratch.crosspoint();
         command.args(words.split(' ')).stdout(Stdio::from(full)).stderr(Stdio::piped());
@@ -140,6 +142,12 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
     let many = profile.replace("channels = { value = 7", "channels = { value = 4294967295");
     assert_ne!(many, profile);
     write("many.toml", &many);
+    fs::create_dir(scratch.path().join("fan")).expect("a directory");
+    write("fan/a.fio", &"include b\n".repeat(1000));
+    write("fan/b", &"include c\n".repeat(1000));
+    write("fan/c", "# nothing\n");
+    let names: Vec<String> = (0..300_000).map(|number| format!("/dev/{number}")).collect();
+    write("names.conf", &format!("device-names: {}\ntest-duration-sec: 1\n", names.join(",")));
     for (words, code, said) in [
         ("plan points.toml", 3, "at most 100000"),
         ("plan beside.toml", 3, "at most 64"),
@@ -148,11 +156,13 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
         ("plan /dev/zero", 2, "longer than 4 MiB"),
         ("device check many.toml", 3, "at most 65536"),
         ("import huge.toml", 2, "longer than 4 MiB"),
+        ("import fan/a.fio", 3, "more than 1000 includes"),
+        ("act names.conf --device model:intel-p4800x --rating 1", 3, "1 to 128 names"),
     ] {
         let began = Instant::now();
         // Memory is bounded by the shell's limit on address space, not by what this machine has.
         let script =
-            format!("ulimit -v 1048576; exec '{}' {words}", env!("CARGO_BIN_EXE_crosspoint"));
+            format!("ulimit -v 262144; exec '{}' {words}", env!("CARGO_BIN_EXE_crosspoint"));
         let mut command = std::process::Command::new("bash");
         command.args(["-c", &script]).current_dir(scratch.path());
         let output = command.output().expect("bash");
@@ -160,13 +170,13 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
         assert!(stderr(&output).contains(said), "{words}: {}", stderr(&output));
         assert!(stderr(&output).len() < 8000, "{words}: {} bytes", stderr(&output).len());
         // A bound against endless work; the aim is a second.
-        assert!(began.elapsed() < Duration::from_secs(20), "{words}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{words}");
     }
 }
 
 /// Every file of a run is under a checksum: no flipped bit becomes a figure.
 #[test]
-fn a_flipped_bit_in_any_file_of_a_run_is_found_or_changes_nothing() {
+fn a_flipped_bit_in_any_file_of_a_run_is_found() {
     let scratch = Scratch::new();
     virtual_run(&scratch);
     let before = stdout(&scratch.run("figures run --format csv"));
@@ -184,12 +194,31 @@ fn a_flipped_bit_in_any_file_of_a_run_is_found_or_changes_nothing() {
             fs::write(&file, &bytes).expect("written");
             let output = scratch.run("figures run --format csv");
             let found = output.status.code() == Some(7) || output.status.code() == Some(2);
-            let harmless = output.status.code() == Some(0) && stdout(&output) == before;
-            assert!(found || harmless, "{} byte {at}: {}", file.display(), stderr(&output));
+            assert!(found, "{} byte {at}: {}", file.display(), stderr(&output));
         }
         fs::write(&file, &whole).expect("written");
     }
     assert_eq!(stdout(&scratch.run("figures run --format csv")), before);
+    // One without checksums, as of the first versions, and with what would steer a terminal in it.
+    let old = fs::read_to_string(scratch.path().join("run/run.json")).expect("the header");
+    fs::write(scratch.path().join("run/run.json"), old.replace(",\n  \"sums\": true", ""))
+        .expect("it");
+    let list = fs::read(scratch.path().join("run/sums.txt")).expect("the list");
+    fs::remove_file(scratch.path().join("run/sums.txt")).expect("removed");
+    let document = fs::read_to_string(trial.join("trial.json")).expect("a trial");
+    let steering = document.replacen("\"engine\": \"block\"", "\"engine\": \"\\u001b[2Jblock\"", 1);
+    assert_ne!(steering, document);
+    fs::write(trial.join("trial.json"), steering).expect("written");
+    for words in ["figures run", "figures run --format csv"] {
+        let output = scratch.run(words);
+        expect(&output, 0);
+        assert!(!stdout(&output).contains('\u{1b}'), "{words}");
+    }
+    fs::write(trial.join("trial.json"), document).expect("written");
+    fs::write(scratch.path().join("run/run.json"), old).expect("written");
+    fs::write(scratch.path().join("run/sums.txt"), list).expect("written");
+    fs::remove_file(scratch.path().join("run/study.original.toml")).expect("removed");
+    expect(&scratch.run("figures run"), 7);
     // A run that lost its list of checksums is not one of the versions that had none.
     fs::remove_file(scratch.path().join("run/sums.txt")).expect("removed");
     expect(&scratch.run("figures run"), 7);

@@ -4,7 +4,7 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
     signal(engine_of(child.id()), libc::SIGSTOP);
     let output = finish(child, errors);
     expect(&output, 6);
-    assert!(stderr(&output).contains("within the trial's deadline of 4"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("within the trial's deadline"), "{}", stderr(&output));
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
     let wrong = deadline.replace("4s", "1s");
     write_study(&scratch, "", &wrong, "");
@@ -69,9 +69,14 @@ fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
 /// The second Ctrl-C takes the ground from under the engine: that is no failure of the engine's.
 #[test]
 fn a_second_ctrl_c_records_no_failed_trial() {
+    let test = "a second Ctrl-C";
+    if !is_root() || !["losetup", "mkfs.ext4", "mount"].iter().all(|tool| has(tool)) {
+        return skip(test, "root, losetup, mkfs.ext4, mount");
+    }
     let scratch = Scratch::new();
     for attempt in 0..5 {
-        write_study(&scratch, "", LONG, "");
+        // Its file system is taken away under the engine, and the engine is ended.
+        write_study(&scratch, "file_system = \"ext4\"\nsize = \"64MiB\"\n", LONG, "");
         let out = format!("run-{attempt}");
         let (child, errors) = start_and_wait(&scratch, &["run", "db.toml", "--out", &out]);
         signal(child.id(), libc::SIGINT);
@@ -101,7 +106,12 @@ fn failed_trials_are_still_failed_when_a_run_is_resumed_and_can_be_repeated() {
     expect(&scratch.run("run --resume run"), 6);
     expect(&scratch.run("run --resume run --again failed"), 0);
     expect(&scratch.run("run --resume run"), 0);
-    assert!(stdout(&scratch.run("figures run --format csv")).contains("false"));
+    let figures = stdout(&scratch.run("figures run --json"));
+    let figures: serde_json::Value = serde_json::from_str(&figures).expect("JSON");
+    let rate =
+        figures["figures"].as_array().expect("a list").iter().find(|f| f["metric"] == "ops_rate");
+    let rate = rate.expect("a rate");
+    assert!(rate["partial"] == false && rate["value"].as_f64() > Some(1.0), "{rate}");
     assert!(scratch.path().join("run/aside").is_dir(), "what failed is kept");
 }
 
@@ -182,9 +192,14 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
         "{said}"
     );
     assert!(holder.try_wait().expect("a state").is_none(), "a process of the user's is not ended");
+    // One that goes while `clean` waits is waited for.
+    let mut clean = scratch.crosspoint();
+    let mut clean =
+        clean.arg("clean").stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it");
+    std::thread::yield_now();
     holder.kill().expect("killed");
     holder.wait().expect("it ended");
-    expect(&scratch.run("clean"), 0);
+    assert!(clean.wait().expect("it ends").success());
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
     assert!(!fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&here));
 }
@@ -202,7 +217,6 @@ fn without_a_place_for_its_journal_nothing_is_made() {
     let output = command.output().expect("it starts");
     expect(&output, 4);
     assert!(stderr(&output).contains("CROSSPOINT_STATE_DIR=/"), "{}", stderr(&output));
-    assert!(!Path::new("/var/tmp/crosspoint-state").exists());
     if !is_root() || !has("setpriv") {
         return skip("somebody else's journal directory", "root, setpriv");
     }

@@ -111,8 +111,9 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
         add(rate, "1/s", 1.0, group.rate(ops));
         add("throughput", "MB/s", 1e-6, group.throughput(ops));
         add("latency_mean", "us", 1e-3, group.mean_latency(ops));
+        let latency = group.latency(ops);
         for (metric, p) in PERCENTILES {
-            add(metric, "us", 1e-3, group.percentile(ops, p).ok());
+            add(metric, "us", 1e-3, stats::estimate::percentile(&latency, p).ok());
         }
     }
     open_loop_figures(group, &mut out);
@@ -178,9 +179,12 @@ fn act_figures(run: &Run) -> Vec<Figure> {
     let mut out = Vec::new();
     // `[stack, arrivals]`: the highest rating that passed, and how many were tried.
     let mut best: BTreeMap<(String, String), (u32, u32, Vec<Figure>)> = BTreeMap::new();
+    let of_trial: BTreeMap<u32, &Group<'_>> = groups
+        .iter()
+        .flat_map(|group| group.trials.iter().map(move |trial| (trial.number, group)))
+        .collect();
     for test in &tests {
-        let same = |group: &&Group<'_>| group.trials.iter().any(|t| t.number == test.trial.number);
-        let Some(group) = groups.iter().find(same) else { continue };
+        let Some(group) = of_trial.get(&test.trial.number).copied() else { continue };
         let single = |value: f64, n: u64| Estimate { value, lo: None, hi: None, n };
         let names = [
             ["act_over_1ms", "act_over_8ms", "act_over_64ms"],

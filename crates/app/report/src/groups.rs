@@ -3,6 +3,8 @@
 //! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
 //! What it is not: an average over stacks.
 
+use std::collections::HashMap;
+
 use archive::{Run, TrialRecord};
 use stats::Histogram;
 use stats::estimate::{Estimate, TooFew, mean, percentile};
@@ -43,16 +45,11 @@ impl Ops {
 /// The groups of a run, in the order of the plan.
 pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
+    let mut places = HashMap::new();
     for trial in &run.trials {
-        let same = |group: &&mut Group<'_>| {
-            let first = group.first;
-            first.experiment == trial.experiment
-                && first.stack == trial.stack
-                && first.engine == trial.engine
-                && first.point == trial.point
-                && first.source == trial.source
-        };
-        match groups.iter_mut().find(same) {
+        let own = (&trial.experiment, &trial.stack, &trial.engine, &trial.point, &trial.source);
+        let place = *places.entry(own).or_insert(groups.len());
+        match groups.get_mut(place) {
             Some(group) => group.trials.push(trial),
             None => groups.push(Group { run, first: trial, trials: vec![trial] }),
         }
@@ -166,7 +163,7 @@ impl Group<'_> {
         let spread = mean(&batches)?;
         let (mut sum, mut count) = (0.0, 0u64);
         for trial in &self.trials {
-            let total = trial.recording.total(ops.class()).counts;
+            let total = trial.recording.counts(ops.class());
             sum += total.latency_sum.get() as f64;
             count += total.ops;
         }

@@ -6,6 +6,8 @@
 //! (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points). Invariant: a curve of
 //! fewer than four points has neither. What it is not: a fit.
 
+use std::collections::{HashMap, HashSet};
+
 use archive::Run;
 use stats::estimate::Estimate;
 
@@ -60,19 +62,24 @@ pub(crate) const DEPTH: &str = "queue_depth";
 pub(crate) const THREADS: &str = "threads";
 pub(crate) const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
 
-/// How the load of a group's experiment is raised: by threads only where depth stays.
-fn load_of(group: &Group<'_>, all: &[Group<'_>]) -> Load {
-    if group.is_open_loop() {
-        return Load::Offered;
+/// How the load of each group's experiment is raised: by threads only where depth stays.
+fn loads_of(all: &[Group<'_>]) -> Vec<Load> {
+    let mut values: HashMap<(&str, &str), HashSet<Option<&String>>> = HashMap::new();
+    for group in all.iter().filter(|group| !group.is_open_loop()) {
+        for name in [THREADS, DEPTH] {
+            let of_it = values.entry((&group.first.experiment, name)).or_default();
+            of_it.insert(group.first.point.get(name));
+        }
     }
-    let varies = |name: &str| {
-        let of = |other: &Group<'_>| other.first.point.get(name).cloned();
-        let mut same = all.iter().filter(|other| {
-            other.first.experiment == group.first.experiment && !other.is_open_loop()
-        });
-        same.any(|other| of(other) != of(group))
+    let load = |group: &Group<'_>| {
+        let varies = |name| values[&(group.first.experiment.as_str(), name)].len() > 1;
+        match group.is_open_loop() {
+            true => Load::Offered,
+            false if varies(THREADS) && !varies(DEPTH) => Load::Threads,
+            false => Load::Depth,
+        }
     };
-    if varies(THREADS) && !varies(DEPTH) { Load::Threads } else { Load::Depth }
+    all.iter().map(load).collect()
 }
 
 /// Everything but the load, so that equal keys make a curve.
@@ -95,9 +102,10 @@ fn key(group: &Group<'_>, load: Load) -> Vec<(String, String)> {
 
 /// The curves of a run, in the order of the plan.
 pub(crate) fn curves(run: &Run) -> Vec<Curve<'_>> {
-    let mut curves: Vec<(Vec<(String, String)>, Curve<'_>)> = Vec::new();
+    let mut curves: Vec<Curve<'_>> = Vec::new();
+    let mut places = HashMap::new();
     let all = groups(run);
-    let loads: Vec<Load> = all.iter().map(|group| load_of(group, &all)).collect();
+    let loads = loads_of(&all);
     for (group, load) in all.into_iter().zip(loads) {
         let act = group.first.point.contains_key("read_reqs_per_sec");
         let Some(&ops) = group.classes().first().filter(|_| group.first.engine == "block" && !act)
@@ -107,12 +115,13 @@ pub(crate) fn curves(run: &Run) -> Vec<Curve<'_>> {
         let (Some(rate), Some(mean)) = (group.rate(ops), group.mean_latency(ops)) else { continue };
         let key = key(&group, load);
         let point = Point { group, rate, mean_ns: mean.value };
-        match curves.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, curve)) => curve.points.push(point),
-            None => curves.push((key, Curve { load, points: vec![point] })),
+        let place = *places.entry(key).or_insert(curves.len());
+        match curves.get_mut(place) {
+            Some(curve) => curve.points.push(point),
+            None => curves.push(Curve { load, points: vec![point] }),
         }
     }
-    curves.into_iter().map(|(_, curve)| curve).collect()
+    curves
 }
 
 impl Curve<'_> {

@@ -4,6 +4,8 @@
 //! Invariant: everything else is equal along a line. What it is not: the curve over queue depth or offered
 //! load; that is `knee`.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
+
 use archive::Run;
 use serde::Serialize;
 use stats::estimate::{Estimate, TooFew};
@@ -137,14 +139,17 @@ fn sweep(
     measures: &[Measure],
 ) -> Option<Sweep> {
     let mut lines: Vec<Line> = Vec::new();
+    let mut places = HashMap::new();
+    let differing = differing(groups, axis.name);
     for measure in measures {
         for group in groups {
             let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
                 continue;
             };
-            let others = other_parameters(groups, group, axis.name);
+            let others = other_parameters(&differing, group);
             let label = format!("{}{}{others}", short(group.stack_title()), measure.suffix);
-            match lines.iter_mut().find(|line| line.label == label) {
+            let place = *places.entry(label.clone()).or_insert(lines.len());
+            match lines.get_mut(place) {
                 Some(line) => line.points.push(vec![x, y]),
                 None => lines.push(Line {
                     label,
@@ -197,18 +202,23 @@ fn position(group: &Group<'_>, name: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-/// Other parameters that differ between the groups, so that each combination has a line of its own.
-fn other_parameters(groups: &[&Group<'_>], own: &Group<'_>, swept: &str) -> String {
-    let differs = |name: &String| {
-        groups.iter().any(|group| group.first.point.get(name) != own.first.point.get(name))
-    };
+/// Names of other parameters than the swept one that differ between the groups.
+fn differing<'a>(groups: &[&'a Group<'_>], swept: &str) -> BTreeSet<&'a str> {
     let raised = ["read_reqs_per_sec", "write_reqs_per_sec"];
-    let parts: Vec<String> = own
-        .first
-        .point
-        .iter()
-        .filter(|(name, _)| *name != swept && !raised.contains(&name.as_str()) && differs(name))
-        .map(|(_, value)| value.clone())
-        .collect();
+    let mut values: HashMap<&str, HashSet<Option<&String>>> = HashMap::new();
+    for name in groups.iter().flat_map(|group| group.first.point.keys()) {
+        values.entry(name).or_default();
+    }
+    for (name, there) in &mut values {
+        there.extend(groups.iter().map(|group| group.first.point.get(*name)));
+    }
+    let differs = values.into_iter().filter(|(_, there)| there.len() > 1);
+    differs.map(|(name, _)| name).filter(|name| *name != swept && !raised.contains(name)).collect()
+}
+
+/// A group's values of what differs, so that each combination has a line of its own.
+fn other_parameters(differing: &BTreeSet<&str>, own: &Group<'_>) -> String {
+    let there = own.first.point.iter().filter(|(name, _)| differing.contains(name.as_str()));
+    let parts: Vec<String> = there.map(|(_, value)| value.clone()).collect();
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }

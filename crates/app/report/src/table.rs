@@ -109,6 +109,7 @@ pub fn csv(figures: &[Figure]) -> String {
 
 /// A cell of text. A spreadsheet takes one that begins like a formula for one; an apostrophe makes it text.
 fn quote(cell: &str) -> String {
+    let cell = &cell.replace(|c: char| c.is_control() && c != '\n', " ");
     let formula =
         cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
     let cell = &if formula { format!("'{cell}") } else { cell.to_owned() };
@@ -122,6 +123,17 @@ fn quote(cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A study's title must not run as a formula of whoever opens its figures, nor steer a terminal.
+    #[test]
+    fn cells_are_text_whatever_they_begin_with() {
+        assert_eq!(quote("=cmd|' /C calc'!A1"), "'=cmd|' /C calc'!A1");
+        assert_eq!(quote("+1+1"), "'+1+1");
+        assert_eq!(quote("@SUM(A1)"), "'@SUM(A1)");
+        assert_eq!(quote("-3.5"), "-3.5");
+        assert_eq!(quote("a\u{1b}[2Jb"), "a [2Jb");
+        assert_eq!(quote("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
 
     #[test]
     fn cells_with_commas_are_quoted() {

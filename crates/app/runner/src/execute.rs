@@ -183,6 +183,8 @@ pub(crate) struct Runner<'a> {
     stacks: Vec<StackRecord>,
     /// Our own cost an operation, measured before the first block trial.
     own_cost: Option<OwnCost>,
+    /// When the trial that is going on began; the racers of a race begin together.
+    began: Instant,
     /// Trials failed before this run was resumed.
     failed_before: bool,
     /// Rates that finished trials reached.
@@ -225,6 +227,7 @@ impl<'a> Runner<'a> {
             writer,
             stacks,
             own_cost: None,
+            began: Instant::now(),
             failed_before: false,
             reached: Reached::default(),
             ahead: Ahead::default(),
@@ -248,7 +251,7 @@ impl<'a> Runner<'a> {
                 ending = Ending::Interrupted;
                 break;
             }
-            let began = Instant::now();
+            self.began = Instant::now();
             let (known, offered) = self.reached.offer(plan, trial)?;
             let outcome = self.trial(&known, watcher)?.map(|mut outcome| {
                 outcome.notes.extend(offered);
@@ -269,7 +272,7 @@ impl<'a> Runner<'a> {
             watcher.event(&Event::TrialEnded {
                 trial,
                 headline: &self.headline(&record),
-                took: began.elapsed(),
+                took: self.began.elapsed(),
                 seconds_left: left.max(0.0),
             });
             for note in record.failure.iter().chain(&record.notes) {
@@ -303,7 +306,7 @@ impl<'a> Runner<'a> {
         let interval = Duration::from(trial.timeline.interval);
         Waiting {
             stop: self.options.stop,
-            deadline: deadline(trial, experiment, 0.0),
+            deadline: deadline(trial, experiment, 0.0).saturating_sub(self.began.elapsed()),
             grace: STOP_GRACE.saturating_add(interval.saturating_mul(2)),
         }
     }

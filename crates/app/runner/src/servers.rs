@@ -48,6 +48,25 @@ pub(crate) struct Running {
     /// Ours, or none: the user's.
     pub server: Option<Server>,
     pub log: PathBuf,
+    /// Variables of a server of the user's as they were before.
+    pub before: Vec<(String, String)>,
+}
+
+impl Running {
+    /// No server of ours.
+    pub fn embedded(place: Place) -> Self {
+        Self { place, server: None, log: PathBuf::new(), before: Vec::new() }
+    }
+
+    /// Sets the variables of a server of the user's back, for the next trial; what could not be.
+    pub fn set_back(&self, dsn: Option<&str>) -> Vec<String> {
+        let dsn = dsn.unwrap_or_default();
+        let back = |(name, value): &(String, String)| {
+            let failed = sql_mysql::restore(dsn, name, value).err()?;
+            Some(format!("{name} could not be set back to {value}: {failed}"))
+        };
+        self.before.iter().filter_map(back).collect()
+    }
 }
 
 /// Why a run can not begin, from a server's refusal.
@@ -80,6 +99,7 @@ pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
             listen
                 .and_then(|listen| listen.check_free())
                 .and_then(|()| Binary::find(&job.server).map(|_| ()).map_err(SqlError::Refused))
+                .and_then(|()| Home::possible().map_err(SqlError::Refused))
         }
     };
     checked.map_err(|error| environment(stack, &error))
@@ -95,12 +115,13 @@ pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Runni
     let refuse = |reason| SqlError::Refused(Refusal { reason, next: "correct the dsn".into() });
     let target = target_of(dsn).map_err(refuse)?;
     let (flavour, _) = target.check(job)?;
-    for (name, value) in sql_mysql::before_change(&target, job)? {
+    let before = sql_mysql::before_change(&target, job)?;
+    for (name, value) in before.clone() {
         let undo = Undo::RestoreSetting { dsn: dsn.to_owned(), name, value };
         journal.note(undo).map_err(|error| refuse(error.to_string()))?;
     }
     let place = Place::Server { target, flavour };
-    Ok(Running { place, server: None, log: PathBuf::new() })
+    Ok(Running { before, ..Running::embedded(place) })
 }
 
 /// The buffer pool of a job, once the bytes of its tables are known.
@@ -117,10 +138,14 @@ pub(crate) fn pool_of(job: &SqlJob, tables: Option<u64>) -> Bytes {
 }
 
 /// Makes the directory of a job's server in `place`.
-pub(crate) fn make(job: &SqlJob, place: &Path, journal: &Journal) -> Result<(), SqlError> {
+pub(crate) fn make(
+    job: &SqlJob,
+    place: &Path,
+    (journal, stop): (&Journal, &AtomicBool),
+) -> Result<(), SqlError> {
     let binary = Binary::find(&job.server).map_err(SqlError::Refused)?;
     let home = Home::make(&binary, place)?;
-    initialise(&binary, &home, journal.mark(), job.page_size)
+    initialise(&binary, &home, (journal.mark(), stop), job.page_size)
 }
 
 /// Starts the private server of a job on the data directory in `place`, with its database.
@@ -139,5 +164,5 @@ pub(crate) fn start(
     server.make_database(DATABASE)?;
     let (target, flavour) = (server.target(Some(DATABASE)), binary.flavour);
     let place = Place::Server { target, flavour };
-    Ok(Running { place, server: Some(server), log: log.to_owned() })
+    Ok(Running { server: Some(server), log: log.to_owned(), ..Running::embedded(place) })
 }

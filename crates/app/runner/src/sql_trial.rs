@@ -162,7 +162,7 @@ impl Runner<'_> {
     ) -> Result<Readiness, RunnerError> {
         let _ = kv::evict(&loaded.place);
         let place = Place::Directory(loaded.place.clone());
-        let running = Running { place, server: None, log: PathBuf::new() };
+        let running = Running::embedded(place);
         let (limits, load) = (self.limits(one)?, fresh.then_some(loaded.load));
         let place = Some(loaded.place);
         Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
@@ -197,12 +197,8 @@ impl Runner<'_> {
         let log = self.server_log(one);
         let with = (self.options.journal, self.options.stop);
         let started = match job.engine {
-            SqlEngine::Sqlite => Ok(Running {
-                place: Place::Directory(empty.place.clone()),
-                server: None,
-                log: PathBuf::new(),
-            }),
-            SqlEngine::Mysql => servers::make(job, &empty.place, with.0).and_then(|()| {
+            SqlEngine::Sqlite => Ok(Running::embedded(Place::Directory(empty.place.clone()))),
+            SqlEngine::Mysql => servers::make(job, &empty.place, with).and_then(|()| {
                 let pool = servers::pool_of(job, None);
                 servers::start(job, (&empty.place, &log), pool, with)
             }),
@@ -276,6 +272,7 @@ impl Runner<'_> {
             let failed = !matches!(&ended, Ended::Done(record) if record.failure.is_none());
             server.obituary(if failed { LAST_WORDS_WAIT } else { Duration::ZERO })
         });
+        notes.extend(running.set_back(one.job.dsn.as_deref()));
         let used = limits.used();
         let stopped = running.server.take().map_or(Ok(()), sql_mysql::Server::stop);
         drop(limits);
@@ -385,9 +382,9 @@ impl Runner<'_> {
 
 /// Time in which a server that dies is seen to be dead after its clients have lost it.
 const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
-/// Space below which a file system is full for a server: InnoDB extends a file by so much at once (seen with
-/// MariaDB 10.11: `preallocating 62914560 bytes`).
-const FULL: units::Bytes = units::Bytes(64 << 20);
+/// Space below which a file system is full for a server: InnoDB extends a file by up to so much at once
+/// (MariaDB 10.11: `preallocating 62914560 bytes`).
+const FULL: units::Bytes = units::Bytes(60 << 20);
 
 /// Asks the process of the clients.
 pub(crate) fn ask(

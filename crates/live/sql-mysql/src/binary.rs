@@ -3,7 +3,8 @@
 //! Invariant: what is not known to work is refused before anything is made. What it is not: a server.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use sql::{Flavour, Refusal};
 
@@ -33,6 +34,8 @@ pub struct Binary {
     pub version: String,
 }
 
+/// Time that a program has to say its version.
+const VERSION_MAX: Duration = Duration::from_secs(30);
 /// Names of servers' programs.
 const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 /// Where distributions put them beside the search path.
@@ -58,8 +61,8 @@ impl Binary {
                 .into(),
         };
         let mut command = Command::new(&path);
-        command.args(["--no-defaults", "--version"]).env_remove(stack::PASSWORD_VARIABLE);
-        let output = command.output();
+        command.args(["--no-defaults", "--version"]).stdin(Stdio::null());
+        let output = stack::output_within(&mut command, (VERSION_MAX, None), |_| ());
         let output = output.map_err(|error| refuse(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let (flavour, version) = parse_version(&said)

@@ -56,10 +56,11 @@ impl Reach for Target {
         })?;
         if let Some(database) = &self.database {
             owner::look(&mut conn, job)?;
-            let probe = "crosspoint_may_this_user";
+            let probe = owner::PROBE;
             for statement in [
-                format!("CREATE TABLE {probe} (id INT PRIMARY KEY, k INT)"),
-                format!("CREATE INDEX k ON {probe}(k)"),
+                format!("CREATE TABLE IF NOT EXISTS {probe} (id INT PRIMARY KEY, k INT)"),
+                format!("DELETE FROM {probe}"),
+                format!("CREATE INDEX IF NOT EXISTS k ON {probe}(k)"),
                 format!("INSERT INTO {probe} VALUES (1, 1)"),
                 format!("UPDATE {probe} SET k=2"),
                 format!("SELECT k FROM {probe}"),
@@ -219,7 +220,7 @@ impl Engine for Mysql {
     }
 
     fn set(&self, setting: &str) -> Result<(), SqlError> {
-        let (name, value) = setting.split_once('=').unwrap_or((setting, "DEFAULT"));
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
         owner::set(&mut self.target.connect()?, name, value)
     }
 

@@ -9,7 +9,8 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::fs::{Gid, Uid};
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
@@ -20,7 +21,7 @@ use sql::{Refusal, SqlError};
 use crate::binary::Binary;
 
 /// Users that systemd gives to services for as long as they run (systemd.io, "Users, Groups, UIDs and GIDs");
-/// no account has one of them.
+/// no account should have one of them, and none of /etc/passwd is taken.
 const DYNAMIC: std::ops::RangeInclusive<u32> = 61_184..=65_519;
 /// Where a confined server may see its directory: the first that is there and is not above its program.
 const PLACES: [&CStr; 4] = [c"/mnt", c"/media", c"/srv", c"/opt"];
@@ -90,6 +91,29 @@ impl Home {
             refused(&binary.path, "none of /mnt, /media, /srv and /opt can hide the server's data")
         })?;
         Ok(Self { place, jail: Some(Jail { user: data.uid(), place: seen }) })
+    }
+
+    /// Whether a private server of this user's can be confined: root needs a mount namespace for it.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn possible() -> Result<(), Refusal> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let mut command = Command::new("true");
+        command.stdin(Stdio::null());
+        // SAFETY: the new process has one thread, and only makes a system call.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::thread::unshare_unsafe(UnshareFlags::NEWNS).map_err(Into::into)
+            });
+        }
+        let run = stack::output_within(&mut command, (Duration::from_secs(30), None), |_| ());
+        run.map(|_| ()).map_err(|error| Refusal {
+            reason: format!("root may not make a mount namespace for the server here: {error}"),
+            next: "run as another user than root, or give this container CAP_SYS_ADMIN".into(),
+        })
     }
 
     /// A folder of it, for this process.

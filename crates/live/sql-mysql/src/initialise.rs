@@ -7,9 +7,11 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use sql::{Flavour, Refusal, SqlError};
-use stack::Mark;
+use stack::{Mark, output_within};
 use units::Bytes;
 
 use crate::binary::Binary;
@@ -27,6 +29,9 @@ const TABLES: [[&str; 2]; 3] = [
 const SHARES: [&str; 4] =
     ["/usr/share/mysql", "/usr/share/mariadb", "/usr/local/share/mysql", "/usr/local/mysql/share"];
 
+/// Time that a server has to make its system tables; here it takes a quarter of a second.
+const INITIALISE_MAX: Duration = Duration::from_secs(300);
+
 fn refused(reason: String, next: &str) -> SqlError {
     SqlError::Refused(Refusal { reason, next: next.into() })
 }
@@ -38,7 +43,7 @@ fn refused(reason: String, next: &str) -> SqlError {
 pub fn initialise(
     binary: &Binary,
     home: &Home,
-    mark: &Mark,
+    (mark, stop): (&Mark, &AtomicBool),
     page_size: Bytes,
 ) -> Result<(), SqlError> {
     let mut command = Command::new(&binary.path);
@@ -65,15 +70,17 @@ pub fn initialise(
             system_tables(binary)?
         }
     };
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped());
     let program = binary.path.display();
-    let failed = |error: std::io::Error| refused(format!("{program}: {error}"), DOCTOR);
-    let mut child = command.spawn().map_err(failed)?;
-    let input = child.stdin.take();
-    // Beside its words: neither side may wait for the other.
-    let feeder = std::thread::spawn(move || input.map(|mut input| input.write_all(&statements)));
-    let output = child.wait_with_output().map_err(failed)?;
-    let _ = feeder.join();
+    let failed = |error: std::io::Error| {
+        refused(format!("the data directory could not be made: {program}: {error}"), DOCTOR)
+    };
+    let output = output_within(&mut command, (INITIALISE_MAX, Some(stop)), |child| {
+        let input = child.stdin.take();
+        // Beside its words: neither side may wait for the other.
+        std::thread::spawn(move || input.map(|mut input| input.write_all(&statements)));
+    });
+    let output = output.map_err(failed)?;
     if output.status.success() {
         return Ok(());
     }

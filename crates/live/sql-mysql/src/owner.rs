@@ -13,6 +13,8 @@ use crate::status::bytes_of;
 
 /// Table that says whose the others are.
 const MARK: &str = "crosspoint_mark";
+/// Table by which is asked what a user may do.
+pub(crate) const PROBE: &str = "crosspoint_may_this_user";
 /// Tables that are named in a refusal.
 const NAMED: usize = 3;
 
@@ -34,10 +36,9 @@ fn identity(job: &SqlJob) -> String {
 fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
     let all = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() \
                ORDER BY table_name";
-    let tables: Vec<String> = conn.query(all).map_err(told)?;
-    if tables.is_empty() {
-        return Ok(Found::Empty);
-    }
+    let mut tables: Vec<String> = conn.query(all).map_err(told)?;
+    // What a kill left of our question whether this user may.
+    tables.retain(|name| name != PROBE);
     let ours = tables.iter().any(|name| name == MARK);
     if ours {
         let marks: Vec<String> =
@@ -45,6 +46,12 @@ fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
         if marks == [identity(job)] {
             return Ok(Found::Ours);
         }
+        if marks.is_empty() && tables.len() == 1 {
+            return Ok(Found::Empty);
+        }
+    }
+    if tables.is_empty() {
+        return Ok(Found::Empty);
     }
     Ok(Found::Others { tables, ours })
 }
@@ -92,7 +99,8 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
         conn.query_drop(format!("DROP TABLE {table}")).map_err(told)?;
     }
     conn.query_drop(format!(
-        "CREATE TABLE {MARK} (identity VARCHAR(190) NOT NULL PRIMARY KEY) COMMENT='made by Crosspoint'"
+        "CREATE TABLE IF NOT EXISTS {MARK} (identity VARCHAR(190) NOT NULL PRIMARY KEY) \
+         COMMENT='made by Crosspoint'"
     ))
     .map_err(told)?;
     conn.exec_drop(format!("INSERT INTO {MARK} VALUES (?)"), (identity(job),)).map_err(told)

@@ -27,6 +27,8 @@ use crate::options::{Listen, SOCKET};
 const START_MAX: Duration = Duration::from_secs(300);
 /// Time that it has to write its dirty pages and go down.
 const STOP_MAX: Duration = Duration::from_secs(120);
+/// Time that a killed one has to be gone.
+const GONE_MAX: Duration = Duration::from_secs(10);
 /// Time between looks at it.
 const LOOK: Duration = Duration::from_millis(10);
 /// Lines of its log that are told.
@@ -208,7 +210,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         if !self.stopped {
             let _ = self.child.kill();
-            let _ = self.child.wait();
+            // One that waits for a device may stay; it is left to the undo journal.
+            let began = Instant::now();
+            while began.elapsed() < GONE_MAX && matches!(self.child.try_wait(), Ok(None)) {
+                std::thread::sleep(LOOK);
+            }
         }
     }
 }

@@ -94,12 +94,12 @@ fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleane
             "ended {count} {} of a killed run",
             if count == 1 { "process" } else { "processes" }
         )),
-        Err(error) => cleaned.failed.push(error.to_string()),
+        Err(error) => cleaned.failed.push(with_next(&error)),
     }
     for entry in entries.iter().rev() {
         match undo(entry, &mark, restore) {
             Ok(what) => cleaned.undone.extend(what),
-            Err(error) => cleaned.failed.push(error.to_string()),
+            Err(error) => cleaned.failed.push(with_next(&error)),
         }
     }
     for line in unknown {
@@ -110,6 +110,14 @@ fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleane
         && let Err(error) = fs::remove_file(path)
     {
         cleaned.failed.push(format!("{}: {error}", path.display()));
+    }
+}
+
+/// What could not be undone, and what to do about it.
+fn with_next(error: &StackError) -> String {
+    match error {
+        StackError::Refused { next, .. } => format!("{error}\n  next: {next}"),
+        other => format!("{other}\n  next: undo it by hand, then: crosspoint clean"),
     }
 }
 

@@ -16,14 +16,16 @@ use std::time::{Duration, Instant};
 
 use observe::BlockDevice;
 
-use crate::StackError;
 use crate::users::in_use;
+use crate::{StackError, output_within};
 
 /// How long a device that somebody holds is tried again.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes at either end of a device that must be readable, and that are erased after use: every signature that
-/// is looked for is there.
-const ENDS: u64 = 1 << 20;
+/// Time that blkid has.
+const BLKID_MAX: Duration = Duration::from_secs(60);
+/// Bytes at either end of a device that must be readable, and that are erased after use. blkid looks there,
+/// up to 4 MiB deep (copies of LUKS2 headers).
+const ENDS: u64 = 8 << 20;
 /// Where names are that survive a reboot.
 const STABLE: &str = "/dev/disk/by-id";
 
@@ -133,8 +135,7 @@ impl HeldDevice {
     /// What is missing.
     fn check_confirmed(&self, confirmed: &[String]) -> Result<(), StackError> {
         let (path, device) = (&self.named, self.device()?);
-        let virtual_device = ["loop", "zram"].iter().any(|kind| device.name.starts_with(kind));
-        if !virtual_device && path.parent() != Some(Path::new(STABLE)) {
+        if !is_stable(path, &device.name) {
             return Err(refuse(
                 path,
                 "writing needs a stable name, and this one can change at the next boot",
@@ -209,8 +210,7 @@ impl HeldDevice {
         };
         let mut command = std::process::Command::new("blkid");
         command.args(["-p", "-o", "export", "/proc/self/fd/0"]).stdin(input);
-        command.env_remove(crate::PASSWORD_VARIABLE);
-        match command.output() {
+        match output_within(&mut command, (BLKID_MAX, None), |_| ()) {
             Err(error) => Signature::CannotTell(error.to_string()),
             Ok(output) => signature_of(output.status.code(), &output.stdout),
         }
@@ -363,6 +363,13 @@ impl HeldDevice {
     }
 }
 
+/// Whether a name stays the device's at the next boot: a direct entry of the stable names, or that of a
+/// loop or zram device, whose identity says what it is.
+fn is_stable(path: &Path, kernel_name: &str) -> bool {
+    let virtual_device = ["loop", "zram"].iter().any(|kind| kernel_name.starts_with(kind));
+    virtual_device || path.parent() == Some(Path::new(STABLE))
+}
+
 /// Not every device can discard; what cannot keeps its blocks.
 fn discard_all(file: &File, size: u64) {
     const BLKDISCARD: libc::Ioctl = 0x1277;
@@ -424,6 +431,17 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = HeldDevice::open(file.path(), Access::ReadOnly).unwrap_err();
         assert!(matches!(error, StackError::Refused { .. }), "{error}");
+    }
+
+    /// A path through the stable names leads to one that is not.
+    #[test]
+    fn only_a_direct_entry_of_the_stable_names_is_stable() {
+        let stable = |path: &str, name: &str| is_stable(Path::new(path), name);
+        assert!(stable("/dev/disk/by-id/nvme-x", "nvme0n1") && stable("/dev/loop0", "loop0"));
+        for path in ["/dev/nvme0n1", "/dev/disk/by-id/../../nvme0n1", "/dev/disk/by-id/a/../x", "x"]
+        {
+            assert!(!stable(path, "nvme0n1"), "{path}");
+        }
     }
 
     #[test]

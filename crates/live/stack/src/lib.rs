@@ -18,6 +18,7 @@ mod test_file;
 mod undo;
 mod users;
 mod volume;
+mod within;
 mod work_area;
 
 pub use clean::{Cleaned, clean};
@@ -31,6 +32,7 @@ pub use state::state_directory;
 pub use test_file::{TestFile, fill};
 pub use undo::Undo;
 pub use volume::{Format, Volume};
+pub use within::output_within;
 pub use work_area::WorkArea;
 
 /// What the fuzz targets read besides: what other programs and the kernel print, and journals.

@@ -3,7 +3,6 @@
 //! Invariant: nothing here decides whether it may be done; callers have checked the mark.
 
 use std::fs;
-use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,14 +11,14 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::os::unix::process::CommandExt;
 
-use crate::StackError;
 use crate::mark::Mark;
 use crate::processes::holders;
+use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Most that is read of what a program says.
-const SAID_MAX: u64 = 1 << 20;
+/// Time that mkfs or losetup has: a large device is discarded first.
+const TOOL_MAX: Duration = Duration::from_secs(1800);
 
 /// A line of `/proc/self/mounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,47 +79,28 @@ pub(crate) fn run(
         next,
     };
     let mut command = Command::new(program);
-    command.args(arguments).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
-    match mark {
-        Some(mark) => mark.put_on(&mut command),
-        None => drop(command.env_remove(crate::PASSWORD_VARIABLE)),
+    command.args(arguments).stdin(input);
+    if let Some(mark) = mark {
+        mark.put_on(&mut command);
     }
     // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
     unsafe {
         command
             .pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
-    let child = command.spawn().map_err(|error| {
-        refuse(format!("{program} cannot be run: {error}"), format!("apt-get install {package}"))
+    let output = output_within(&mut command, (TOOL_MAX, None), |_| ()).map_err(|error| {
+        let next = match error.kind() {
+            std::io::ErrorKind::NotFound => format!("apt-get install {package}"),
+            _ => "see dmesg".into(),
+        };
+        refuse(format!("{program} cannot be run: {error}"), next)
     })?;
-    let (status, out, said) = heard(child).map_err(StackError::io("hear", what))?;
-    if status.success() {
-        return Ok(out);
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = said.trim().replace('\n', "; ");
+    let said = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
     let said: String = said.chars().take(400).collect();
     Err(refuse(format!("{program}: {said}"), "crosspoint doctor".into()))
-}
-
-/// What a child says until its end, no more of it than is sensible.
-fn heard(
-    mut child: std::process::Child,
-) -> std::io::Result<(std::process::ExitStatus, String, String)> {
-    let errors = child.stderr.take();
-    let said = std::thread::spawn(move || bounded(errors));
-    let out = bounded(child.stdout.take());
-    let status = child.wait()?;
-    Ok((status, out, said.join().unwrap_or_default()))
-}
-
-fn bounded(stream: Option<impl Read>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(mut stream) = stream {
-        let _ = stream.by_ref().take(SAID_MAX).read_to_end(&mut bytes);
-        // The rest is heard and forgotten, so that the child does not wait for ever.
-        let _ = std::io::copy(&mut stream, &mut std::io::sink());
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Unmounts what is mounted at a path, however often; whether anything was.

@@ -1,7 +1,7 @@
 //! The directory of the undo journals: ours alone.
 //!
-//! Invariant: it belongs to this user and nobody else can write to it or read it; otherwise nothing is noted
-//! and nothing is undone from it.
+//! Invariants: it belongs to this user and nobody else can write to it, and what is in it nobody else can
+//! read; otherwise nothing is noted and nothing is undone from it. A directory that was there is not changed.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -37,6 +37,7 @@ pub(crate) fn journals(state: &Path) -> Result<PathBuf, StackError> {
             .map_err(StackError::io("create", dir))?;
         check(dir)?;
     }
+    close(&dir)?;
     Ok(dir)
 }
 
@@ -50,25 +51,31 @@ pub(crate) fn journals_there(state: &Path) -> Result<Option<PathBuf>, StackError
     }
     check(state)?;
     check(&dir)?;
+    close(&dir)?;
     Ok(Some(dir))
 }
 
-/// Refuses what others could have put there; closes to others what is ours.
+/// Closes the folder of the journals, which is ours alone, to others.
+fn close(dir: &Path) -> Result<(), StackError> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
+        .map_err(StackError::io("close to others", dir))
+}
+
+/// Refuses what others could have put there, or put something into.
 fn check(dir: &Path) -> Result<(), StackError> {
     let data = fs::metadata(dir).map_err(StackError::io("look at", dir))?;
     let own = rustix::process::geteuid().as_raw();
-    if !data.is_dir() || data.uid() != own {
-        return Err(StackError::Refused {
-            device: dir.display().to_string(),
-            reason: format!("undo journals are kept there, and it belongs to user {}", data.uid()),
-            next: "CROSSPOINT_STATE_DIR=/a/directory/of/yours crosspoint ...".into(),
-        });
-    }
-    if data.mode() & 0o077 != 0 {
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
-            .map_err(StackError::io("close to others", dir))?;
-    }
-    Ok(())
+    let whose = match data.mode() & 0o022 {
+        _ if !data.is_dir() => "it is no directory".to_owned(),
+        _ if data.uid() != own => format!("it belongs to user {}", data.uid()),
+        0 => return Ok(()),
+        _ => "others may write to it".to_owned(),
+    };
+    Err(StackError::Refused {
+        device: dir.display().to_string(),
+        reason: format!("undo journals are kept there, and {whose}"),
+        next: "CROSSPOINT_STATE_DIR=/a/directory/of/yours crosspoint ...".into(),
+    })
 }
 
 #[cfg(test)]
@@ -83,8 +90,11 @@ mod tests {
         fs::create_dir(&state).unwrap();
         fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
         let made = journals(&state).unwrap();
-        for dir in [&state, &made] {
-            assert_eq!(fs::metadata(dir).unwrap().mode() & 0o777, 0o700);
-        }
+        assert_eq!(fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
+        // A directory that others use must not be closed to them, and is no place for journals.
+        assert_eq!(fs::metadata(&state).unwrap().mode() & 0o777, 0o755);
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o1777)).unwrap();
+        assert!(journals(&state).is_err() && journals_there(&state).is_err());
+        assert_eq!(fs::metadata(&state).unwrap().mode() & 0o7777, 0o1777);
     }
 }

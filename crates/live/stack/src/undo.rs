@@ -1,7 +1,7 @@
 //! How each thing that a run makes on the host is undone.
 //!
-//! Invariants: an entry names only what carries the mark of its own journal and belongs to this user;
-//! anything else is refused, whatever the journal says. Undoing twice does nothing.
+//! Invariants: an entry names only what carries the mark of its own journal, and a directory only one of
+//! this user; anything else is refused, whatever the journal says. Undoing twice does nothing.
 
 use std::fs;
 use std::io;

@@ -222,8 +222,9 @@ impl Config {
                 "mandatory: 1 to 128 names separated by commas",
             ),
             (
-                (1..self.device_names.len())
-                    .all(|at| !self.device_names[..at].contains(&self.device_names[at])),
+                self.device_names.len() > DEVICES_MAX
+                    || (1..self.device_names.len())
+                        .all(|at| !self.device_names[..at].contains(&self.device_names[at])),
                 "device-names",
                 "a device is named twice",
             ),

@@ -207,16 +207,26 @@ impl Recording {
         self.intervals.iter().filter(|interval| interval.phase == Phase::Measure)
     }
 
+    /// Counts over the measured intervals, of one class or of reads and writes together: those of
+    /// [`Recording::total`], without its histograms.
+    #[must_use]
+    pub fn counts(&self, class: Option<OpClass>) -> Counts {
+        let mut counts = Counts::default();
+        for interval in self.measured() {
+            for one in OpClass::ALL.into_iter().filter(|one| of_class(class, *one)) {
+                counts += interval.tallies[one].counts;
+            }
+        }
+        counts
+    }
+
     /// Sum over the measured intervals, of one class or of reads and writes together.
     #[must_use]
     pub fn total(&self, class: Option<OpClass>) -> Total {
         let mut total =
             Total { counts: Counts::default(), latency: new_histogram(), service: new_histogram() };
         for interval in self.measured() {
-            for one in OpClass::ALL.into_iter().filter(|one| match class {
-                Some(class) => class == *one,
-                None => one.is_whole(),
-            }) {
+            for one in OpClass::ALL.into_iter().filter(|one| of_class(class, *one)) {
                 let tally = &interval.tallies[one];
                 total.counts += tally.counts;
                 tally.latency.add_to(&mut total.latency);
@@ -237,4 +247,9 @@ impl Recording {
     pub fn errors(&self) -> u64 {
         self.intervals.iter().map(|interval| interval.counts().errors).sum()
     }
+}
+
+/// Whether `one` counts where `wanted` is asked for; all together are reads and writes.
+fn of_class(wanted: Option<OpClass>, one: OpClass) -> bool {
+    wanted.map_or(one.is_whole(), |wanted| wanted == one)
 }

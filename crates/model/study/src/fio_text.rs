@@ -3,6 +3,7 @@
 //! Invariants: every line keeps the number that it has in the file that was named; what cannot be filled in
 //! is an error, where fio would put nothing; the whole is bounded.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use crate::StudyError;
@@ -17,6 +18,8 @@ pub struct Surroundings<'a> {
 
 /// Files within files at most.
 const DEPTH_MAX: u32 = 16;
+/// Includes of a job file and of what it includes at most.
+const INCLUDES_MAX: u32 = 1000;
 /// Lines of a job file with its includes at most.
 const LINES_MAX: usize = 100_000;
 
@@ -24,7 +27,7 @@ const LINES_MAX: usize = 100_000;
 fn expanded(
     text: &str,
     around: &Surroundings<'_>,
-    depth: u32,
+    (depth, included): (u32, &Cell<u32>),
 ) -> Result<Vec<(usize, String)>, StudyError> {
     let mut lines = Vec::new();
     for (number, line) in (1usize..).zip(text.lines()) {
@@ -42,9 +45,13 @@ fn expanded(
                 if depth >= DEPTH_MAX {
                     return Err(refuse(format!("more than {DEPTH_MAX} files within files")));
                 }
+                included.set(included.get() + 1);
+                if included.get() > INCLUDES_MAX {
+                    return Err(refuse(format!("more than {INCLUDES_MAX} includes")));
+                }
                 let text = (around.include)(name)
                     .map_err(|reason| refuse(format!("include {shown}: {reason}")))?;
-                let inner = expanded(&text, around, depth + 1)
+                let inner = expanded(&text, around, (depth + 1, included))
                     .map_err(|error| refuse(format!("include {shown}: {}", error.message)))?;
                 lines.extend(inner.into_iter().map(|(_, line)| (number, line)));
             }
@@ -89,7 +96,7 @@ pub(crate) fn sections(text: &str, around: &Surroundings<'_>) -> Result<Vec<Sect
     let mut global: BTreeMap<String, (String, usize)> = BTreeMap::new();
     let mut sections: Vec<Section> = Vec::new();
     let mut in_global = true;
-    for (number, line) in expanded(text, around, 0)? {
+    for (number, line) in expanded(text, around, (0, &Cell::new(0)))? {
         let line = line.as_str();
         let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
         if let Some(name) = line.strip_prefix('[') {

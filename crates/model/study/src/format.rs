@@ -167,8 +167,8 @@ pub struct Experiment {
     /// What a failed operation does.
     #[serde(default)]
     pub on_error: OnError,
-    /// Time after which a trial that has not ended is ended and has failed, loading included; without it ten
-    /// times what is estimated, and half an hour.
+    /// Time after which a trial that has not ended is ended and has failed, loading included, starting and
+    /// stopping a server not; without it ten times what is estimated, and half an hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
     /// Block operations on the device itself.

@@ -82,11 +82,7 @@ impl BlockJob {
     /// Whether `other` does the same operations, however fast.
     #[must_use]
     pub fn same_operations(&self, other: &Self) -> bool {
-        let shape = |job: &Self| (job.pattern, job.offsets, job.block_size, job.read_share);
-        shape(self) == shape(other)
-            && self.size_mix == other.size_mix
-            && self.sync_every == other.sync_every
-            && self.dsync == other.dsync
+        self.operations_key() == other.operations_key()
     }
 
     /// Equal for jobs with [`same operations`](Self::same_operations), and for no others.

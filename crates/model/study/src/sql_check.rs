@@ -6,7 +6,7 @@
 use units::Bytes;
 
 use crate::sql::FLUSH_METHODS;
-use crate::sql_settings::check_setting;
+use crate::sql_settings::{check_setting, check_value};
 use crate::{
     Experiment, Memory, SqlCompression, SqlDialect, SqlEngine, SqlMatrix, Study, StudyError,
 };
@@ -148,7 +148,7 @@ fn check_change(pair: &str) -> Result<(), String> {
         ["innodb_buffer_pool_size", "innodb_flush_log_at_trx_commit", "innodb_log_file_size"];
     if of_keys.contains(&name.as_str()) {
         let value = pair.split_once('=').map_or("", |(_, value)| value);
-        return check_setting(&format!("innodb_io_capacity={value}"));
+        return check_value(value).map_err(|why| format!("{name}: {why}"));
     }
     check_setting(pair)
 }

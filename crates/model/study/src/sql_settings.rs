@@ -89,9 +89,7 @@ pub fn check_setting(pair: &str) -> Result<(), String> {
         name = rest.to_owned();
     }
     let refuse = |why: &str| Err(format!("setting `{shown}`: {why}"));
-    if value.contains(['/', '\\']) || value.chars().any(char::is_control) || value.len() > 200 {
-        return refuse("a value is a number or a word, never a path");
-    }
+    check_value(value).map_err(|why| format!("setting `{shown}`: {why}"))?;
     let family = FAMILIES.iter().any(|family| name.starts_with(family));
     if !family && !NAMES.contains(&name.as_str()) {
         return refuse(
@@ -104,6 +102,15 @@ pub fn check_setting(pair: &str) -> Result<(), String> {
         Some((_, why)) => refuse(why),
         None => Ok(()),
     }
+}
+
+/// Whether a value is one that a setting may have.
+pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
+    let path = value.contains(['/', '\\']);
+    if path || value.chars().any(char::is_control) || value.is_empty() || value.len() > 200 {
+        return Err("a value is a number or a word, never a path");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

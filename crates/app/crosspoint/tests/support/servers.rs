@@ -103,11 +103,13 @@ impl Theirs {
         );
         let plan = study::plan(&job.expect("a study"));
         let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
+        let never = AtomicBool::new(false);
         let home = Home::make(&binary, &place).expect("folders");
-        initialise(&binary, &home, journal.mark(), job.page_size).expect("a data directory");
+        initialise(&binary, &home, (journal.mark(), &never), job.page_size)
+            .expect("a data directory");
         let all = arguments(&binary, &job, &home, units::Bytes::mib(32));
         let log = dir.path().join("theirs.log");
-        let (with, never) = ((&Listen::Own, all.as_slice()), AtomicBool::new(false));
+        let with = (&Listen::Own, all.as_slice());
         let server = Server::start(&binary, journal, (&home, &log), with, &never);
         let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");

@@ -69,12 +69,13 @@ impl Private {
         let area = WorkArea::create(journal, dir.path(), "server").expect("an area");
         let binary = Binary::find(&job.server).expect("a server");
         let place = area.fresh("database").expect("a directory");
+        let never = AtomicBool::new(false);
         let home = Home::make(&binary, &place).expect("folders");
-        initialise(&binary, &home, journal.mark(), job.page_size).expect("a data directory");
+        initialise(&binary, &home, (journal.mark(), &never), job.page_size)
+            .expect("a data directory");
         let mut arguments = arguments(&binary, job, &home, Bytes::mib(64));
         arguments.extend_from_slice(more);
         let log = dir.path().join("server.log");
-        let never = AtomicBool::new(false);
         let with = (&Listen::Own, arguments.as_slice());
         let server = Server::start(&binary, journal, (&home, &log), with, &never);
         let server = server.expect("it starts");

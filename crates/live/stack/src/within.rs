@@ -1,0 +1,105 @@
+//! A program run to its end, within a time, with what it says bounded.
+//!
+//! Invariants: one that does not end is killed; what it says beyond a bound is heard and forgotten, so that
+//! it does not wait for ever; none gets this program's secrets.
+
+use std::io::{self, Read};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use crate::PASSWORD_VARIABLE;
+
+/// Most that is kept of what a program says.
+const SAID_MAX: u64 = 1 << 20;
+/// Time between looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Runs `command`, whose standard input was set, until its end, at most for `most`, or until `stop`.
+/// `begun` gets the child first.
+///
+/// # Errors
+/// What the system said; [`io::ErrorKind::TimedOut`] and [`io::ErrorKind::Interrupted`] when it was killed.
+pub fn output_within(
+    command: &mut Command,
+    (most, stop): (Duration, Option<&AtomicBool>),
+    begun: impl FnOnce(&mut Child),
+) -> io::Result<Output> {
+    command.env_remove(PASSWORD_VARIABLE).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    begun(&mut child);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (send_out, out) = sync_channel(1);
+    let (send_errors, errors) = sync_channel(1);
+    // Not joined: what the child has started may hold its outputs open after its end.
+    std::thread::spawn(move || send_out.send(bounded(stdout)));
+    std::thread::spawn(move || send_errors.send(bounded(stderr)));
+    let status = end_of(&mut child, most, stop)?;
+    let said = |from: std::sync::mpsc::Receiver<Vec<u8>>| {
+        from.recv_timeout(Duration::from_secs(1)).unwrap_or_default()
+    };
+    Ok(Output { status, stdout: said(out), stderr: said(errors) })
+}
+
+fn end_of(child: &mut Child, most: Duration, stop: Option<&AtomicBool>) -> io::Result<ExitStatus> {
+    let began = Instant::now();
+    let mut look = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        let stopped = stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
+        if stopped || began.elapsed() >= most {
+            child.kill()?;
+            let _ = child.wait();
+            let kind = if stopped { io::ErrorKind::Interrupted } else { io::ErrorKind::TimedOut };
+            return Err(io::Error::new(
+                kind,
+                format!("it did not end within {} s", most.as_secs()),
+            ));
+        }
+        std::thread::sleep(look);
+        look = (look * 2).min(LOOK);
+    }
+}
+
+fn bounded(stream: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        let _ = stream.by_ref().take(SAID_MAX).read_to_end(&mut bytes);
+        let _ = io::copy(&mut stream, &mut io::sink());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null());
+        command
+    }
+
+    /// A helper program that hangs must not hang the run.
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let most = Duration::from_millis(200);
+        let error = output_within(&mut shell("kill -STOP $$"), (most, None), |_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let stop = AtomicBool::new(true);
+        let long = Duration::from_secs(600);
+        let error =
+            output_within(&mut shell("sleep 600"), (long, Some(&stop)), |_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        let output = output_within(&mut shell("echo a; echo b >&2; exit 3"), (long, None), |_| ());
+        let output = output.unwrap();
+        assert_eq!(
+            (output.stdout.as_slice(), output.stderr.as_slice()),
+            (&b"a\n"[..], &b"b\n"[..])
+        );
+        assert_eq!(output.status.code(), Some(3));
+    }
+}
