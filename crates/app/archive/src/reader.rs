@@ -4,6 +4,8 @@
 //! What it is not: tolerant of other formats.
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use stats::read_log;
@@ -87,7 +89,7 @@ impl Run {
     ) -> Result<TrialRecord, ArchiveError> {
         let read = |file: &str| {
             let path = folder.join(file);
-            let bytes = fs::read(&path).map_err(|error| ArchiveError::damaged(&path, error))?;
+            let bytes = read_file(&path)?;
             let (run, slug) = (folder.ancestors().nth(2), folder.file_name());
             if let (Some(sums), Some(run), Some(slug)) = (sums, run, slug) {
                 let name = format!("{TRIALS}/{}/{file}", slug.to_string_lossy());
@@ -133,13 +135,28 @@ pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
     Ok(trial)
 }
 
+/// The bytes of a file of a run; what is no file (a pipe would be waited for) is damage.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ArchiveError> {
+    let read = || {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("it is no file"));
+        }
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(|error: std::io::Error| ArchiveError::damaged(path, error))
+}
+
 pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     let file = path.join(HEADER);
     if !file.exists() {
         return Err(ArchiveError::NotARun(path.to_owned()));
     }
     // The format first: a newer header may have fields that this version does not know.
-    let text = fs::read(&file).map_err(|error| ArchiveError::damaged(&file, error))?;
+    let text = read_file(&file)?;
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&file, error))?;
     let format = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(0);
@@ -153,15 +170,13 @@ pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     };
     check(HEADER, &text)?;
     let study_path = path.join(STUDY);
-    let text = fs::read_to_string(&study_path)
+    let text = String::from_utf8(read_file(&study_path)?)
         .map_err(|error| ArchiveError::damaged(&study_path, error))?;
     check(STUDY, text.as_bytes())?;
     if header.sums {
         let original = path.join(ORIGINAL);
-        match fs::read(&original) {
-            Ok(bytes) => check(ORIGINAL, &bytes)?,
-            Err(_) if sums.as_ref().is_some_and(|sums| !sums.has(ORIGINAL)) => {}
-            Err(error) => return Err(ArchiveError::damaged(&original, error)),
+        if sums.as_ref().is_some_and(|sums| sums.has(ORIGINAL)) {
+            check(ORIGINAL, &read_file(&original)?)?;
         }
     }
     let study = study::parse(&text).map_err(|error| ArchiveError::damaged(&study_path, error))?;

@@ -5,21 +5,23 @@
 //! kill is of a file that is not there; a run whose header promises the list is damaged without it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::ArchiveError;
+use crate::reader::read_file;
 
 /// Name of the list in a run folder.
-const NAME: &str = "sums.txt";
+pub(crate) const NAME: &str = "sums.txt";
 
 /// The checksums of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sums(BTreeMap<String, (u32, u64)>);
 
 /// The line of a file with these bytes.
-fn line(path: &str, bytes: &[u8]) -> String {
+pub(crate) fn line(path: &str, bytes: &[u8]) -> String {
     let start = format!("{:08x} {} {path}", crc32fast::hash(bytes), bytes.len());
     format!("{start} {:08x}\n", crc32fast::hash(start.as_bytes()))
 }
@@ -54,13 +56,13 @@ impl Sums {
         Ok(Self(sums))
     }
 
-    /// The list of a run; nothing where there is none and none was `promised`.
+    /// The list of a run; nothing where none was `promised`: then one that is there is not finished.
     pub(crate) fn read(run: &Path, promised: bool) -> Result<Option<Self>, ArchiveError> {
+        if !promised {
+            return Ok(None);
+        }
         let path = run.join(NAME);
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !promised => return Ok(None),
-            text => text.map_err(|error| ArchiveError::damaged(&path, error))?,
-        };
+        let text = read_file(&path)?;
         Self::parse(&text).map(Some).map_err(|reason| ArchiveError::damaged(&path, reason))
     }
 
@@ -88,7 +90,9 @@ pub(crate) fn add(run: &Path, files: &[(String, &[u8])]) -> Result<(), ArchiveEr
     let path = run.join(NAME);
     let text: String = files.iter().map(|(path, bytes)| line(path, bytes)).collect();
     let write = || {
-        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let mut file = options.open(&path)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
@@ -98,7 +102,7 @@ pub(crate) fn add(run: &Path, files: &[(String, &[u8])]) -> Result<(), ArchiveEr
 /// Takes off a line that a kill has cut, so that the next is a line of its own.
 pub(crate) fn mend(run: &Path) -> Result<(), ArchiveError> {
     let path = run.join(NAME);
-    let text = fs::read(&path).map_err(ArchiveError::io("read", &path))?;
+    let text = read_file(&path)?;
     let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let cut =
         OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole as u64));

@@ -12,7 +12,7 @@ use stats::write_log;
 use study::{Study, resolved_text};
 
 use crate::document::TrialDocument;
-use crate::reader::{HEADER, LOG, ORIGINAL, Opened, STUDY, TRIAL, TRIALS, read_header};
+use crate::reader::{HEADER, LOG, ORIGINAL, Opened, STUDY, TRIAL, TRIALS, read_file, read_header};
 use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
 /// Prefix of trial folders that are being written.
@@ -70,8 +70,10 @@ impl RunWriter {
     /// # Errors
     /// [`ArchiveError`].
     pub fn resume(path: &Path, again: bool) -> Result<(Self, RunHeader, Study), ArchiveError> {
-        let Opened { header, study, sums } = read_header(path)?;
+        // A folder that is no run gets no lock; what is read of a run is read under it.
+        read_header(path)?;
         let lock = lock(path)?;
+        let Opened { header, study, sums } = read_header(path)?;
         let wanted = |outcome: TrialOutcome| match outcome {
             TrialOutcome::Complete => true,
             TrialOutcome::Failed => !again,
@@ -192,16 +194,17 @@ fn sum_up(path: &Path, header: &RunHeader) -> Result<(), ArchiveError> {
         let slug = entry.file_name().to_string_lossy().into_owned();
         names.extend([LOG, TRIAL].map(|file| format!("{TRIALS}/{slug}/{file}")));
     }
+    let mut lines = sums::line(HEADER, &header);
     for name in names {
-        let file = path.join(&name);
-        match fs::read(&file) {
-            Ok(bytes) => sums::add(path, &[(name, &bytes)])?,
+        match read_file(&path.join(&name)) {
+            Ok(bytes) => lines.push_str(&sums::line(&name, &bytes)),
             // The first versions kept no original.
             Err(_) if name == ORIGINAL => {}
-            Err(error) => return Err(ArchiveError::damaged(&file, error)),
+            Err(error) => return Err(error),
         }
     }
-    sums::add(path, &[(HEADER.to_owned(), &header)])?;
+    // Nobody looks at the list before the header promises it.
+    write_durably(&path.join(sums::NAME), lines.as_bytes())?;
     replace_header(path, &header)
 }
 
@@ -223,9 +226,12 @@ fn lock(path: &Path) -> Result<File, ArchiveError> {
         .create(true)
         .truncate(false)
         .write(true)
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(&file)
         .map_err(ArchiveError::io("open", &file))?;
+    if !lock.metadata().is_ok_and(|data| data.is_file()) {
+        return Err(ArchiveError::damaged(&file, "it is no file"));
+    }
     lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;
     Ok(lock)
 }
@@ -237,7 +243,11 @@ fn to_json(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), ArchiveError> {
-    let mut file = File::create(path).map_err(ArchiveError::io("create", path))?;
+    // What a kill has left of it goes; nothing else is written over, and no link is followed.
+    let _ = fs::remove_file(path);
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(path).map_err(ArchiveError::io("create", path))?;
     file.write_all(bytes).map_err(ArchiveError::io("write", path))?;
     file.sync_all().map_err(ArchiveError::io("sync", path))
 }

@@ -59,6 +59,8 @@ struct Test<'a> {
     prepared: Cell<bool>,
     /// Run folders made so far.
     runs: RefCell<Vec<PathBuf>>,
+    /// What `--log` has so far: a test after the other.
+    logs: RefCell<String>,
 }
 
 /// How a run of tests ended.
@@ -107,8 +109,8 @@ impl<'a> Test<'a> {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
             PathBuf::from(format!("runs/act-{}", now.map_or(0, |now| now.as_secs())))
         });
-        let (prepared, runs) = (Cell::new(false), RefCell::default());
-        Ok(Self { arguments, text, config, stack, out, prepared, runs })
+        let (prepared, runs, logs) = (Cell::new(false), RefCell::default(), RefCell::default());
+        Ok(Self { arguments, text, config, stack, out, prepared, runs, logs })
     }
 
     /// A study of the test at `ratings` in `phases`.
@@ -205,7 +207,11 @@ impl<'a> Test<'a> {
                 Ok(())
             }
             Some(path) => {
-                result_file::write(&test.log(), path, There::or_any(self.arguments.force))
+                let mut logs = self.logs.borrow_mut();
+                // The first may not replace what is there; the others go on with it.
+                let force = self.arguments.force || !logs.is_empty();
+                logs.push_str(&test.log());
+                result_file::write(&logs, path, There::or_any(force))
             }
         }
     }

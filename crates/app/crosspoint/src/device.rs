@@ -17,6 +17,8 @@ pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
     match action {
         DeviceAction::List { json } => list(json),
         DeviceAction::Show { name, toml: true } => {
+            // What is no profile is not shown: it may be anything.
+            runner::profile(&name)?;
             out!("{}", runner::profile_text(&name)?.trim_end());
             Ok(exit::OK)
         }

@@ -13,13 +13,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::show::Failure;
 
-/// What every text of ours that is written to a file has in its beginning.
-const MARKS: [&[u8]; 4] = [
-    b"name=\"generator\" content=\"crosspoint",
-    b"# Made from a fio job file.",
-    b"# Fitted by `crosspoint device fit`.",
-    b"<!-- made by crosspoint -->",
-];
+/// What every page and picture of ours has in its beginning. Studies and profiles have none: they are made
+/// to be edited.
+const MARKS: [&[u8]; 2] =
+    [b"name=\"generator\" content=\"crosspoint", b"<!-- made by crosspoint -->"];
 /// Bytes in which the mark stands.
 const BEGINNING: u64 = 2048;
 
@@ -55,7 +52,8 @@ fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
             let target = fs::canonicalize(path)?;
             if there == There::Ours && !is_ours(&target)? {
                 return Err(io::Error::other(
-                    "a file that Crosspoint did not make is there; --force replaces it",
+                    "a file is there that Crosspoint did not make, or that was made to be edited; --force \
+                     replaces it",
                 ));
             }
             (target, true)

@@ -7,7 +7,10 @@ const SHOWN: usize = 2000;
 
 /// A text of somebody else's without control characters, which would steer a terminal.
 pub fn plain(text: &str) -> String {
-    let bad = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    // Marks of direction make a line read as another.
+    let ranges = ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    let turns = |c: char| ranges.iter().any(|range| range.contains(&c));
+    let bad = |c: char| (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c);
     text.replace(bad, "\u{fffd}")
 }
 

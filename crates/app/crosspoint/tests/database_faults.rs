@@ -286,7 +286,7 @@ fn without_root_a_file_system_of_its_own_is_refused() {
         let name = Path::new(program).file_name().expect("a name");
         std::fs::copy(program, place.path().join(name)).expect("copied");
     }
-    assert!(sh(&format!("chmod -R a+rwX {}", place.path().display())));
+    assert!(sh(&format!("chown -R 65534:65534 {0} && chmod -R a+rX {0}", place.path().display())));
     let text = "schema = 1\nname = \"db\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
                 file_system = \"ext4\"\nsize = \"64MiB\"\n[[experiment]]\nname = \"e\"\n\
                 [experiment.kv]\nengine = \"lmdb\"\nrecords = 100\nvalue_size = \"100B\"\n";

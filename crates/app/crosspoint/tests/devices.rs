@@ -161,6 +161,31 @@ fn a_loop_device_stacked_at_an_offset_is_seen() {
     assert!(stderr(&output).contains(&format!("part of {name}")), "{}", stderr(&output));
 }
 
+/// What is mounted through one loop device over a file is on every other over that file.
+#[test]
+fn a_file_system_under_another_loop_device_over_the_same_file_is_seen() {
+    let test = "two loop devices over a file";
+    if !possible(test) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let Some(own) = Loop::new(scratch.path(), "own.img", 128 << 20) else {
+        return skip(test, "a free loop device");
+    };
+    let other = Command::new("losetup")
+        .args(["--find", "--show", "-o", "67108864"])
+        .arg(&own.backing)
+        .output()
+        .expect("losetup");
+    let other = String::from_utf8_lossy(&other.stdout).trim().to_owned();
+    write_databases(&scratch, Path::new(&own.device), "ext4", 1);
+    let words = format!("run db.toml --out run --i-will-lose-data {}", own.backing.display());
+    let output = scratch.run(&words);
+    assert!(sh(&format!("losetup --detach {other}")));
+    expect(&output, 4);
+    assert!(stderr(&output).contains("its file is also under loop"), "{}", stderr(&output));
+}
+
 /// blkid says of what it cannot read that there is nothing.
 #[test]
 fn a_device_whose_ends_cannot_be_read_is_not_empty() {

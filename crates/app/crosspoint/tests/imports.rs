@@ -97,6 +97,20 @@ fn an_act_file_for_several_drives_has_its_load_shared_or_is_refused() {
     );
 }
 
+/// The second test's log was refused because the first one's was there.
+#[test]
+fn one_log_holds_all_tests_of_a_call() {
+    let scratch = Scratch::new();
+    let one = ACT.replace("/dev/a,/dev/b", "/dev/a");
+    fs::write(scratch.path().join("one.conf"), one).expect("written");
+    let words =
+        "act one.conf --device model:intel-p4800x --duration 1s --phase both --log l.txt --out o";
+    expect(&scratch.run(words), 0);
+    let log = fs::read_to_string(scratch.path().join("l.txt")).expect("a log");
+    assert_eq!(log.matches("HISTOGRAM NAMES").count(), 2, "{log}");
+    expect(&scratch.run(&words.replace("--out o", "--out p")), 5);
+}
+
 #[test]
 fn a_configuration_of_the_index_test_is_recognised() {
     let scratch = Scratch::new();

@@ -142,6 +142,10 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
     let many = profile.replace("channels = { value = 7", "channels = { value = 4294967295");
     assert_ne!(many, profile);
     write("many.toml", &many);
+    let times =
+        |times: &str| head.replace("[experiment.block]", &format!("{times}\n[experiment.block]"));
+    write("long.toml", &times("warm_up = \"18446744073709551615ns\""));
+    write("fine.toml", &times("warm_up = \"9999999999ms\"\ninterval = \"1ms\""));
     fs::create_dir(scratch.path().join("fan")).expect("a directory");
     write("fan/a.fio", &"include b\n".repeat(1000));
     write("fan/b", &"include c\n".repeat(1000));
@@ -156,6 +160,8 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
         ("plan /dev/zero", 2, "longer than 4 MiB"),
         ("device check many.toml", 3, "at most 65536"),
         ("import huge.toml", 2, "longer than 4 MiB"),
+        ("plan long.toml", 3, "at most a year"),
+        ("plan fine.toml", 3, "million intervals"),
         ("import fan/a.fio", 3, "more than 1000 includes"),
         ("act names.conf --device model:intel-p4800x --rating 1", 3, "1 to 128 names"),
     ] {

@@ -31,6 +31,9 @@ fn every_command_of_the_documents_works() {
          write-reqs-per-sec: 1000\n",
     );
     write("job.fio", "[global]\nsize=64m\n[reads]\nrw=randread\nruntime=1\n");
+    std::fs::create_dir(scratch.path().join("jobs")).expect("a directory");
+    write("jobs/one.fio", "[reads]\nsize=64m\nrw=randread\n");
+    std::fs::create_dir(scratch.path().join("studies")).expect("a directory");
     // A fit measures for minutes and a published study runs for half of one; here both are short.
     let short = "--set experiment.*.interval=10ms --set experiment.*.measure=50ms";
     let model = "run device-fit --out runs/fit --set stack.target.device=model:intel-p3700";

@@ -204,6 +204,61 @@ fn clean_waits_for_a_busy_mount_and_says_what_holds_it() {
     assert!(!fs::read_to_string("/proc/self/mounts").expect("mounts").contains(&here));
 }
 
+/// Root was made to write over any file, and to empty any directory, by whoever owned the folder of its
+/// results or of its test files.
+#[test]
+fn folders_in_which_others_can_exchange_things_are_not_used() {
+    let test = "folders of others";
+    if !is_root() {
+        return skip(test, "root");
+    }
+    let scratch = Scratch::new();
+    let times = "warm_up = \"0s\"\nmeasure = \"200ms\"\ninterval = \"100ms\"\n";
+    write_study(&scratch, "", times, "");
+    for name in ["theirs", "open"] {
+        fs::create_dir(scratch.path().join(name)).expect("a directory");
+    }
+    fs::create_dir(scratch.path().join("theirs/run")).expect("a directory");
+    let here = scratch.path().display();
+    assert!(sh(&format!("chown -R 65534 {here}/theirs && chmod 777 {here}/open")));
+    for words in [
+        "run db.toml --out theirs/run",
+        "run db.toml --out theirs/new",
+        "run db.toml --out open/run",
+        "run db.toml --out run-1 --set stack.d.directory=theirs",
+        "run db.toml --out run-2 --set stack.d.directory=open",
+    ] {
+        let output = scratch.run(words);
+        expect(&output, 4);
+        assert!(stderr(&output).contains("could put something else in its place"), "{words}");
+    }
+    assert!(sh(&format!("chmod 1777 {here}/open")), "as /tmp");
+    expect(&scratch.run("run db.toml --out open/run --set stack.d.directory=open"), 0);
+    assert_eq!(fs::read_dir(scratch.path().join("theirs/run")).expect("it").count(), 0);
+    assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+}
+
+/// A pipe in the place of a file of a run was waited for, for ever.
+#[test]
+fn what_is_no_file_in_a_run_is_damage() {
+    let scratch = Scratch::new();
+    let times = "warm_up = \"0s\"\nmeasure = \"200ms\"\ninterval = \"100ms\"\n";
+    write_study(&scratch, "", times, "");
+    expect(&scratch.run("run db.toml --out run"), 0);
+    for name in [".lock", "sums.txt", "run.json", "trials/0001-e-d/trial.json"] {
+        let (path, aside) = (scratch.path().join("run").join(name), scratch.path().join("aside"));
+        fs::rename(&path, &aside).expect("moved");
+        assert!(sh(&format!("mkfifo {}", path.display())));
+        // A lock cannot be opened; everything else is not what was written.
+        let (words, code) =
+            if name == ".lock" { ("run --resume run", 5) } else { ("figures run", 7) };
+        expect(&scratch.run(words), code);
+        fs::remove_file(&path).expect("removed");
+        fs::rename(&aside, &path).expect("moved");
+    }
+    expect(&scratch.run("figures run"), 0);
+}
+
 /// Without a directory of its own there is no journal, and without a journal nothing is made.
 #[test]
 fn without_a_place_for_its_journal_nothing_is_made() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use block::OwnCost;
 use observe::{BlockDevice, DiskCounters, Provenance, Usage};
-use stack::Journal;
+use stack::{Journal, check_directory};
 use stats::Recording;
 use study::{DeviceName, Experiment, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Seed};
@@ -84,6 +84,9 @@ pub struct Resumed {
 /// # Errors
 /// When it is no run, is damaged beyond its trials, or belongs to another plan.
 pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
+    if path.is_dir() {
+        check_directory(path)?;
+    }
     let (writer, header, study) = RunWriter::resume(path, again)?;
     let plan = plan(&study);
     let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
@@ -137,6 +140,7 @@ pub fn execute(
     }
     let automatic = parent_of(&path);
     std::fs::create_dir_all(&automatic).map_err(stack::StackError::io("create", &automatic))?;
+    check_directory(if path.is_dir() { &path } else { &automatic })?;
     let confirmed = &options.confirmed;
     let targets = Targets::check(&study, &plan, options.journal, &automatic, confirmed)?;
     let skip =

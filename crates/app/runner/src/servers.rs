@@ -50,12 +50,14 @@ pub(crate) struct Running {
     pub log: PathBuf,
     /// Variables of a server of the user's as they were before.
     pub before: Vec<(String, String)>,
+    /// The user's server, for as long as the trial.
+    _held: Option<sql_mysql::Held>,
 }
 
 impl Running {
     /// No server of ours.
     pub fn embedded(place: Place) -> Self {
-        Self { place, server: None, log: PathBuf::new(), before: Vec::new() }
+        Self { place, server: None, log: PathBuf::new(), before: Vec::new(), _held: None }
     }
 
     /// Sets the variables of a server of the user's back, for the next trial; what could not be.
@@ -114,6 +116,7 @@ fn target_of(dsn: &str) -> Result<Target, String> {
 pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Running, SqlError> {
     let refuse = |reason| SqlError::Refused(Refusal { reason, next: "correct the dsn".into() });
     let target = target_of(dsn).map_err(refuse)?;
+    let held = Some(sql_mysql::hold(&target)?);
     let (flavour, _) = target.check(job)?;
     let before = sql_mysql::before_change(&target, job)?;
     for (name, value) in before.clone() {
@@ -121,7 +124,7 @@ pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Runni
         journal.note(undo).map_err(|error| refuse(error.to_string()))?;
     }
     let place = Place::Server { target, flavour };
-    Ok(Running { before, ..Running::embedded(place) })
+    Ok(Running { before, _held: held, ..Running::embedded(place) })
 }
 
 /// The buffer pool of a job, once the bytes of its tables are known.

@@ -164,8 +164,8 @@ impl Line {
             (Some(ended), _) => Ok(ended),
             (None, Some(Killed::Stop)) => Ok(Ended::Stopped),
             (None, Some(Killed::Deadline)) => Ok(Ended::Died(format!(
-                "the engine's process did not end within the trial's deadline, {} after it was asked, and was \
-                 ended{}",
+                "the engine's process did not end within the trial's deadline, {} after it was asked, \
+                 and was ended{}",
                 units::Nanos::from(waiting.deadline),
                 with_words(&words)
             ))),

@@ -21,7 +21,7 @@ pub use connection::{Mysql, Reach, password_from_environment};
 pub use home::Home;
 pub use initialise::initialise;
 pub use options::{Listen, arguments, table_options};
-pub use owner::{before_change, restore};
+pub use owner::{Held, before_change, hold, restore};
 pub use server::Server;
 
 /// What the fuzz targets read besides: results as a server sends them.

@@ -127,6 +127,29 @@ pub(crate) fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), SqlErr
     conn.exec_drop(format!("SET GLOBAL {} = ?", name_of(name)?), (value,)).map_err(told)
 }
 
+/// A server of the user's, held for one trial: no other run of this program uses it meanwhile.
+#[derive(Debug)]
+pub struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Conn);
+
+/// Holds a server of the user's: two runs at once would take each other's changes for what was before, and
+/// load into each other's tables.
+///
+/// # Errors
+/// [`SqlError::Refused`] when another run holds it.
+pub fn hold(target: &Target) -> Result<Held, SqlError> {
+    let mut conn = target.connect()?;
+    conn.query_drop("SET SESSION wait_timeout = 2147483").map_err(told)?;
+    let got: Option<Option<u8>> =
+        conn.query_first("SELECT GET_LOCK('crosspoint', 5)").map_err(told)?;
+    if got.flatten() == Some(1) {
+        return Ok(Held(conn));
+    }
+    Err(SqlError::Refused(Refusal {
+        reason: "another run of Crosspoint uses this server".into(),
+        next: "wait until it has ended".into(),
+    }))
+}
+
 /// What the variables are that a job changes on a server of the user's.
 ///
 /// # Errors

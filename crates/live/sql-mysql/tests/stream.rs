@@ -111,7 +111,11 @@ fn sysbench(private: &Private, script: &str, options: &[&str], command: &str) {
     let old = script.ends_with("oltp.lua");
     let (tables, rows) = (format!("--tables={TABLES}"), format!("--table-size={ROWS}"));
     let sizes: &[&str] = if old { &[] } else { &[&tables, &rows] };
-    let common = [script, "--db-driver=mysql", "--mysql-user=root", "--mysql-db=sbtest"];
+    let target = private.server.target(None);
+    let user = format!("--mysql-user={}", target.user);
+    let password = target.password.as_ref().map_or("", sql::Secret::text);
+    let password = format!("--mysql-password={password}");
+    let common = [script, "--db-driver=mysql", &user, &password, "--mysql-db=sbtest"];
     let output = Command::new("sysbench")
         .args(common)
         .arg(&socket)

@@ -8,9 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
-use std::os::unix::process::CommandExt;
-
 use crate::mark::Mark;
 use crate::processes::holders;
 use crate::{StackError, output_within};
@@ -82,11 +79,6 @@ pub(crate) fn run(
     command.args(arguments).stdin(input);
     if let Some(mark) = mark {
         mark.put_on(&mut command);
-    }
-    // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
-    unsafe {
-        command
-            .pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
     let output = output_within(&mut command, (TOOL_MAX, None), |_| ()).map_err(|error| {
         let next = match error.kind() {

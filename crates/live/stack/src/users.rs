@@ -28,6 +28,9 @@ pub(crate) fn in_use(device: &BlockDevice, number: u64) -> Option<String> {
     if swaps_on(&swaps).iter().any(|path| is_one_of(path, &numbers)) {
         return Some("it is used as swap space".into());
     }
+    if let Some(other) = sibling(&device.name) {
+        return Some(format!("its file is also under {other}"));
+    }
     let mut holders = device.holders();
     holders.extend(loops_on(&numbers));
     (!holders.is_empty()).then(|| format!("it is part of {}", holders.join(", ")))
@@ -79,7 +82,7 @@ fn loops_on(numbers: &[u64]) -> Vec<String> {
         let name = entry.file_name().into_string().ok()?;
         let path = fs::read(entry.path().join("loop/backing_file")).ok()?;
         let path = String::from_utf8_lossy(path.strip_suffix(b"\n").unwrap_or(&path)).into_owned();
-        let by_kernel = backing_number(&name);
+        let by_kernel = backing_of(&name).map(|backing| backing.device);
         let uses = match by_kernel {
             Some(number) => numbers.contains(&number),
             // Not to be asked: by name, and a device that cannot be looked at is a use.
@@ -98,9 +101,16 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 /// Bytes of `struct loop_info64`.
 const LOOP_INFO: usize = 232;
 
-/// The device that a loop device is over, as the kernel has it: its number, 0 for a plain file; `None` when
-/// the kernel was not to be asked.
-fn backing_number(name: &str) -> Option<u64> {
+/// What a loop device is over, as the kernel has it.
+struct Backing {
+    /// File system and number of the file.
+    file: (u64, u64),
+    /// Number of the device, if it is one; 0 for a plain file.
+    device: u64,
+}
+
+/// `None` when the kernel was not to be asked, or it is over nothing.
+fn backing_of(name: &str) -> Option<Backing> {
     let device = fs::OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK)
@@ -110,9 +120,22 @@ fn backing_number(name: &str) -> Option<u64> {
     let descriptor = std::os::fd::AsRawFd::as_raw_fd(&device.as_fd());
     // SAFETY: the ioctl writes one `struct loop_info64`, which is as long as the buffer, or nothing.
     let result = unsafe { libc::ioctl(descriptor, LOOP_GET_STATUS64, info.as_mut_ptr()) };
-    // lo_rdevice is the third word, in the kernel's encoding of 64-bit device numbers.
-    let word: [u8; 8] = info[16..24].try_into().ok()?;
-    (result == 0).then(|| u64::from_ne_bytes(word))
+    // lo_device, lo_inode and lo_rdevice are the first words, devices in the kernel's 64-bit encoding.
+    let mut words = info.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+    let mut word = || words.next().unwrap_or(0);
+    let (of, inode, device) = (word(), word(), word());
+    (result == 0).then_some(Backing { file: (of, inode), device })
+}
+
+/// Another loop device over the same file: what is at whatever offset on that one is on this one too.
+fn sibling(name: &str) -> Option<String> {
+    let own = backing_of(name).filter(|_| name.starts_with("loop"))?;
+    let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.find(|other| {
+        let is_loop = other.starts_with("loop") && other != name;
+        is_loop && backing_of(other).is_some_and(|backing| backing.file == own.file)
+    })
 }
 
 #[cfg(test)]

@@ -1,13 +1,17 @@
 //! A program run to its end, within a time, with what it says bounded.
 //!
-//! Invariants: one that does not end is killed; what it says beyond a bound is heard and forgotten, so that
-//! it does not wait for ever; none gets this program's secrets.
+//! Invariants: one that does not end is killed, and ends with the thread that started it; what it says
+//! beyond a bound is heard and forgotten, so that it does not wait for ever; none gets this program's
+//! secrets.
 
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::PASSWORD_VARIABLE;
 
@@ -27,6 +31,11 @@ pub fn output_within(
     begun: impl FnOnce(&mut Child),
 ) -> io::Result<Output> {
     command.env_remove(PASSWORD_VARIABLE).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
+    unsafe {
+        command
+            .pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+    }
     let mut child = command.spawn()?;
     begun(&mut child);
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

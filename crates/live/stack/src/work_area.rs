@@ -1,14 +1,14 @@
 //! A directory of ours on the storage under test.
 //!
 //! Invariants: noted in the undo journal before it exists; its name carries the mark of this process; nobody
-//! else can enter it.
+//! else can enter it, or put something else in its place.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::journal::sync_directory;
-use crate::{Journal, StackError, Undo};
+use crate::{Journal, StackError, Undo, check_directory};
 
 /// A working directory, removed when the journal is undone.
 #[derive(Debug)]
@@ -23,6 +23,7 @@ impl WorkArea {
     /// When `parent` does not exist or cannot be written to.
     pub fn create(journal: &Journal, parent: &Path, stack: &str) -> Result<Self, StackError> {
         let parent = fs::canonicalize(parent).map_err(StackError::io("use directory", parent))?;
+        check_directory(&parent)?;
         let prefix = journal.mark().area_prefix();
         let path = parent.join(format!("{prefix}{}-{stack}", journal.number()));
         journal.note(Undo::RemoveTree { path: path.clone() })?;

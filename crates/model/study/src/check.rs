@@ -9,6 +9,7 @@ use units::{Bytes, Nanos, Share};
 use crate::count::{TRIALS_MAX, trials};
 use crate::kv::check_kv;
 use crate::sql_check::check_sql;
+use crate::times::check_times;
 use crate::{
     Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
     Pattern, Stack, Study, StudyError, plan,
@@ -193,6 +194,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
             return Err(refuse(format!("stack `{name}`: {reason}")).at(text, name));
         }
     }
+    check_times(one)?;
     if one.interval.get() == 0 || one.measure < one.interval {
         let message =
             format!("measure ({}) must be at least interval ({})", one.measure, one.interval);
@@ -205,7 +207,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         let message = "deadline must be at least warm_up and measure together";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
-    if one.measure.get() / one.interval.get() > 1_000_000 {
+    if one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get() > 1_000_000 {
         return Err(refuse("more than a million intervals; lengthen `interval`".into()));
     }
     if !(1..=100).contains(&one.repeat) {

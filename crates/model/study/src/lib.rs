@@ -30,6 +30,7 @@ mod sql;
 mod sql_check;
 mod sql_keys;
 mod sql_settings;
+mod times;
 
 pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};

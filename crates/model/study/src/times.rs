@@ -1,0 +1,45 @@
+//! The times of a study: none is longer than anybody waits, so that sums of them are times.
+//!
+//! Invariant: every time of an experiment is looked at, by its key.
+
+use units::Nanos;
+
+use crate::{Experiment, StudyError};
+
+/// Longest time of a study.
+const LONGEST: Nanos = Nanos::from_secs(366 * 86_400);
+
+/// Every time of an experiment, by its key.
+fn times_of(one: &Experiment) -> Vec<(&'static str, Nanos)> {
+    let mut times = vec![
+        ("warm_up", one.warm_up),
+        ("measure", one.measure),
+        ("interval", one.interval),
+        ("deadline", one.deadline.unwrap_or(Nanos::ZERO)),
+    ];
+    if let Some(block) = &one.block {
+        times.push(("think_time", block.think_time));
+        times.extend(block.rate_step.iter().map(|step| ("at", step.at)));
+        times.extend(block.precondition.iter().map(|wanted| ("round", wanted.round)));
+        times.extend(block.beside.iter().map(|beside| ("think_time", beside.think_time)));
+    }
+    if let Some(act) = &one.act {
+        times.push(("slice", act.slice));
+        times.extend(act.duration.map(|time| ("duration", time)));
+    }
+    if let Some(sql) = &one.sql {
+        times.extend(sql.change.iter().map(|change| ("at", change.at)));
+    }
+    times
+}
+
+/// Refuses times that no study has.
+pub(crate) fn check_times(one: &Experiment) -> Result<(), StudyError> {
+    match times_of(one).into_iter().find(|(_, time)| *time > LONGEST) {
+        Some((key, time)) => Err(StudyError::general(format!(
+            "experiment `{}`: {key} is {time}; allowed: at most a year",
+            one.name
+        ))),
+        None => Ok(()),
+    }
+}
