@@ -8,6 +8,7 @@ use stats::estimate::SAMPLES_BEYOND_MIN;
 use workload::OpClass;
 
 use crate::answer::{depth_of, short};
+use crate::bounds::{CHARTS_MAX, LINES_MAX};
 use crate::groups::{Group, Ops, groups};
 use crate::knee::{Load, THREADS, curves};
 use crate::sql_charts::{phases, races, sql_sweeps};
@@ -31,6 +32,9 @@ pub(crate) struct Charts {
     pub phases: Vec<Chart>,
     /// Of races, the rates until each is done.
     pub races: Vec<Chart>,
+    /// Charts and lines beyond what one can look at.
+    #[serde(skip)]
+    pub left_out: usize,
 }
 
 /// One chart.
@@ -52,14 +56,15 @@ pub(crate) struct Line {
 }
 
 /// Lines of a chart of counters.
-const LINES_MAX: usize = 8;
+const COUNTER_LINES_MAX: usize = 8;
 /// Quarter decades of a spectrum: from the median's neighbourhood to 99.9999 %.
 const SPECTRUM_STEPS: u32 = 24;
 
 /// The charts of one run.
 pub(crate) fn charts(run: &Run) -> Charts {
     let groups = groups(run);
-    let mut charts = Charts { curves: curve_charts(run), ..Charts::default() };
+    let (curves, left_out) = curve_charts(run);
+    let mut charts = Charts { curves, left_out, ..Charts::default() };
     for experiment in &run.study.experiment {
         let of_it: Vec<&Group<'_>> =
             groups.iter().filter(|group| group.first.experiment == experiment.name).collect();
@@ -69,10 +74,10 @@ pub(crate) fn charts(run: &Run) -> Charts {
         let title = if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
         let others: Vec<&Group<'_>> =
             of_it.iter().copied().filter(|group| !is_sql(group.first)).collect();
-        charts.sweeps.extend(sweeps(run, title, &others));
+        charts.sweeps.extend(sweeps(run, title, &others, &mut charts.left_out));
         charts.sweeps.extend(sql_sweeps(title, &of_it));
         // More lines than these nobody can tell apart.
-        charts.inside.extend(inside(run, title, &of_it[..of_it.len().min(LINES_MAX)]));
+        charts.inside.extend(inside(run, title, &of_it[..of_it.len().min(COUNTER_LINES_MAX)]));
         for class in OpClass::ALL {
             let shown = last_points(&of_it, Ops::Only(class));
             if shown.is_empty() {
@@ -155,14 +160,30 @@ fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>>
 
 /// Latency over rate: a chart an experiment and kind of operations, a line a stack and way of raising the
 /// load.
-fn curve_charts(run: &Run) -> Vec<Chart> {
+fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
     let mut charts: Vec<(String, Chart)> = Vec::new();
+    let mut left_out = 0;
     for curve in curves(run).iter().filter(|curve| curve.points.len() > 1) {
         let group = &curve.points[0].group;
         let experiment = run.study.experiment.iter().find(|one| one.name == group.first.experiment);
         let title = experiment.map_or(group.first.experiment.as_str(), |one| {
             if one.title.is_empty() { one.name.as_str() } else { one.title.as_str() }
         });
+        let others: Vec<String> = ["block_size", "read_share", "threads", "pattern"]
+            .iter()
+            .filter_map(|name| group.first.point.get(*name).cloned())
+            .collect();
+        // Offered load and queue depth of one shape belong into one picture.
+        let key = format!("{title} {}", others.join(" "));
+        let place = charts.iter().position(|(other, _)| *other == key);
+        let full = match place {
+            Some(place) => charts[place].1.lines.len() >= LINES_MAX,
+            None => charts.len() >= CHARTS_MAX,
+        };
+        if full {
+            left_out += 1;
+            continue;
+        }
         let ops = curve.ops();
         let points = curve.points.iter().filter_map(|point| {
             let p50 = point.group.percentile(ops, 50.0).ok()?.value;
@@ -177,27 +198,21 @@ fn curve_charts(run: &Run) -> Vec<Chart> {
             };
             Some(vec![point.rate.value, p50 / 1e3, mark, p99 / 1e3])
         });
-        let others: Vec<String> = ["block_size", "read_share", "threads", "pattern"]
-            .iter()
-            .filter_map(|name| group.first.point.get(*name).cloned())
-            .collect();
-        // Offered load and queue depth of one shape belong into one picture.
-        let key = format!("{title} {}", others.join(" "));
         let line = Line {
             label: label(group) + if curve.load == Load::Offered { ", offered load" } else { "" },
             source: group.first.source.clone(),
             color: color(run, group) + usize::from(curve.load == Load::Offered),
             points: points.collect(),
         };
-        match charts.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, chart)) => chart.lines.push(line),
+        match place {
+            Some(place) => charts[place].1.lines.push(line),
             None => {
                 let title = format!("{title} ({})", others.join(", "));
                 charts.push((key, Chart { title, lines: vec![line] }));
             }
         }
     }
-    charts.into_iter().map(|(_, chart)| chart).collect()
+    (charts.into_iter().map(|(_, chart)| chart).collect(), left_out)
 }
 
 /// `[1 / (1 - p), microseconds]` up to the last percentile that the samples support.

@@ -3,6 +3,7 @@
 //! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
 //! What it is not: an average over stacks.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use archive::{Run, TrialRecord};
@@ -17,6 +18,8 @@ pub(crate) struct Group<'a> {
     /// The first of the trials; they differ in repetition only.
     pub first: &'a TrialRecord,
     pub trials: Vec<&'a TrialRecord>,
+    /// Found once: every interval of every trial is looked at for them.
+    classes: OnceCell<Vec<Ops>>,
 }
 
 /// Which operations a figure speaks of.
@@ -51,7 +54,12 @@ pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
         let place = *places.entry(own).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.trials.push(trial),
-            None => groups.push(Group { run, first: trial, trials: vec![trial] }),
+            None => groups.push(Group {
+                run,
+                first: trial,
+                trials: vec![trial],
+                classes: OnceCell::new(),
+            }),
         }
     }
     groups
@@ -60,6 +68,10 @@ pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
 impl Group<'_> {
     /// The classes of operations that there are, and all together when there are both.
     pub fn classes(&self) -> Vec<Ops> {
+        self.classes.get_or_init(|| self.find_classes()).clone()
+    }
+
+    fn find_classes(&self) -> Vec<Ops> {
         let present: Vec<Ops> = OpClass::ALL
             .into_iter()
             .filter(|class| {

@@ -6,6 +6,7 @@
 
 mod act;
 mod answer;
+mod bounds;
 mod charts;
 mod cliffs;
 mod figures;

@@ -13,6 +13,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::answer::answer;
+use crate::bounds;
 use crate::charts::{Charts, charts};
 use crate::cliffs::{Told, told};
 use crate::picture::picture;
@@ -64,6 +65,8 @@ struct RunView<'a> {
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
     trials: Vec<TrialView<'a>>,
+    /// Trials without a row.
+    trials_left: usize,
     skipped: &'a [String],
     study: String,
 }
@@ -99,11 +102,12 @@ struct Row<'a> {
 pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let failed = |error: &dyn std::fmt::Display| ReportError(error.to_string());
     let figures = figures(runs);
-    let rows: Vec<Row<'_>> = figures
-        .iter()
+    let rows: Vec<Row<'_>> = bounds::rows(&figures)
+        .into_iter()
         .map(|figure| Row { figure, point: point_text(figure), interval: interval_text(figure) })
         .collect();
-    let drawn: Vec<Charts> = runs.iter().map(charts).collect();
+    let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
+    let not_drawn = bounds::fit(&mut drawn);
     let data = serde_json::to_string(&drawn).map_err(|error| failed(&error))?;
     // `<` can not appear in a script element's text, or it could end it.
     let data = data.replace('<', "\\u003c");
@@ -122,7 +126,8 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     template
         .render(context! {
             policy, style, library, script => SCRIPT, data,
-            rows => Serde(&rows), runs => Serde(&views)
+            rows => Serde(&rows), runs => Serde(&views), not_drawn,
+            figures_left => figures.len() - rows.len()
         })
         .map_err(|error| failed(&error))
 }
@@ -155,7 +160,9 @@ fn view(run: &Run) -> RunView<'_> {
             })
             .collect(),
     });
-    let trials = run.trials.iter().map(|trial| TrialView {
+    let shown = bounds::trials(&run.trials);
+    let trials_left = run.trials.len() - shown.len();
+    let trials = shown.into_iter().map(|trial| TrialView {
         slug: &trial.slug,
         point: trial.point.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
         source: &trial.source,
@@ -183,6 +190,7 @@ fn view(run: &Run) -> RunView<'_> {
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),
         trials: trials.collect(),
+        trials_left,
         skipped: &run.header.skipped,
         study: study::resolved_text(&run.study),
     }

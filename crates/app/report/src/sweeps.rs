@@ -13,6 +13,7 @@ use units::{Bytes, Share};
 use workload::OpClass;
 
 use crate::answer::short;
+use crate::bounds::LINES_MAX;
 use crate::charts::{Line, color};
 use crate::groups::{Group, Ops};
 
@@ -43,8 +44,18 @@ pub(crate) struct Sweep {
 }
 
 /// The sweeps of one experiment.
-pub(crate) fn sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
+///
+/// `left_out` counts lines beyond what one can look at.
+pub(crate) fn sweeps(
+    run: &Run,
+    title: &str,
+    groups: &[&Group<'_>],
+    left_out: &mut usize,
+) -> Vec<Sweep> {
     let mut out = Vec::new();
+    let mut sweep = |title: (&str, &str), axis: &Axis, measures: &[Measure]| {
+        sweep(run, title, (groups, &mut *left_out), axis, measures)
+    };
     for (name, words) in SWEPT {
         let mut values: Vec<&String> =
             groups.iter().filter_map(|group| group.first.point.get(name)).collect();
@@ -55,21 +66,21 @@ pub(crate) fn sweeps(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep
         }
         let axis = Axis { name, words, log: name != "read_share" };
         if name == "rating" {
-            out.extend(act_sweep(run, title, groups, &axis));
+            out.extend(sweep((title, OVER_LIMIT), &axis, &[over_1ms()]));
             continue;
         }
         if name == "sync_every" {
-            out.extend(sweep(run, (title, "flushes a second"), groups, &axis, &[sync_rate()]));
+            out.extend(sweep((title, "flushes a second"), &axis, &[sync_rate()]));
         }
-        out.extend(sweep(run, (title, "IOPS"), groups, &axis, &[rate(false)]));
+        out.extend(sweep((title, "IOPS"), &axis, &[rate(false)]));
         if name == "block_size" || name == "read_share" {
-            out.extend(sweep(run, (title, "MB/s"), groups, &axis, &[rate(true)]));
+            out.extend(sweep((title, "MB/s"), &axis, &[rate(true)]));
         }
         for (words, p) in
             [("mean", None), ("median", Some(50.0)), ("p99", Some(99.0)), ("p99.999", Some(99.999))]
         {
             let what = format!("{words} latency");
-            out.extend(sweep(run, (title, &what), groups, &axis, &latencies(p)));
+            out.extend(sweep((title, &what), &axis, &latencies(p)));
         }
     }
     out
@@ -134,20 +145,25 @@ fn latencies(p: Option<f64>) -> [Measure; 4] {
 fn sweep(
     run: &Run,
     (title, what): (&str, &str),
-    groups: &[&Group<'_>],
+    (groups, left_out): (&[&Group<'_>], &mut usize),
     axis: &Axis,
     measures: &[Measure],
 ) -> Option<Sweep> {
+    let mut beyond = HashSet::new();
     let mut lines: Vec<Line> = Vec::new();
     let mut places = HashMap::new();
     let differing = differing(groups, axis.name);
     for measure in measures {
         for group in groups {
+            let others = other_parameters(&differing, group);
+            let label = format!("{}{}{others}", short(group.stack_title()), measure.suffix);
+            if lines.len() >= LINES_MAX && !places.contains_key(&label) {
+                beyond.insert(label);
+                continue;
+            }
             let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
                 continue;
             };
-            let others = other_parameters(&differing, group);
-            let label = format!("{}{}{others}", short(group.stack_title()), measure.suffix);
             let place = *places.entry(label.clone()).or_insert(lines.len());
             match lines.get_mut(place) {
                 Some(line) => line.points.push(vec![x, y]),
@@ -164,6 +180,7 @@ fn sweep(
         }
     }
     lines.retain(|line| line.points.len() >= VALUES_MIN);
+    *left_out += beyond.len();
     let y = measures[0].y;
     (!lines.is_empty()).then(|| Sweep {
         title: format!("{title}: {what}"),
@@ -175,19 +192,17 @@ fn sweep(
     })
 }
 
+/// What a sweep of ratings shows.
+const OVER_LIMIT: &str = "reads over 1 ms (limit 5 %)";
+
 /// Percent of reads over 1 ms at each rating.
-fn act_sweep(run: &Run, title: &str, groups: &[&Group<'_>], axis: &Axis) -> Option<Sweep> {
-    let over = Measure {
-        suffix: "",
-        place: 0,
-        y: "% over 1 ms",
-        value: Box::new(|group| {
-            let total = group.service(Ops::Only(OpClass::Read));
-            let over = total.len() - total.count_between(0, 999_999);
-            (!total.is_empty()).then(|| over as f64 * 100.0 / total.len() as f64)
-        }),
+fn over_1ms() -> Measure {
+    let value = |group: &Group<'_>| {
+        let total = group.service(Ops::Only(OpClass::Read));
+        let over = total.len() - total.count_between(0, 999_999);
+        (!total.is_empty()).then(|| over as f64 * 100.0 / total.len() as f64)
     };
-    sweep(run, (title, "reads over 1 ms (limit 5 %)"), groups, axis, &[over])
+    Measure { suffix: "", place: 0, y: "% over 1 ms", value: Box::new(value) }
 }
 
 /// A parameter as a number: percent, KiB, or a count.
