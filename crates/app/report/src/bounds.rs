@@ -1,7 +1,7 @@
 //! What of a large run stands on its page: what matters most, and a count of the rest.
 //!
-//! Invariants: a page is at most about two million bytes, however many trials the run has; what is left out is
-//! counted, and the command that prints it is named. A run of ordinary size has all of it.
+//! Invariants: a page is at most about two million bytes, however many trials the run has; what is left out
+//! is counted, and the command that prints it is named. A run of ordinary size has all of it.
 
 use archive::{TrialOutcome, TrialRecord};
 use serde::Serialize;
