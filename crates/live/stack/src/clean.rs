@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::journal::{FORMAT, Header, Restore};
 use crate::mark::Mark;
+use crate::mounts::PATIENCE;
 use crate::processes::end_marked;
 use crate::undo::{Undo, undo};
 use crate::{StackError, state};
@@ -97,7 +98,7 @@ fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleane
         Err(error) => cleaned.failed.push(with_next(&error)),
     }
     for entry in entries.iter().rev() {
-        match undo(entry, &mark, restore) {
+        match undo(entry, &mark, (restore, PATIENCE)) {
             Ok(what) => cleaned.undone.extend(what),
             Err(error) => cleaned.failed.push(with_next(&error)),
         }

@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,9 @@ pub type Restore = fn(&str, &str, &str) -> Result<(), String>;
 
 /// Version of the journals that are written and undone.
 pub(crate) const FORMAT: u32 = 2;
+
+/// Time that loop devices have to go when this process undoes what it made; it may have them open itself.
+const OWN_PATIENCE: Duration = Duration::from_secs(1);
 
 /// First line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,7 +138,7 @@ impl Journal {
         }
         let entries = std::mem::take(&mut notes.entries);
         for entry in entries.into_iter().rev() {
-            if let Err(error) = undo(&entry, &self.mark, self.restore) {
+            if let Err(error) = undo(&entry, &self.mark, (self.restore, OWN_PATIENCE)) {
                 failed.push(error.to_string());
                 notes.entries.insert(0, entry);
             }

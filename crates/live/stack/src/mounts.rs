@@ -13,7 +13,7 @@ use crate::processes::holders;
 use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 /// Time that mkfs or losetup has: a large device is discarded first.
 const TOOL_MAX: Duration = Duration::from_secs(1800);
 
@@ -136,8 +136,10 @@ pub(crate) fn loops_over(backing: &Path) -> Vec<String> {
     entries.filter_map(over).collect()
 }
 
-/// Detaches every loop device over a file; gives how many there were.
-pub(crate) fn detach(backing: &Path) -> Result<usize, StackError> {
+/// Detaches every loop device over a file, and waits for `patience` until they are gone; gives how many there
+/// were. One that is still open goes when it is closed for the last time: the mount namespace of a server
+/// that was killed is taken apart in its own time.
+pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackError> {
     let found = loops_over(backing);
     for name in &found {
         let device = format!("/dev/{name}");
@@ -149,6 +151,17 @@ pub(crate) fn detach(backing: &Path) -> Result<usize, StackError> {
         {
             return Err(error);
         }
+    }
+    let began = Instant::now();
+    while !loops_over(backing).is_empty() {
+        if began.elapsed() >= patience {
+            return Err(StackError::Refused {
+                device: backing.display().to_string(),
+                reason: format!("its loop device {} is still open", found.join(", ")),
+                next: "see lsof; when it is closed: crosspoint clean".into(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(found.len())
 }

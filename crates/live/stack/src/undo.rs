@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::StackError;
 use crate::groups::remove_group;
 use crate::journal::Restore;
 use crate::mark::{Mark, not_ours};
-use crate::mounts::{detach, holds_mount, unmount};
+use crate::mounts::{PATIENCE, detach, holds_mount, unmount};
 
 /// How to undo one thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,15 +55,21 @@ pub enum Undo {
 }
 
 /// Undoes one thing of the journal with that mark; gives what was done, nothing where nothing was left to do.
+///
+/// `patience` is the time that is waited for loop devices to go.
 pub(crate) fn undo(
     entry: &Undo,
     mark: &Mark,
-    restore: Restore,
+    (restore, patience): (Restore, Duration),
 ) -> Result<Option<String>, StackError> {
     match entry {
         Undo::DetachLoop { backing } => {
             mark.check_inside(backing)?;
-            let count = detach(backing)?;
+            let count = match detach(backing, patience) {
+                // This process has it open itself, and ends now.
+                Err(_) if patience < PATIENCE => 0,
+                detached => detached?,
+            };
             Ok((count > 0).then(|| format!("detached {}", backing.display())))
         }
         Undo::Unmount { path } => {
