@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use archive::TrialRecord;
 use observe::Progress;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use stack::Mark;
 use thiserror::Error;
 
@@ -106,13 +107,20 @@ enum Killed {
 }
 
 impl Line {
-    /// Starts `program` with the word that makes it a host of engines.
+    /// Starts `program` with the word that makes it a host of engines; it ends with the calling thread.
     ///
     /// # Errors
     /// [`WorkerError::NoProgram`].
     pub fn start(program: &Path, arguments: &[&str], mark: &Mark) -> Result<Self, WorkerError> {
         let mut command = Command::new(program);
         mark.put_on(&mut command);
+        // With the program gone nobody wants the trial, and its file system must come free.
+        // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
+        unsafe {
+            command.pre_exec(|| {
+                set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+            });
+        }
         // A group of its own: an interrupt from the terminal is for the program, which then asks it to stop.
         let started = command
             .args(arguments)

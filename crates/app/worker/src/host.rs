@@ -10,7 +10,6 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use kv::{Engine, KvError, Options};
 use observe::{Control, Progress};
-use rustix::process::{Signal, set_parent_process_death_signal};
 use sql::SqlError;
 use study::{Engine as EngineName, KvJob, SqlEngine};
 
@@ -75,8 +74,6 @@ pub struct Handlers<'a> {
 /// # Errors
 /// Only when nobody hears the replies.
 pub fn serve(handlers: &Handlers<'_>) -> std::io::Result<()> {
-    // With the program gone nobody wants the trial, and its file system must come free.
-    set_parent_process_death_signal(Some(Signal::KILL))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let request: Request = serde_json::from_str(&line)?;
