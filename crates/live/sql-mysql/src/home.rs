@@ -4,7 +4,7 @@
 //! own, that no account and no other process has, and sees its directory at a fixed place in a mount
 //! namespace of its own, so that no directory above must be opened to it.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::fs::{Gid, Uid};
-use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
 use rustix::process::{Signal, chdir, set_parent_process_death_signal};
 use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
 use sql::{Refusal, SqlError};
@@ -149,6 +149,7 @@ impl Home {
     /// it.
     pub(crate) fn confine(&self, command: &mut Command) {
         let jail = self.jail;
+        let others = other_areas();
         // Before its user is another: nobody else may enter the directories above.
         command.current_dir(&self.place);
         // SAFETY: between fork and exec only system calls are made, with arguments that are there; nothing is
@@ -156,7 +157,7 @@ impl Home {
         unsafe {
             command.pre_exec(move || {
                 if let Some(jail) = &jail {
-                    jail.enter()?;
+                    jail.enter(&others)?;
                 }
                 chdir(c"data")?;
                 // After the change of user, which clears it.
@@ -167,8 +168,9 @@ impl Home {
 }
 
 impl Jail {
-    /// Shows the working directory at `place` to this process alone, and becomes the user.
-    fn enter(&self) -> std::io::Result<()> {
+    /// Shows the working directory at `place` to this process alone, lets go of `others`, and becomes the
+    /// user.
+    fn enter(&self, others: &[CString]) -> std::io::Result<()> {
         // SAFETY: the new process has one thread.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
         // What is unmounted outside must not be held in here.
@@ -176,12 +178,27 @@ impl Jail {
         mount_change(c"/", slave)?;
         mount_bind(c".", self.place)?;
         chdir(self.place)?;
+        for other in others {
+            // One that has gone meanwhile is what was wanted.
+            let _ = unmount(other.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
         let group = Gid::from_raw(self.user);
         set_thread_groups(&[])?;
         set_thread_gid(group)?;
         set_thread_uid(Uid::from_raw(self.user))?;
         Ok(())
     }
+}
+
+/// What is mounted in work areas, of this run and of others: a copy in the server's namespace would keep
+/// their devices open for as long as the server runs.
+fn other_areas() -> Vec<CString> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = stack::parsing::parse_mounts(&mounts).into_iter().map(|mounted| mounted.place);
+    let bytes = places.map(|place| place.into_os_string().into_encoded_bytes());
+    let mark = b".crosspoint-work-";
+    let ours = bytes.filter(|bytes| bytes.windows(mark.len()).any(|part| part == mark));
+    ours.filter_map(|bytes| CString::new(bytes).ok()).collect()
 }
 
 /// A user that no account and no process has.

@@ -37,7 +37,7 @@ pub use volume::{Format, Volume};
 pub use within::output_within;
 pub use work_area::WorkArea;
 
-/// What the fuzz targets read besides: what other programs and the kernel print, and journals.
+/// What other programs and the kernel print, and journals, as they are read here; for fuzz targets too.
 pub mod parsing {
     pub use crate::clean::parse as journal;
     pub use crate::groups::own_group;
