@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -20,6 +21,9 @@ use crate::{StackError, state};
 
 /// Longest journal that is read, bytes.
 const LONGEST: u64 = 16 << 20;
+
+/// Time that a process that was just started may still hold its parent's lock.
+const FORKED_MAX: Duration = Duration::from_millis(500);
 
 /// What `clean` did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -61,10 +65,17 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("no journal of this user; left alone"));
     }
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(error),
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            // A child of a killed run has it until it has become another program.
+            Err(fs::TryLockError::WouldBlock) if began.elapsed() < FORKED_MAX => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(fs::TryLockError::WouldBlock) => return Ok(None),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
     }
 }
 
