@@ -28,6 +28,10 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         }
         return Ok(exit::OK);
     }
+    if let Some(dir) = output {
+        let failed = |error| Failure::Output(dir.display().to_string(), error);
+        std::fs::create_dir_all(dir).map_err(failed)?;
+    }
     let mut code = exit::OK;
     let mut written = BTreeSet::new();
     for file in job_files(paths)? {
@@ -40,10 +44,13 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
                 };
                 if !written.insert(target.clone()) {
                     let twice = std::io::Error::other("two job files have this name");
-                    return Err(Failure::Output(target.display().to_string(), twice));
+                    code = Failure::Output(target.display().to_string(), twice).report();
+                    continue;
                 }
-                result_file::write(&text, &target, there)?;
-                out!("{}", target.display());
+                match result_file::write(&text, &target, there) {
+                    Ok(()) => out!("{}", target.display()),
+                    Err(failure) => code = failure.report(),
+                }
             }
             Err(failure) => code = failure.report(),
         }

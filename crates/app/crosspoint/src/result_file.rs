@@ -62,7 +62,14 @@ fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
             (target, true)
         }
         Ok(data) if data.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        Ok(_) => return OpenOptions::new().write(true).open(path)?.write_all(bytes),
+        Ok(_) => {
+            let written = OpenOptions::new().write(true).open(path)?.write_all(bytes);
+            return match written {
+                // A reader that has gone away wanted no more.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                written => written,
+            };
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => (path.to_owned(), false),
         Err(error) => return Err(error),
     };

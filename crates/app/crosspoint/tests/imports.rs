@@ -61,7 +61,6 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
     ] {
         fs::write(jobs.join(name), text).expect("written");
     }
-    fs::create_dir(scratch.path().join("studies")).expect("a directory");
     let output = scratch.run("import jobs -o studies");
     expect(&output, 3);
     assert!(stderr(&output).contains("b.fio") && stderr(&output).contains("no block I/O"));

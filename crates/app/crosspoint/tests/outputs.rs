@@ -75,7 +75,8 @@ fn a_result_that_cannot_be_written_is_a_failure() {
     }
     // A reader that goes away wanted no more.
     let script = format!(
-        "'{}' figures run --json | head -c 10 >/dev/null; exit ${{PIPESTATUS[0]}}",
+        "'{0}' figures run --json | head -c 10 >/dev/null; [ ${{PIPESTATUS[0]}} = 0 ] && \
+         '{0}' report run -o /dev/stdout | head -c 10 >/dev/null; exit ${{PIPESTATUS[0]}}",
         env!("CARGO_BIN_EXE_crosspoint")
     );
     let mut command = std::process::Command::new("bash");

@@ -153,6 +153,19 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     assert!(stdout(&output).contains("overwrites: tables sbtest1"), "{}", stdout(&output));
     expect(&run(&["run", "sql.toml", "--out", "three"]), 0);
     assert_eq!((sum().0, sum().2), (0, 1));
+    // A table that a kill left of our question goes; one of the user's with that name stops the run.
+    let mut conn = theirs.server.target(Some("mine")).connect().expect("a connection");
+    let probe = "CREATE TABLE crosspoint_may_this_user (id INT) COMMENT";
+    conn.query_drop(format!("{probe}='made by Crosspoint'")).expect("a table");
+    write_study(&scratch, "", &[("e", SHORT, &keys)]);
+    expect(&run(&["run", "sql.toml", "--out", "left"]), 0);
+    conn.query_drop(format!("{probe}='mine'")).expect("a table");
+    conn.query_drop("INSERT INTO crosspoint_may_this_user VALUES (1)").expect("a row");
+    expect(&run(&["run", "sql.toml", "--out", "theirs"]), 5);
+    let kept: Option<u64> =
+        conn.query_first("SELECT COUNT(*) FROM crosspoint_may_this_user").expect("it is there");
+    assert_eq!(kept, Some(1));
+    conn.query_drop("DROP TABLE crosspoint_may_this_user").expect("dropped");
     // From now on they are ours, without another word; but not for another job.
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
     expect(&run(&["run", "sql.toml", "--out", "four"]), 0);

@@ -174,6 +174,11 @@ impl RunnerError {
                     .into()
             }
             Self::Stack(_) => "crosspoint doctor".into(),
+            Self::Archive(ArchiveError::Damaged { path, .. })
+                if !path.components().any(|part| part.as_os_str() == "trials") =>
+            {
+                "take it from a copy of the run; without it nothing of the run can be trusted".into()
+            }
             Self::Archive(ArchiveError::Damaged { path, .. }) => format!(
                 "measure the damaged trial again: crosspoint run --resume {}",
                 run_folder(path).display()

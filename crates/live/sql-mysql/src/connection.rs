@@ -56,11 +56,15 @@ impl Reach for Target {
         })?;
         if let Some(database) = &self.database {
             owner::look(&mut conn, job)?;
+            owner::drop_left_probe(&mut conn)?;
             let probe = owner::PROBE;
             for statement in [
-                format!("CREATE TABLE IF NOT EXISTS {probe} (id INT PRIMARY KEY, k INT)"),
-                format!("DELETE FROM {probe}"),
-                format!("CREATE INDEX IF NOT EXISTS k ON {probe}(k)"),
+                // Fails where a table of somebody else's has this name.
+                format!(
+                    "CREATE TABLE {probe} (id INT PRIMARY KEY, k INT) COMMENT='{}'",
+                    owner::COMMENT
+                ),
+                format!("CREATE INDEX k ON {probe}(k)"),
                 format!("INSERT INTO {probe} VALUES (1, 1)"),
                 format!("UPDATE {probe} SET k=2"),
                 format!("SELECT k FROM {probe}"),

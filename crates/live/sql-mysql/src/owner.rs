@@ -15,6 +15,8 @@ use crate::status::bytes_of;
 const MARK: &str = "crosspoint_mark";
 /// Table by which is asked what a user may do.
 pub(crate) const PROBE: &str = "crosspoint_may_this_user";
+/// Comment of every table of ours that is no table of the workload: a name alone is nobody's mark.
+pub(crate) const COMMENT: &str = "made by Crosspoint";
 /// Tables that are named in a refusal.
 const NAMED: usize = 3;
 
@@ -34,11 +36,12 @@ fn identity(job: &SqlJob) -> String {
 }
 
 fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
-    let all = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() \
-               ORDER BY table_name";
-    let mut tables: Vec<String> = conn.query(all).map_err(told)?;
-    // What a kill left of our question whether this user may.
-    tables.retain(|name| name != PROBE);
+    // What a kill left of our question whether this user may is nobody's.
+    let all = format!(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() \
+         AND NOT (table_name = '{PROBE}' AND table_comment = '{COMMENT}') ORDER BY table_name"
+    );
+    let tables: Vec<String> = conn.query(all).map_err(told)?;
     let ours = tables.iter().any(|name| name == MARK);
     if ours {
         let marks: Vec<String> =
@@ -83,6 +86,18 @@ pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
     }))
 }
 
+/// Drops what a kill left of our question whether a user may; a table of that name without our comment stays.
+pub(crate) fn drop_left_probe(conn: &mut Conn) -> Result<(), SqlError> {
+    let left = format!(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() \
+         AND table_name = '{PROBE}' AND table_comment = '{COMMENT}'"
+    );
+    if conn.query_first::<u8, _>(left).map_err(told)?.is_some() {
+        conn.query_drop(format!("DROP TABLE {PROBE}")).map_err(told)?;
+    }
+    Ok(())
+}
+
 /// Makes the database ours: marked, and without tables of another job.
 pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
     look(conn, job)?;
@@ -100,7 +115,7 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
     }
     conn.query_drop(format!(
         "CREATE TABLE IF NOT EXISTS {MARK} (identity VARCHAR(190) NOT NULL PRIMARY KEY) \
-         COMMENT='made by Crosspoint'"
+         COMMENT='{COMMENT}'"
     ))
     .map_err(told)?;
     conn.exec_drop(format!("INSERT INTO {MARK} VALUES (?)"), (identity(job),)).map_err(told)

@@ -96,7 +96,7 @@ impl Journal {
     fn create(&self) -> Result<(PathBuf, File), StackError> {
         let dir = state::journals(&self.state)?;
         loop {
-            let path = dir.join(format!("{}.jsonl", random_hex(16)));
+            let path = dir.join(format!("{}.jsonl", random_hex(32)));
             let make = || -> io::Result<Option<File>> {
                 let mut file = OpenOptions::new()
                     .create_new(true)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process_group, set_parent_process_death_signal};
 
 use crate::PASSWORD_VARIABLE;
 
@@ -30,7 +30,12 @@ pub fn output_within(
     (most, stop): (Duration, Option<&AtomicBool>),
     begun: impl FnOnce(&mut Child),
 ) -> io::Result<Output> {
-    command.env_remove(PASSWORD_VARIABLE).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own: what it has started ends with it.
+    command
+        .env_remove(PASSWORD_VARIABLE)
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     // SAFETY: between fork and exec only prctl(2) is called, which is safe to call there.
     unsafe {
         command
@@ -60,7 +65,10 @@ fn end_of(child: &mut Child, most: Duration, stop: Option<&AtomicBool>) -> io::R
         }
         let stopped = stop.is_some_and(|stop| stop.load(Ordering::Relaxed));
         if stopped || began.elapsed() >= most {
-            child.kill()?;
+            if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+                // Not waited for yet, so the number is still its own.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
             let _ = child.wait();
             let kind = if stopped { io::ErrorKind::Interrupted } else { io::ErrorKind::TimedOut };
             return Err(io::Error::new(
@@ -103,6 +111,14 @@ mod tests {
         let error =
             output_within(&mut shell("sleep 600"), (long, Some(&stop)), |_| ()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        // What it has started goes with it.
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!("sleep 600 & echo $! > {}/child; wait", dir.path().display());
+        let most = Duration::from_millis(500);
+        assert!(output_within(&mut shell(&script), (most, None), |_| ()).is_err());
+        let started = std::fs::read_to_string(dir.path().join("child")).unwrap();
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", started.trim()));
+        assert!(state.is_err() || state.is_ok_and(|line| line.contains(") Z ")), "it is gone");
         let output = output_within(&mut shell("echo a; echo b >&2; exit 3"), (long, None), |_| ());
         let output = output.unwrap();
         assert_eq!(
