@@ -117,8 +117,15 @@ mod tests {
         let most = Duration::from_millis(500);
         assert!(output_within(&mut shell(&script), (most, None), |_| ()).is_err());
         let started = std::fs::read_to_string(dir.path().join("child")).unwrap();
-        let state = std::fs::read_to_string(format!("/proc/{}/stat", started.trim()));
-        assert!(state.is_err() || state.is_ok_and(|line| line.contains(") Z ")), "it is gone");
+        let lives = || {
+            let line = std::fs::read_to_string(format!("/proc/{}/stat", started.trim()));
+            line.is_ok_and(|line| !line.contains(") Z "))
+        };
+        let began = Instant::now();
+        while lives() {
+            assert!(began.elapsed() < Duration::from_secs(60), "what it has started is ended");
+            std::thread::yield_now();
+        }
         let output = output_within(&mut shell("echo a; echo b >&2; exit 3"), (long, None), |_| ());
         let output = output.unwrap();
         assert_eq!(
