@@ -186,7 +186,16 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
 
 fn privileges(study: &study::Study) -> &'static str {
     let device = |stack: &study::Stack| matches!(stack.device, study::DeviceName::Paths(_));
-    if study.stack.iter().any(device) {
+    let own = |stack: &study::Stack| {
+        stack.file_system != study::FileSystem::AsIs || stack.limit.is_some()
+    };
+    let limited = |one: &study::Experiment| {
+        let kv = one.kv.as_ref().is_some_and(|kv| kv.memory != study::Memory::Unlimited);
+        kv || one.sql.as_ref().is_some_and(|sql| sql.memory != study::Memory::Unlimited)
+    };
+    if study.stack.iter().any(own) || study.experiment.iter().any(limited) {
+        "root (file systems, devices or limits of its own)"
+    } else if study.stack.iter().any(device) {
         "access to the block devices (usually root)"
     } else {
         "none"

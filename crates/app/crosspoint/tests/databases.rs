@@ -283,6 +283,23 @@ fn clean_undoes_the_file_system_and_the_group_of_a_killed_run() {
     assert_eq!(work.count(), 0);
 }
 
+/// A plan that says `none` sends its reader into a refusal.
+#[test]
+fn a_plan_says_that_root_is_needed() {
+    let scratch = Scratch::new();
+    write_study(&scratch, "lmdb", "1s");
+    let said = |words: &str| {
+        let output = scratch.run(words);
+        expect(&output, 0);
+        support::stdout(&output)
+    };
+    assert!(said("plan db.toml").contains("privileges: root"));
+    let plain = "plan db.toml --set stack.d.file_system=as_is";
+    assert!(said(plain).contains("privileges: root"), "a memory limit needs root");
+    let plain = format!("{plain} --set experiment.e.kv.memory=unlimited");
+    assert!(said(&plain).contains("privileges: none"));
+}
+
 #[test]
 fn what_can_not_be_had_is_said_with_what_helps() {
     let scratch = Scratch::new();
