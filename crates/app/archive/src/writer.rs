@@ -170,6 +170,9 @@ fn make_own(path: &Path) -> Result<(), ArchiveError> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         made => return made.map_err(ArchiveError::io("create", path)),
     }
+    if !path.is_dir() {
+        return Err(ArchiveError::Foreign(path.to_owned()));
+    }
     let mut entries = fs::read_dir(path).map_err(ArchiveError::io("read", path))?;
     match entries.next() {
         None => Ok(()),

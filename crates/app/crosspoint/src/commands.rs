@@ -61,6 +61,11 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
     let with = |error: study::StudyError, text: &StudyText| {
         Failure::Runner(Box::new(error.into()), Some(text.clone()))
     };
+    // A model that is not there says so before what could not be done with it.
+    let models = set.iter().filter_map(|set| set.split_once("device=model:"));
+    for (_, name) in models {
+        runner::profile(name)?;
+    }
     // The file itself first: its errors can be underlined in it.
     let mut study = study::parse(&found.text).map_err(|error| with(error, &found))?;
     let mut text = found.clone();
@@ -80,6 +85,10 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
 }
 
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    if arguments.again.is_some() && arguments.resume.is_none() {
+        say!("error: --again repeats trials of a run that is there\n  next: add --resume RUN");
+        return Ok(exit::USAGE);
+    }
     let running = Running::start()?;
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
@@ -174,32 +183,14 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
         let document = json!({
             "schema": 1, "study": study.name, "trials": trials, "skipped": skipped,
             "seconds": estimate.seconds.round(), "prepared_bytes": estimate.prepared.get(),
-            "space_bytes": estimate.space.get(), "privileges": privileges(&study),
-            "overwrites": runner::overwrites(&study),
+            "space_bytes": estimate.space.get(), "privileges": runner::privileges(&study, &plan),
+            "overwrites": runner::overwrites(&study), "lacks": runner::lacks(&study, &plan),
         });
         out!("{document:#}");
         return Ok(exit::OK);
     }
     print_plan(&study, &plan, &estimate);
     Ok(exit::OK)
-}
-
-fn privileges(study: &study::Study) -> &'static str {
-    let device = |stack: &study::Stack| matches!(stack.device, study::DeviceName::Paths(_));
-    let own = |stack: &study::Stack| {
-        stack.file_system != study::FileSystem::AsIs || stack.limit.is_some()
-    };
-    let limited = |one: &study::Experiment| {
-        let kv = one.kv.as_ref().is_some_and(|kv| kv.memory != study::Memory::Unlimited);
-        kv || one.sql.as_ref().is_some_and(|sql| sql.memory != study::Memory::Unlimited)
-    };
-    if study.stack.iter().any(own) || study.experiment.iter().any(limited) {
-        "root (file systems, devices or limits of its own)"
-    } else if study.stack.iter().any(device) {
-        "access to the block devices (usually root)"
-    } else {
-        "none"
-    }
 }
 
 fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estimate) {
@@ -233,7 +224,10 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
     for line in runner::overwrites(study) {
         out!("overwrites: {line}");
     }
-    out!("privileges: {}", privileges(study));
+    out!("privileges: {}", runner::privileges(study, plan));
+    for lack in runner::lacks(study, plan) {
+        out!("lacks:      stack {}: {}\n            next: {}", lack.stack, lack.what, lack.next);
+    }
 }
 
 fn doctor(directory: &Path, as_json: bool) -> ExitCode {

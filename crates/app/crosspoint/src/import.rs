@@ -96,14 +96,14 @@ fn import(file: &Path) -> Result<String, Failure> {
         let name = file.display().to_string();
         Failure::Runner(Box::new(error.into()), Some(StudyText { name, text: text.clone() }))
     })?;
-    for line in &imported.dropped {
-        say!("not carried over: {}", plain(line));
+    for (what, lines) in [("not carried over", &imported.dropped), ("differs", &imported.differs)] {
+        lines.iter().for_each(|line| say!("{what}: {}", plain(line)));
     }
-    if !imported.dropped.is_empty() {
+    let points = imported.dropped.len() + imported.differs.len();
+    if points > 0 {
         say!(
-            "{}: the study differs from the job in {} points; read them before you compare",
-            file.display(),
-            imported.dropped.len()
+            "{}: the study differs from the job in {points} points; read them before you compare",
+            file.display()
         );
     }
     Ok(imported.text)

@@ -45,6 +45,44 @@ fn a_wrong_study_is_underlined_with_what_is_allowed() {
     }
 }
 
+/// A setting moved the private server's data, or opened it to others.
+#[test]
+fn settings_name_nothing_that_makes_a_server_private() {
+    let scratch = Scratch::new();
+    for setting in ["datadir=/x", "socket=/tmp/s", "init_file=/x", "plugin-dir=/x", "port=3306"] {
+        let text = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+             [[experiment]]\nname = \"e\"\nstacks = [\"d\"]\nmeasure = \"1s\"\n[experiment.sql]\n\
+             engine = \"mysql\"\nworkload = \"read_write\"\ntables = 1\nrows = 1000\n\
+             settings = \"{setting}\"\n"
+        );
+        std::fs::write(scratch.path().join("bad.toml"), text).expect("written");
+        let output = scratch.run("plan bad.toml");
+        expect(&output, 3);
+        let name = setting.split('=').next().unwrap_or_default();
+        let said = stderr(&output);
+        assert!(said.contains(name) && !said.contains("invalid type"), "{said}");
+    }
+}
+
+/// A plan that ended well and a run that could not begin.
+#[test]
+fn a_plan_says_what_this_machine_lacks() {
+    let scratch = Scratch::new();
+    let name = tiny_with(&scratch, "size = ", "directory = \"/no/such\"\nsize = ");
+    let output = scratch.run(&format!("plan {name}"));
+    expect(&output, 0);
+    let said = stdout(&output);
+    assert!(said.contains("directory /no/such is not there") && said.contains("mkdir"), "{said}");
+    let output = scratch.run("run quickstart --again failed");
+    expect(&output, 2);
+    assert!(stderr(&output).contains("--resume"), "{}", stderr(&output));
+    std::fs::write(scratch.path().join("there"), b"the user's").expect("written");
+    let output = scratch.run(&format!("run {} --out there", study("tiny")));
+    expect(&output, 2);
+    assert!(stderr(&output).contains("another --out"), "{}", stderr(&output));
+}
+
 #[test]
 fn names_that_are_nothing_are_told_with_what_there_is() {
     let scratch = Scratch::new();

@@ -4,7 +4,8 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -284,4 +285,30 @@ fn without_a_place_for_its_journal_nothing_is_made() {
     let output = command.output().expect("it starts");
     expect(&output, 4);
     assert!(stderr(&output).contains("belongs to user 65534"), "{}", stderr(&output));
+}
+
+/// A journal that others wrote made `clean` delete and empty what nobody of ours had made.
+#[test]
+fn what_a_journal_leads_to_outside_our_areas_is_left_alone() {
+    let scratch = Scratch::new();
+    let undo = scratch.state().join("undo");
+    fs::create_dir_all(&undo).expect("a state directory");
+    let closed = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o700));
+    closed(&scratch.state()).and_then(|()| closed(&undo)).expect("ours alone");
+    let here = scratch.path().display();
+    fs::create_dir_all(scratch.path().join(".crosspoint-work-1-d")).expect("an area");
+    fs::create_dir(scratch.path().join("precious")).expect("a directory");
+    for name in ["device", "device-lock", "precious/data"] {
+        fs::write(scratch.path().join(name), b"the user's").expect("a file");
+    }
+    // As any version would read them; the process is long gone.
+    let journal = format!(
+        "{{\"undo\":\"remove_tree\",\"path\":\"{here}/.crosspoint-work-1-d/../precious\"}}\n\
+         {{\"undo\":\"remove_lock\",\"device\":\"{here}/device\"}}\n"
+    );
+    fs::write(undo.join("4194304-1.jsonl"), journal).expect("a journal");
+    expect(&scratch.run("clean"), 5);
+    for name in ["device-lock", "precious/data"] {
+        assert!(scratch.path().join(name).exists(), "{name} is gone");
+    }
 }

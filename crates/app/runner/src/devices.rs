@@ -20,12 +20,9 @@ use units::{Bytes, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
-use crate::estimate::{database_bytes, server_bytes};
+use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
-use crate::{RunnerError, predicted};
-
-/// Space that must stay free beside what a run needs.
-const MARGIN: u64 = 64 << 20;
+use crate::{RunnerError, lacks, predicted};
 
 /// The open target of a stack.
 pub(crate) struct Opened {
@@ -87,6 +84,10 @@ impl<'a> Targets<'a> {
         let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
         let jobs: Vec<&Job> = jobs.map(|trial| &trial.job).collect();
         let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
+        if let Some((reason, next)) = lacks::root(stack, &jobs) {
+            let device = format!("stack {}", stack.name);
+            return Err(StackError::Refused { device, reason, next }.into());
+        }
         check_engines(stack, &jobs, self.journal)?;
         if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
             let (device, name) = (stack.device.text(), &stack.name);
@@ -112,17 +113,7 @@ impl<'a> Targets<'a> {
                     let file_system = StorageFacts::read(&dir).file_system;
                     return Err(StackError::NoDirectIo { path: dir, file_system }.into());
                 }
-                let databases = jobs.iter().filter_map(|job| match job {
-                    Job::Kv(job) => Some(database_bytes(job)),
-                    Job::Sql(job) => Some(server_bytes(job)),
-                    Job::Block(_) | Job::Act(_) => None,
-                });
-                let file = if block.is_empty() { 0 } else { stack.size.get() };
-                let databases = match stack.file_system {
-                    FileSystem::AsIs => databases.max().unwrap_or(0),
-                    _ => stack.size.get(),
-                };
-                let needed = Bytes(file + databases + MARGIN);
+                let needed = file_space(stack, &jobs);
                 let free = free_space(&dir)?;
                 if free < needed {
                     return Err(StackError::NoSpace { path: dir, free, needed }.into());

@@ -3,12 +3,13 @@
 //! Invariant: changes nothing. What it is not: a benchmark.
 
 use std::path::Path;
-use std::process::Command;
 
 use observe::{Provenance, StorageFacts};
 use serde::Serialize;
 use stack::{direct_io_works, free_space};
 use units::Bytes;
+
+use crate::lacks::is_there;
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -135,7 +136,7 @@ fn space(dir: &Path) -> Check {
 
 fn blkid() -> Check {
     let name = "blkid";
-    let found = Command::new("blkid").arg("-V").output().is_ok();
+    let found = is_there("blkid");
     Check {
         name,
         status: if found { Status::Ok } else { Status::Limited },
@@ -173,8 +174,7 @@ fn bare_devices() -> Check {
 
 fn grounds() -> Check {
     let tools = ["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "blkdiscard"];
-    let there = |tool: &&str| Command::new(tool).arg("-V").output().is_ok();
-    let missing: Vec<&str> = tools.into_iter().filter(|tool| !there(tool)).collect();
+    let missing: Vec<&str> = tools.into_iter().filter(|tool| !is_there(tool)).collect();
     let root = rustix::process::geteuid().is_root();
     let (status, detail, fix) = match (root, missing.is_empty()) {
         (true, true) => (Status::Ok, "root, losetup, ext4, xfs, btrfs".to_owned(), None),

@@ -146,9 +146,8 @@ impl RunnerError {
     #[must_use]
     pub fn next(&self) -> String {
         match self {
-            Self::StudyFile { .. } | Self::NoStudy { .. } => {
-                "crosspoint plan quickstart shows a study that works".into()
-            }
+            Self::StudyFile { source, .. } => after(source),
+            Self::NoStudy { .. } => "crosspoint plan quickstart shows a study that works".into(),
             Self::Study(error) => error.help.clone().unwrap_or_else(|| {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
@@ -173,6 +172,7 @@ impl RunnerError {
                  the page cache on purpose: --set stack.NAME.direct=false"
                     .into()
             }
+            Self::Stack(StackError::Io { source, .. }) => after(source),
             Self::Stack(_) => "crosspoint doctor".into(),
             Self::Archive(ArchiveError::Damaged { path, .. })
                 if !path.components().any(|part| part.as_os_str() == "trials") =>
@@ -187,7 +187,10 @@ impl RunnerError {
                 "choose another --out: a directory that is not there yet".into()
             }
             Self::Archive(ArchiveError::Busy(_)) => "wait until it has ended".into(),
-            Self::Archive(_) => "crosspoint run quickstart makes a run folder".into(),
+            Self::Archive(ArchiveError::Io { source, .. }) => after(source),
+            Self::Archive(_) => {
+                "give the folder that crosspoint run printed, as runs/quickstart-20260101-120000".into()
+            }
             Self::OutputExists(path) => {
                 format!("choose another --out, or go on with it: crosspoint run --resume {}", path.display())
             }
@@ -196,6 +199,18 @@ impl RunnerError {
                 "look at the evidence; the storage or the engine lost data".into()
             }
         }
+    }
+}
+
+/// What to do when the system has refused something.
+fn after(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            "check the path; a stack's directory: --set stack.NAME.directory=/path".into()
+        }
+        io::ErrorKind::PermissionDenied => "use a place that you may write to, or sudo".into(),
+        io::ErrorKind::StorageFull => "make room, or use another disk".into(),
+        _ => "crosspoint doctor".into(),
     }
 }
 

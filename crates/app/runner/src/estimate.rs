@@ -5,9 +5,13 @@
 
 use std::time::Duration;
 
-use study::{DeviceName, Experiment, Job, KvJob, Plan, Source, SqlJob, Stack, Study, Trial};
+use study::{
+    DeviceName, Experiment, FileSystem, Job, KvJob, Plan, Source, SqlJob, Stack, Study, Trial,
+};
 use units::Bytes;
 
+/// Space that must stay free beside what a run needs.
+const MARGIN: u64 = 64 << 20;
 /// Assumed rate of filling a file, bytes a second.
 const FILL_RATE: f64 = 400e6;
 /// Assumed rate of loading records, a second.
@@ -50,6 +54,21 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     prepared += databases.iter().sum::<u64>();
     space += databases.iter().max().copied().unwrap_or(0);
     Estimate { seconds, prepared: Bytes(prepared), space: Bytes(space) }
+}
+
+/// Space that the trials of a file stack need at once in its directory, with a margin.
+pub(crate) fn file_space(stack: &Stack, jobs: &[&Job]) -> Bytes {
+    let databases = jobs.iter().filter_map(|job| match job {
+        Job::Kv(job) => Some(database_bytes(job)),
+        Job::Sql(job) => Some(server_bytes(job)),
+        Job::Block(_) | Job::Act(_) => None,
+    });
+    let file = if jobs.iter().any(|job| job.is_block()) { stack.size.get() } else { 0 };
+    let databases = match stack.file_system {
+        FileSystem::AsIs => databases.max().unwrap_or(0),
+        _ => stack.size.get(),
+    };
+    Bytes(file + databases + MARGIN)
 }
 
 /// Space that a database needs: records with page slack, and the copies that updates make.

@@ -98,13 +98,23 @@ pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
         }),
         None => {
             let listen = Listen::parse(&job.listen).map_err(refuse);
-            listen
-                .and_then(|listen| listen.check_free())
-                .and_then(|()| Binary::find(&job.server).map(|_| ()).map_err(SqlError::Refused))
-                .and_then(|()| Home::possible().map_err(SqlError::Refused))
+            listen.and_then(|listen| listen.check_free()).and_then(|()| {
+                missing_server(job).map_or(Ok(()), |(reason, next)| {
+                    Err(SqlError::Refused(Refusal { reason, next }))
+                })
+            })
         }
     };
     checked.map_err(|error| environment(stack, &error))
+}
+
+/// What a private server of a job lacks, and what to do.
+pub(crate) fn missing_server(job: &SqlJob) -> Option<(String, String)> {
+    if job.engine != SqlEngine::Mysql || job.dsn.is_some() {
+        return None;
+    }
+    let found = Binary::find(&job.server).map(|_| ()).and_then(|()| Home::possible());
+    found.err().map(|refusal| (refusal.reason, refusal.next))
 }
 
 /// The server that a dsn names, with the password for it.

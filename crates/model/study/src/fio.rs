@@ -16,8 +16,10 @@ use crate::{StudyError, parse};
 pub struct Imported {
     /// The study, as TOML with what was not carried over in comments.
     pub text: String,
-    /// What was not carried over, a line each.
+    /// Options that were not carried over, a line each.
     pub dropped: Vec<String>,
+    /// What was carried over with a difference, a line each.
+    pub differs: Vec<String>,
 }
 
 /// Makes a study named `name` of the text of a job file.
@@ -31,10 +33,11 @@ pub fn import_fio(
     surroundings: &Surroundings<'_>,
 ) -> Result<Imported, StudyError> {
     let sections = sections(text, surroundings)?;
-    let mut dropped = Vec::new();
+    let (mut dropped, mut differs) = (Vec::new(), Vec::new());
     let (mut stacks, mut experiments): (Vec<Table>, Vec<Table>) = (Vec::new(), Vec::new());
     for section in &sections {
-        let mut job = Job { section, dropped: &mut dropped, taken: Vec::new() };
+        let mut job =
+            Job { section, dropped: &mut dropped, differs: &mut differs, taken: Vec::new() };
         let block = job.block()?;
         let beside = !section.begins_anew && !experiments.is_empty();
         if beside {
@@ -77,10 +80,12 @@ pub fn import_fio(
     study.insert("experiment".into(), experiments.into());
     let body = toml::to_string(&study).map_err(|e| StudyError::general(e.to_string()))?;
     let mut text = String::from("# Made from a fio job file.\n");
-    for line in &dropped {
-        // Comments of TOML hold no control characters.
-        let line = line.replace(char::is_control, " ");
-        text.push_str(&format!("# not carried over: {line}\n"));
+    for (what, lines) in [("not carried over", &dropped), ("differs", &differs)] {
+        for line in lines {
+            // Comments of TOML hold no control characters.
+            let line = line.replace(char::is_control, " ");
+            text.push_str(&format!("# {what}: {line}\n"));
+        }
     }
     text.push_str(&body);
     // An error of the study points into the study, which nobody has seen.
@@ -89,7 +94,7 @@ pub fn import_fio(
         span: None,
         help: error.help,
     })?;
-    Ok(Imported { text, dropped })
+    Ok(Imported { text, dropped, differs })
 }
 
 /// Keys that clients beside have.
@@ -120,6 +125,7 @@ fn writes(experiment: &Table) -> bool {
 struct Job<'a> {
     section: &'a Section,
     dropped: &'a mut Vec<String>,
+    differs: &'a mut Vec<String>,
     /// Options that were carried over.
     taken: Vec<&'a str>,
 }
@@ -200,7 +206,7 @@ impl<'a> Job<'a> {
         let depth = self.number(&["iodepth"])?.unwrap_or(1);
         let synchronous = self.is_synchronous();
         if synchronous && depth > 1 {
-            self.lose("iodepth", "a synchronous engine has one operation in flight");
+            self.replace("iodepth", "a synchronous engine has one operation in flight");
         }
         put("queue_depth", whole(if synchronous { 1 } else { depth }));
         if random && !self.section.options.contains_key("norandommap") {
@@ -210,7 +216,7 @@ impl<'a> Job<'a> {
         if let Some(distribution) = self.take(&["random_distribution"]) {
             match offsets(distribution) {
                 Some(offsets) => put("offsets", Value::String(offsets)),
-                None => self.lose("random_distribution", "uniform is used"),
+                None => self.replace("random_distribution", "uniform is used"),
             }
         }
         if let Some(batch) = self.number(&["iodepth_batch_complete_min"])? {
@@ -292,8 +298,12 @@ impl<'a> Job<'a> {
             self.lose("rw", "what stands behind the colon is left out");
         }
         let reads = match kind {
-            "read" | "randread" => 100,
-            "write" | "randwrite" => 0,
+            // A mix says nothing to a job of one direction.
+            "read" | "randread" | "write" | "randwrite" => {
+                self.take(&["rwmixread"]);
+                self.take(&["rwmixwrite"]);
+                if kind.ends_with("read") { 100 } else { 0 }
+            }
             "rw" | "readwrite" | "randrw" => {
                 let read = self.number(&["rwmixread"])?;
                 let write = self.number(&["rwmixwrite"])?;
@@ -367,7 +377,7 @@ impl<'a> Job<'a> {
                     put("directory", directory);
                 }
                 if file.is_some() {
-                    self.lose("filename", "a temporary file in its directory is used");
+                    self.replace("filename", "a temporary file in its directory is used");
                 }
             }
         }
@@ -390,7 +400,7 @@ impl<'a> Job<'a> {
         match self.take(&["ioengine"]).unwrap_or("psync") {
             "io_uring" => put("submission", "auto"),
             engine if SYNCHRONOUS.contains(&engine) => put("submission", "psync"),
-            engine if STORAGE.contains(&engine) => self.lose("ioengine", "io_uring is used"),
+            engine if STORAGE.contains(&engine) => self.replace("ioengine", "io_uring is used"),
             engine => {
                 let engine: String = engine.chars().take(100).collect();
                 let allowed = [&["io_uring"][..], &SYNCHRONOUS, &STORAGE].concat().join(", ");
@@ -457,12 +467,18 @@ impl<'a> Job<'a> {
     }
 
     fn note(&mut self, words: &str) {
-        self.dropped.push(format!("[{}] {words}", self.section.name));
+        self.differs.push(format!("[{}] {words}", self.section.name));
     }
 
     fn lose(&mut self, key: &str, instead: &str) {
         let value = self.section.options.get(key).map_or("", |(value, _)| value.as_str());
         self.dropped.push(format!("[{}] {key}={value}: {instead}", self.section.name));
+    }
+
+    /// Carried over as something near it.
+    fn replace(&mut self, key: &str, by: &str) {
+        let value = self.section.options.get(key).map_or("", |(value, _)| value.as_str());
+        self.differs.push(format!("[{}] {key}={value}: {by}", self.section.name));
     }
 
     /// Names every option that nothing has taken.

@@ -33,6 +33,12 @@ fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
     set_in(root, &parts, key, value)
 }
 
+/// Keys under which an experiment has its load.
+const LOADS: [&str; 4] = ["block", "act", "kv", "sql"];
+/// Keys of an experiment itself.
+const OF_EXPERIMENTS: [&str; 9] =
+    ["name", "title", "stacks", "warm_up", "measure", "interval", "repeat", "on_error", "deadline"];
+
 /// Sets the rest of a key in `table`.
 fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(), StudyError> {
     let names_a_table = || {
@@ -42,6 +48,15 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
     match parts {
         [] => Err(names_a_table()),
         [last] => {
+            let load = LOADS.iter().find(|load| table.contains_key(**load));
+            if let Some(load) = load.filter(|load| !OF_EXPERIMENTS.contains(last) && *load != last)
+            {
+                let right = key.replace(&format!(".{last}"), &format!(".{load}.{last}"));
+                return Err(StudyError::general(format!(
+                    "--set `{key}`: an experiment has no `{last}`"
+                ))
+                .with_help(format!("its load may have: --set {right}={value}")));
+            }
             table.insert((*last).to_owned(), value_of(value));
             Ok(())
         }

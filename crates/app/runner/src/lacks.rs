@@ -1,0 +1,155 @@
+//! What this machine lacks for a plan, each with the command that mends it, before anything is made.
+//!
+//! Invariant: only looks; nothing is opened for writing, no server is asked. What it is not: the guard, which
+//! refuses what must not be touched.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use stack::free_space;
+use study::{DeviceName, FileSystem, Job, Memory, Plan, Source, Stack, Study};
+
+use crate::estimate::file_space;
+use crate::servers::missing_server;
+
+/// Something that a plan needs and this machine has not.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Lack {
+    /// The stack that needs it.
+    pub stack: String,
+    /// What is lacking.
+    pub what: String,
+    /// What to do.
+    pub next: String,
+}
+
+/// Everything that `plan` needs and this machine lacks, in the order of the stacks. Costs a look at each
+/// directory, device and program that the plan names.
+#[must_use]
+pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
+    let mut found = Vec::new();
+    for stack in &study.stack {
+        let measured =
+            |trial: &&study::Trial| trial.stack == stack.name && trial.source == Source::Measured;
+        let jobs: Vec<&Job> = plan.trials.iter().filter(measured).map(|trial| &trial.job).collect();
+        if jobs.is_empty() {
+            continue;
+        }
+        let mut lack = |(what, next): (String, String)| {
+            found.push(Lack { stack: stack.name.clone(), what, next });
+        };
+        root(stack, &jobs).into_iter().for_each(&mut lack);
+        place(stack, &jobs).into_iter().for_each(&mut lack);
+        missing_program(stack.file_system).into_iter().for_each(&mut lack);
+        let mut servers: Vec<(String, String)> = jobs.iter().copied().filter_map(program).collect();
+        servers.dedup();
+        servers.into_iter().for_each(&mut lack);
+    }
+    found
+}
+
+/// What a plan needs of the system, in words.
+#[must_use]
+pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
+    let jobs = |stack: &Stack| -> Vec<&Job> {
+        let own =
+            |trial: &&study::Trial| trial.stack == stack.name && trial.source == Source::Measured;
+        plan.trials.iter().filter(own).map(|trial| &trial.job).collect()
+    };
+    let mut stacks = study.stack.iter().map(|stack| (stack, jobs(stack)));
+    if stacks.clone().any(|(stack, jobs)| needs_root(stack, &jobs).is_some()) {
+        "root (file systems, devices or limits of its own)"
+    } else if stacks.any(|(stack, _)| matches!(stack.device, DeviceName::Paths(_))) {
+        "access to the block devices (usually root)"
+    } else {
+        "none"
+    }
+}
+
+/// What of a stack only root can do, when we are not root.
+pub(crate) fn root(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
+    let needs = needs_root(stack, jobs)?;
+    let root = rustix::process::geteuid().is_root();
+    (!root).then(|| (format!("only root can make {needs}"), "sudo crosspoint ...".to_owned()))
+}
+
+/// What of a stack only root can make.
+fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
+    if jobs.is_empty() {
+        return None;
+    }
+    let limited = |job: &&Job| match job {
+        Job::Kv(job) => job.memory != Memory::Unlimited,
+        Job::Sql(job) => job.memory != Memory::Unlimited,
+        Job::Block(_) | Job::Act(_) => false,
+    };
+    match stack.file_system {
+        FileSystem::AsIs if stack.limit.is_some() => Some("a limit of a device's rates"),
+        FileSystem::AsIs => jobs.iter().any(limited).then_some("a limit of memory"),
+        _ => Some("a file system or device of its own; file_system = \"as_is\" needs none"),
+    }
+}
+
+/// Where the data would be: there, and with room.
+fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
+    match &stack.device {
+        DeviceName::Model(_) => None,
+        DeviceName::Paths(paths) => {
+            let gone = paths.iter().find(|path| !Path::new(path).exists())?;
+            Some((
+                format!("device {gone} is not there"),
+                "ls -l /dev/disk/by-id shows those that are".to_owned(),
+            ))
+        }
+        DeviceName::File => {
+            let dir = match stack.directory.as_str() {
+                // Runs are made here, unless --out says otherwise.
+                "auto" => PathBuf::from("."),
+                path => PathBuf::from(path),
+            };
+            if !dir.is_dir() {
+                let next = format!(
+                    "mkdir -p {0}, or another: --set stack.{1}.directory=/path",
+                    dir.display(),
+                    stack.name
+                );
+                return Some((format!("directory {} is not there", dir.display()), next));
+            }
+            let needed = file_space(stack, jobs);
+            let free = free_space(&dir).ok()?;
+            let next = format!("another disk: --set stack.{}.directory=/path", stack.name);
+            (free < needed)
+                .then(|| (format!("{} has {free} free, {needed} are needed", dir.display()), next))
+        }
+    }
+}
+
+/// The program that makes a file system.
+fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
+    let (program, package) = match file_system {
+        FileSystem::AsIs | FileSystem::Raw => return None,
+        FileSystem::Ext4 | FileSystem::Ext4NoJournal => ("mkfs.ext4", "e2fsprogs"),
+        FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),
+        FileSystem::Btrfs => ("mkfs.btrfs", "btrfs-progs"),
+    };
+    (!is_there(program))
+        .then(|| (format!("{program} was not found"), format!("apt-get install {package}")))
+}
+
+/// The library or server of a job that is missing.
+fn program(job: &Job) -> Option<(String, String)> {
+    match job {
+        Job::Sql(job) => missing_server(job),
+        Job::Kv(job) if job.engine == study::Engine::Rocksdb => {
+            let library = (job.library != "auto").then(|| Path::new(&job.library));
+            let error = kv_rocksdb::load(library).err()?;
+            Some((error.to_string(), "apt-get install librocksdb-dev".to_owned()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a program can be started.
+pub(crate) fn is_there(program: &str) -> bool {
+    Command::new(program).arg("-V").output().is_ok()
+}
