@@ -107,6 +107,9 @@ impl StackRecord {
         if has("offsets") || has("beside") || has("arrivals") || has("think_time") {
             return "other loads than uniform closed loops";
         }
+        if point.contains_key("sync_every") || point.contains_key("dsync") {
+            return "durable writes";
+        }
         match point.get("read_share").map(String::as_str) {
             Some("100%") => "random reads",
             Some("0%") => "random writes",

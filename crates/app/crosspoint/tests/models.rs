@@ -92,3 +92,77 @@ fn model_keys_are_for_models_and_names_are_checked() {
     expect(&unknown, 3);
     assert!(String::from_utf8_lossy(&unknown.stderr).contains("ext4-psync"));
 }
+
+/// The first figure of a run with that metric, workload and point.
+fn figure(
+    scratch: &Scratch,
+    run: &str,
+    metric: &str,
+    (workload, point): (&str, &[(&str, &str)]),
+) -> f64 {
+    let output = scratch.run(&format!("figures {run} --json"));
+    expect(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = document["figures"].as_array().expect("a list");
+    let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
+    let found = figures.iter().find(|figure| {
+        figure["workload"] == workload
+            && figure["metric"] == metric
+            && point.iter().all(|(key, value)| text(&figure["point"][*key]) == *value)
+    });
+    found.and_then(|figure| figure["value"].as_f64()).expect("a figure")
+}
+
+/// What a commit costs is what a database chooses a drive for: a drive that loses its buffer with the power
+/// pays for each flush, one that does not pays a command, and groups share the price.
+#[test]
+fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
+    let scratch = Scratch::new();
+    let short = "--set experiment.*.interval=50ms --set experiment.*.measure=200ms \
+                 --set experiment.*.warm_up=50ms";
+    let mut gains = Vec::new();
+    for drive in ["intel-p4800x", "intel-p3700", "samsung-980-pro"] {
+        let device = format!("--set stack.target.device=model:{drive}");
+        expect(&scratch.run(&format!("run database-io --out {drive} {device} {short}")), 0);
+        let rate = |workload, key, value| {
+            figure(&scratch, drive, "iops", (workload, &[("op", "write"), (key, value)]))
+        };
+        let log = |group| rate("log", "sync_every", group);
+        let forced = rate("durability", "dsync", "true");
+        gains.push((log("64") / log("1"), forced));
+    }
+    assert!(gains[0].0 < 2.0 && gains[1].0 < 2.0, "a flush is a command: {gains:?}");
+    assert!(gains[2].0 > 30.0, "64 commits share one flush: {gains:?}");
+    assert!(gains[1].1 > 40.0 * gains[2].1, "forced writes: {gains:?}");
+    // Nobody knows what a flush takes on a drive whose profile does not say what becomes of its buffer.
+    let text =
+        include_str!("../../../../devices/intel-p3700.toml").replace("\nwrite_cache", "\n# ");
+    std::fs::write(scratch.path().join("mine.toml"), text).expect("written");
+    let output = scratch.run("plan database-io --set stack.target.device=model:mine.toml");
+    expect(&output, 3);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("`write_cache`"), "{said}");
+}
+
+/// ACT opens devices with O_DSYNC unless it is told not to; a rating that ignores it is that of another drive.
+#[test]
+fn act_rates_what_is_on_the_medium() {
+    let scratch = Scratch::new();
+    let late = |drive: &str, odsync: &str| {
+        let text = format!(
+            "device-names: /dev/null\ntest-duration-sec: 2\nread-reqs-per-sec: 2000\n\
+             write-reqs-per-sec: 1000\nlarge-block-op-kbytes: 128\ndisable-odsync: {odsync}\n"
+        );
+        std::fs::write(scratch.path().join("act.conf"), text).expect("written");
+        let run = format!("{drive}-{odsync}");
+        let words =
+            format!("act act.conf --device model:{drive} --duration 2s --slice 1s --out {run}");
+        let output = scratch.run(&words);
+        assert!(matches!(output.status.code(), Some(0 | 8)), "{output:?}");
+        figure(&scratch, &run, "latency_mean", ("act", &[("op", "background_write")]))
+    };
+    let (kept, kept_any) = (late("intel-p3700", "no"), late("intel-p3700", "yes"));
+    let (lost, lost_any) = (late("samsung-980-pro", "no"), late("samsung-980-pro", "yes"));
+    assert!((kept / kept_any - 1.0).abs() < 0.01, "nothing to force: {kept} and {kept_any}");
+    assert!(lost > 2.0 * lost_any, "programs are waited for: {lost} and {lost_any}");
+}

@@ -100,7 +100,7 @@ impl<'a> Targets<'a> {
         match &stack.device {
             DeviceName::Model(name) => {
                 let profile = profile(name)?;
-                check_host(stack, &profile)?;
+                check_model(stack, &profile, jobs.iter().copied())?;
                 self.profiles.insert(stack.name.clone(), profile);
             }
             DeviceName::Paths(paths) => {
@@ -307,13 +307,20 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// Whether the host of a model stack is one.
+/// Whether the host of a model stack is one, and its model knows what the jobs need.
 ///
 /// # Errors
-/// [`RunnerError::Host`] with the paths that there are.
-pub fn check_host(stack: &Stack, profile: &Profile) -> Result<(), RunnerError> {
+/// [`RunnerError::Host`] with the paths that there are; [`RunnerError::Profile`] with what is not known.
+pub fn check_model<'a>(
+    stack: &Stack,
+    profile: &Profile,
+    mut jobs: impl Iterator<Item = &'a Job>,
+) -> Result<(), RunnerError> {
     let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
-    predicted::host_of(stack, profile).map(|_| ()).map_err(refuse)
+    predicted::host_of(stack, profile).map_err(refuse)?;
+    let unknown = jobs.find_map(|job| predicted::unknown(profile, job));
+    let name = profile.name.clone();
+    unknown.map_or(Ok(()), |reason| Err(RunnerError::Profile { name, reason }))
 }
 
 /// How a file system of its own is made; `None` where the directory's is used.

@@ -30,7 +30,7 @@ pub use catalog::{
     read_text,
 };
 pub use databases::HOST_VERB;
-pub use devices::check_host;
+pub use devices::check_model;
 pub use doctor::{Check, Status, doctor};
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};

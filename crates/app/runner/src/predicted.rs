@@ -8,7 +8,7 @@ use device::{Condition, Model, Profile};
 use rayon::prelude::*;
 use sim::{BlockRun, Client, HostModel, JobKind, check_job, check_phenomena, run_block, spread};
 use stats::Recording;
-use study::{Stack, Submission, Trial};
+use study::{Job, Stack, Submission, Trial};
 use units::{Nanos, Seed};
 
 use crate::clients::{Ground, groups};
@@ -40,7 +40,9 @@ pub(crate) fn predict(
         .iter()
         .flat_map(|group| {
             let mut clients = Client::group(&group.plan, group.clients, seed);
-            clients.iter_mut().for_each(|client| client.recorded = group.recorded);
+            for client in &mut clients {
+                (client.recorded, client.dsync) = (group.recorded, group.dsync);
+            }
             clients
         })
         .collect();
@@ -59,6 +61,24 @@ pub(crate) fn predict(
     });
     let notes = notes(&recording, host, threads);
     Ok((recording, notes))
+}
+
+/// Why a job can not be predicted on a profile: it makes data durable, and nothing is known of that there.
+pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
+    let durable = match job {
+        Job::Block(job) => {
+            let own = job.sync_every > 0 || job.dsync;
+            own || job.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync)
+        }
+        Job::Act(job) => !job.config.disable_odsync,
+        Job::Kv(_) | Job::Sql(_) => false,
+    };
+    let unknown = profile.parameters.unknown_flush().filter(|_| durable)?;
+    Some(format!(
+        "a flush or a forced write (sync_every, dsync, ACT without disable-odsync) takes an unknown time on \
+         {}: {unknown}",
+        profile.name
+    ))
 }
 
 /// The host that a model stack names.
@@ -108,7 +128,7 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
 /// What the header says of a model stack: its error against published figures, computed now.
 pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> StackRecord {
     let checks = check_jobs(profile, seed);
-    let validation = [JobKind::Read, JobKind::Write, JobKind::Mix]
+    let validation = [JobKind::Read, JobKind::Write, JobKind::Mix, JobKind::Durable]
         .into_iter()
         .filter_map(|kind| {
             let (median, worst, figures) = spread(&checks, kind)?;

@@ -2,7 +2,7 @@
 //! emulated disk is not the predicted one.
 
 use crosspoint_realtime::RealTime;
-use device::{Completion, Condition, Device, Direction, Model, Profile, Request};
+use device::{Completion, Condition, Device, Model, Profile, Request};
 use sim::{BlockRun, Client, HostModel, run_block};
 use stats::Timeline;
 use units::{Nanos, Seed};
@@ -24,8 +24,10 @@ fn closed_loop(profile: &Profile, depth: u64, length: Nanos) -> Log {
     let mut issue = |driver: &mut RealTime<Model>, done: &mut Vec<Completion>| {
         let id = told.len() as u64;
         let offset = Seed(id).derive("block", 0).0 % 100_000 * 4096;
-        let direction = if id.is_multiple_of(3) { Direction::Write } else { Direction::Read };
-        let request = Request { id, direction, offset, length: 4096 };
+        let request = match id.is_multiple_of(3) {
+            true => Request::write(id, offset, 4096),
+            false => Request::read(id, offset, 4096),
+        };
         told.push((request, driver.submit(request, done)));
     };
     for _ in 0..depth {
@@ -80,7 +82,7 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
     let (mut done, mut took) = (Vec::new(), Vec::new());
     for id in 0..2_000u64 {
         let offset = Seed(id).derive("block", 0).0 % 100_000 * 4096;
-        let request = Request { id, direction: Direction::Read, offset, length: 4096 };
+        let request = Request::read(id, offset, 4096);
         let at = driver.submit(request, &mut done);
         while done.is_empty() {
             driver.wait(None, &mut done);

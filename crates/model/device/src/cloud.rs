@@ -14,8 +14,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use units::{Bytes, Nanos, Rate, Seed, Share};
 
+use crate::pending::Pending;
 use crate::profile::Constant;
-use crate::{Completion, Device, EventQueue, Request};
+use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a cloud volume.
 #[derive(Debug, Clone, Deserialize)]
@@ -68,7 +69,7 @@ pub struct Cloud {
     operations: Bucket,
     bytes: Bucket,
     random: Xoshiro256PlusPlus,
-    done: EventQueue<u64>,
+    done: Pending,
 }
 
 impl Cloud {
@@ -86,7 +87,7 @@ impl Cloud {
                 p.bandwidth_burst.value.get() as f64,
             ),
             random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("cloud", 0).0),
-            done: EventQueue::default(),
+            done: Pending::default(),
             parameters: parameters.clone(),
         }
     }
@@ -94,8 +95,13 @@ impl Cloud {
 
 impl Device for Cloud {
     fn submit(&mut self, now: Nanos, request: Request) {
+        // A write is acknowledged when its copies have it: nothing is left to flush.
+        if request.operation == Operation::Flush {
+            return self.done.at_once(now, request.id);
+        }
         let p = &self.parameters;
-        let length = u64::from(request.length);
+        let carries = matches!(request.operation, Operation::Read | Operation::Write);
+        let length = if carries { u64::from(request.length) } else { 1 };
         let count = length.div_ceil(p.operation_size.value.get().max(1)) as f64;
         let at = now.get() as f64;
         let admitted = self.operations.take(at, count).max(self.bytes.take(at, length as f64));
@@ -106,7 +112,9 @@ impl Device for Cloud {
         if self.random.next_u64() < below {
             takes += p.outlier_time.value.get() as f64;
         }
-        self.done.push(Nanos((admitted + takes) as u64), request.id);
+        let at = Nanos((admitted + takes) as u64);
+        let stages = Stages::new(at.since(now), [(Stage::Media, at.since(Nanos(admitted as u64)))]);
+        self.done.push(Completion { id: request.id, at, stages });
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -114,9 +122,7 @@ impl Device for Cloud {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some((at, id)) = self.done.pop_due(now) {
-            done.push(Completion { id, at });
-        }
+        self.done.take_due(now, done);
     }
 }
 

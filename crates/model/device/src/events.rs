@@ -17,14 +17,23 @@ pub struct EventQueue<E> {
 
 #[derive(Debug, Clone)]
 struct Entry<E> {
-    /// Time in the upper half, push order in the lower: one comparison.
-    key: u128,
+    at: u64,
+    /// Order of arrival, among those of one time.
+    order: u64,
     event: E,
+}
+
+impl<E> Entry<E> {
+    /// Time in the upper half, order of arrival in the lower: one comparison without a branch.
+    #[inline(always)]
+    fn key(&self) -> u128 {
+        u128::from(self.at) << 64 | u128::from(self.order)
+    }
 }
 
 impl<E> PartialEq for Entry<E> {
     fn eq(&self, other: &Self) -> bool {
-        self.key == other.key
+        self.key() == other.key()
     }
 }
 
@@ -38,7 +47,7 @@ impl<E> PartialOrd for Entry<E> {
 
 impl<E> Ord for Entry<E> {
     fn cmp(&self, other: &Self) -> Ordering {
-        other.key.cmp(&self.key)
+        other.key().cmp(&self.key())
     }
 }
 
@@ -52,16 +61,15 @@ impl<E> EventQueue<E> {
     /// Adds an event at `at`.
     #[inline]
     pub fn push(&mut self, at: Nanos, event: E) {
-        let key = u128::from(at.get()) << 64 | u128::from(self.pushed);
+        self.heap.push(Entry { at: at.get(), order: self.pushed, event });
         self.pushed += 1;
-        self.heap.push(Entry { key, event });
     }
 
     /// Time of the first event.
     #[inline]
     #[must_use]
     pub fn next_time(&self) -> Option<Nanos> {
-        self.heap.peek().map(|entry| Nanos((entry.key >> 64) as u64))
+        self.heap.peek().map(|entry| Nanos(entry.at))
     }
 
     /// Takes the first event if it is due by `now`.
@@ -70,7 +78,7 @@ impl<E> EventQueue<E> {
         if self.next_time()? > now {
             return None;
         }
-        self.heap.pop().map(|entry| (Nanos((entry.key >> 64) as u64), entry.event))
+        self.heap.pop().map(|entry| (Nanos(entry.at), entry.event))
     }
 
     /// Number of events.
@@ -83,6 +91,36 @@ impl<E> EventQueue<E> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
+    }
+}
+
+/// An event in one word: what happens (a small number) and to what.
+///
+/// An enum with data is written in two parts and read back in one: the processor waits at every step
+/// of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event(u64);
+
+impl Event {
+    /// `kind` happens to `of`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(kind: u32, of: u32) -> Self {
+        Self((kind as u64) << 32 | of as u64)
+    }
+
+    /// What happens.
+    #[inline(always)]
+    #[must_use]
+    pub const fn kind(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// To what.
+    #[inline(always)]
+    #[must_use]
+    pub const fn of(self) -> u32 {
+        self.0 as u32
     }
 }
 

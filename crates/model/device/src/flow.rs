@@ -16,8 +16,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use units::{Bytes, Nanos, Seed};
 
+use crate::pending::Pending;
 use crate::profile::Constant;
-use crate::{Completion, Device, Direction, EventQueue, Request};
+use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// What was measured.
 #[derive(Debug, Clone, Deserialize)]
@@ -87,7 +88,7 @@ pub struct Flow {
     sizes: Vec<f64>,
     in_flight: usize,
     random: Xoshiro256PlusPlus,
-    done: EventQueue<u64>,
+    done: Pending,
 }
 
 /// `[number in flight - 1][percentile]`: nanoseconds.
@@ -108,12 +109,12 @@ impl Flow {
             sizes: p.sizes.value.iter().map(|size| size.get() as f64).collect(),
             in_flight: 0,
             random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("flow", 0).0),
-            done: EventQueue::default(),
+            done: Pending::default(),
         }
     }
 
     /// A time drawn for a request of `length` bytes that is one of `in_flight`.
-    fn draw(&mut self, direction: Direction, length: u32, in_flight: usize) -> Nanos {
+    fn draw(&mut self, operation: Operation, length: u32, in_flight: usize) -> Nanos {
         let share = self.random.next_u64() as f64 / 2f64.powi(64);
         let above = self.shares.partition_point(|column| *column <= share);
         let above = above.clamp(1, self.shares.len() - 1);
@@ -124,7 +125,7 @@ impl Flow {
             let beyond = (in_flight as f64 / rows.len() as f64).max(1.0);
             (row[above - 1] + part * (row[above] - row[above - 1])) * beyond
         };
-        let tables = &self.times[usize::from(direction == Direction::Write)];
+        let tables = &self.times[usize::from(operation.changes())];
         let length = f64::from(length);
         // The two measured sizes around it, or the last two; one alone stands for all.
         let after = self.sizes.partition_point(|size| *size < length).clamp(1, self.sizes.len());
@@ -161,8 +162,13 @@ fn filled(measured: &[u32], rows: &[Vec<Nanos>]) -> Vec<Vec<f64>> {
 impl Device for Flow {
     fn submit(&mut self, now: Nanos, request: Request) {
         self.in_flight += 1;
-        let takes = self.draw(request.direction, request.length, self.in_flight);
-        self.done.push(now + takes, request.id);
+        // Flushes were not measured; studies that need them are refused on such a profile.
+        if request.operation == Operation::Flush {
+            return self.done.at_once(now, request.id);
+        }
+        let takes = self.draw(request.operation, request.length, self.in_flight);
+        let stages = Stages::new(takes, [(Stage::Media, takes)]);
+        self.done.push(Completion { id: request.id, at: now + takes, stages });
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -170,10 +176,7 @@ impl Device for Flow {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some((at, id)) = self.done.pop_due(now) {
-            self.in_flight -= 1;
-            done.push(Completion { id, at });
-        }
+        self.in_flight -= self.done.take_due(now, done);
     }
 }
 
@@ -207,7 +210,7 @@ mod tests {
     fn times_at_a_measured_number_are_the_measured_ones() {
         let mut flow = Flow::new(&parameters(), Seed(1));
         let mut times: Vec<u64> =
-            (0..100_000).map(|_| flow.draw(Direction::Read, 4096, 1).get()).collect();
+            (0..100_000).map(|_| flow.draw(Operation::Read, 4096, 1).get()).collect();
         times.sort_unstable();
         assert!(times[0] >= 50_000 && *times.last().unwrap() <= 100_000);
         assert!(times[50_000].abs_diff(60_000) < 300, "{}", times[50_000]);
@@ -221,7 +224,7 @@ mod tests {
         // Two is half-way from one to four on a logarithmic axis.
         assert!((rows[1][1] / (60e3f64 * 120e3).sqrt() - 1.0).abs() < 1e-9);
         let mut flow = Flow::new(&parameters(), Seed(1));
-        assert!(flow.draw(Direction::Read, 4096, 40) >= Nanos::from_micros(1000));
+        assert!(flow.draw(Operation::Read, 4096, 40) >= Nanos::from_micros(1000));
     }
 
     #[test]
@@ -230,7 +233,7 @@ mod tests {
         // Half-way between 4 KiB and 128 KiB: 50 us more than the small one.
         let length = (4096 + (128 << 10)) / 2;
         let times: Vec<u64> =
-            (0..10_000).map(|_| flow.draw(Direction::Read, length, 1).get()).collect();
+            (0..10_000).map(|_| flow.draw(Operation::Read, length, 1).get()).collect();
         let least = times.iter().min().unwrap();
         assert!((100_000..100_500).contains(least), "{least}");
     }

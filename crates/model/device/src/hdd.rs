@@ -15,8 +15,10 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use units::{Bytes, Nanos};
 
+use crate::pending::Pending;
 use crate::profile::Constant;
-use crate::{Completion, Device, Request, chunks_touched};
+use crate::request::Path;
+use crate::{Completion, Device, Operation, Request, Stage};
 
 /// Constants of a disk drive.
 #[derive(Debug, Clone, Deserialize)]
@@ -41,10 +43,12 @@ pub struct HddParameters {
 pub struct Hdd {
     parameters: HddParameters,
     capacity: u64,
-    queue: Vec<Request>,
-    outside: VecDeque<Request>,
+    queue: Vec<(Request, Path)>,
+    outside: VecDeque<(Request, Path)>,
     /// The request in service and when it is done.
-    serving: Option<(Nanos, Request)>,
+    serving: Option<(Nanos, Request, Path)>,
+    /// What has nothing to do on the platter.
+    at_once: Pending,
     /// Where the arm is: the end of the last request.
     head: u64,
 }
@@ -59,6 +63,7 @@ impl Hdd {
             queue: Vec::new(),
             outside: VecDeque::new(),
             serving: None,
+            at_once: Pending::default(),
             head: 0,
         }
     }
@@ -86,14 +91,16 @@ impl Hdd {
             return;
         }
         let nearest = (0..self.queue.len())
-            .min_by_key(|place| (self.positioning(now, &self.queue[*place]), *place));
+            .min_by_key(|place| (self.positioning(now, &self.queue[*place].0), *place));
         let Some(place) = nearest else { return };
-        let request = self.queue.remove(place);
-        let transfer =
-            self.parameters.transfer_time.value * chunks_touched(request.offset, request.length);
-        let end = now + self.positioning(now, &request) + transfer;
+        let (request, mut path) = self.queue.remove(place);
+        let transfer = self.parameters.transfer_time.value * request.chunks();
+        let there = now + self.positioning(now, &request);
+        let end = there + transfer;
+        path.served(now, Stage::Media, there);
+        path.until(Stage::Transfer, end);
         self.head = request.offset + u64::from(request.length);
-        self.serving = Some((end, request));
+        self.serving = Some((end, request, path));
         if let Some(waiting) = self.outside.pop_front() {
             self.queue.push(waiting);
         }
@@ -102,23 +109,31 @@ impl Hdd {
 
 impl Device for Hdd {
     fn submit(&mut self, now: Nanos, request: Request) {
+        // There is no write cache, and nothing to discard.
+        if matches!(request.operation, Operation::Flush | Operation::Discard) {
+            return self.at_once.at_once(now, request.id);
+        }
+        let path = Path::new(now);
         let in_service = usize::from(self.serving.is_some());
         if self.queue.len() + in_service < self.parameters.max_in_flight.value as usize {
-            self.queue.push(request);
+            self.queue.push((request, path));
         } else {
-            self.outside.push_back(request);
+            self.outside.push_back((request, path));
         }
         self.start_next(now);
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.serving.map(|(end, _)| end)
+        let serving = self.serving.map(|(end, ..)| end);
+        [serving, self.at_once.next_time()].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some((end, request)) = self.serving.filter(|(end, _)| *end <= now) {
+        // They were submitted before now: whatever is done on the platter by then comes after them.
+        self.at_once.take_due(now, done);
+        while let Some((end, request, path)) = self.serving.filter(|(end, ..)| *end <= now) {
             self.serving = None;
-            done.push(Completion { id: request.id, at: end });
+            done.push(path.done(request.id));
             self.start_next(end);
         }
     }

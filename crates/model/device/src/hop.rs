@@ -17,8 +17,9 @@ use serde::Deserialize;
 use units::{Nanos, Seed};
 
 use crate::profile::Constant;
+use crate::request::Path;
 use crate::slab::Slab;
-use crate::{Completion, Device, Direction, EventQueue, Model, Request, chunks_touched};
+use crate::{Completion, Device, EventQueue, Model, Operation, Request, Stage};
 
 /// Constants of a hop.
 #[derive(Debug, Clone, Deserialize)]
@@ -59,7 +60,7 @@ pub struct Hop {
     next_path: usize,
     /// When the wire is next free: there, and back.
     wire_free: [Nanos; 2],
-    jobs: Slab<Request>,
+    jobs: Slab<(Request, Path)>,
     events: EventQueue<Event>,
     random: Xoshiro256PlusPlus,
     finished: Vec<Completion>,
@@ -95,11 +96,11 @@ impl Hop {
 
     /// Crosses the wire from `now` on in one direction, if there is payload to carry.
     fn cross(&mut self, now: Nanos, back: bool, request: Request) -> Nanos {
-        let carries = (request.direction == Direction::Read) == back;
+        let carries = request.carried() > 0 && (request.operation == Operation::Read) == back;
         if !carries || self.wire_time == Nanos::ZERO {
             return now;
         }
-        let time = self.wire_time * chunks_touched(request.offset, request.length);
+        let time = self.wire_time * request.carried();
         let free = &mut self.wire_free[usize::from(back)];
         *free = (*free).max(now) + time;
         *free
@@ -108,22 +109,28 @@ impl Hop {
     fn happen(&mut self, now: Nanos, event: Event, done: &mut Vec<Completion>) {
         match event {
             Event::Arrive(job) => {
-                let request = Request { id: u64::from(job), ..self.jobs.get(job) };
+                let request = self.jobs.get(job).0.named(u64::from(job));
                 self.below.submit(now, request);
             }
-            Event::Return(job) => done.push(Completion { id: self.jobs.take(job).id, at: now }),
+            Event::Return(job) => {
+                let (request, path) = self.jobs.take(job);
+                done.push(path.done(request.id));
+            }
         }
     }
 }
 
 impl Device for Hop {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let path = &mut self.path_free[self.next_path];
-        *path = (*path).max(now) + self.serial_time;
-        let sent = *path;
+        let mut path = Path::new(now);
+        let free = &mut self.path_free[self.next_path];
+        let start = (*free).max(now);
+        let sent = start + self.serial_time;
+        *free = sent;
         self.next_path = (self.next_path + 1) % self.path_free.len();
-        let job = self.jobs.put(request);
         let arrives = self.cross(sent, false, request) + self.one_way();
+        path.served(start, Stage::Hop, arrives);
+        let job = self.jobs.put((request, path));
         self.events.push(arrives, Event::Arrive(job));
     }
 
@@ -138,8 +145,11 @@ impl Device for Hop {
                 self.below.advance(at, &mut finished);
                 for completion in finished.drain(..) {
                     let job = completion.id as u32;
-                    let request = self.jobs.get(job);
+                    let request = self.jobs.get(job).0;
                     let returns = self.cross(completion.at, true, request) + self.one_way();
+                    let path = &mut self.jobs.at(job).1;
+                    path.below(&completion);
+                    path.until(Stage::Hop, returns);
                     self.events.push(returns, Event::Return(job));
                 }
                 self.finished = finished;

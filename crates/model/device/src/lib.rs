@@ -18,60 +18,34 @@ mod hdd;
 mod hop;
 mod model;
 mod nand;
+mod pending;
 mod profile;
 mod published;
 mod raid;
 mod ram;
+mod request;
 mod slab;
 mod xpoint;
 
 pub use built_in::BUILT_IN;
 pub use cache::{Cache, CacheMode, CacheParameters};
 pub use cloud::{Cloud, CloudParameters};
-pub use events::EventQueue;
+pub use events::{Event, EventQueue};
 pub use flow::{Flow, FlowParameters};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
 pub use model::Model;
-pub use nand::{Collection, Condition, Nand, NandParameters, steady_write_amplification};
+pub use nand::{
+    Collection, Condition, Nand, NandParameters, WriteCache, steady_write_amplification,
+};
 pub use profile::{Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
-pub use published::{Acceptance, JobPattern, Phenomenon, PhenomenonKind, Published};
+pub use published::{Acceptance, Durable, JobPattern, Phenomenon, PhenomenonKind, Published};
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
+pub use request::{Completion, Operation, Request, Stage, Stages};
 pub use xpoint::{XPoint, XPointParameters};
 
 use units::Nanos;
-
-/// What a request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// From the device.
-    Read,
-    /// To the device.
-    Write,
-}
-
-/// A block request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Request {
-    /// The caller's name for it, given back with the completion.
-    pub id: u64,
-    /// Read or write.
-    pub direction: Direction,
-    /// First byte.
-    pub offset: u64,
-    /// Bytes, at least 1.
-    pub length: u32,
-}
-
-/// A finished request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
-    /// The request's name.
-    pub id: u64,
-    /// When it finished.
-    pub at: Nanos,
-}
 
 /// A device without a clock. Calls carry instants that never decrease.
 pub trait Device {
@@ -87,8 +61,3 @@ pub trait Device {
 
 /// Bytes of the chunk that devices here stripe and transfer by.
 pub(crate) const CHUNK: u64 = 4096;
-
-/// Number of 4 KiB chunks that a request touches.
-pub(crate) fn chunks_touched(offset: u64, length: u32) -> u64 {
-    (offset + u64::from(length) - 1) / CHUNK - offset / CHUNK + 1
-}

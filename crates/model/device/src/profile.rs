@@ -88,6 +88,18 @@ impl Parameters {
         }
     }
 
+    /// Why nothing is known of flushes and forced writes here; `None` where it is.
+    #[must_use]
+    pub fn unknown_flush(&self) -> Option<&'static str> {
+        match self {
+            Self::Nand(p) if p.write_cache.is_none() => {
+                Some("its profile does not say what its write cache is (`write_cache`)")
+            }
+            Self::Flow(_) => Some("it was measured without flushes"),
+            _ => self.below().into_iter().find_map(|(_, device)| device.parameters.unknown_flush()),
+        }
+    }
+
     /// Devices below, with what each is for.
     #[must_use]
     pub fn below(&self) -> Vec<(&'static str, &Profile)> {

@@ -65,6 +65,16 @@ pub enum JobPattern {
     Sequential,
 }
 
+/// How the writes of a job are made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durable {
+    /// A flush after each, as fdatasync makes one.
+    Flush,
+    /// Each forced to the medium, as O_DSYNC asks for.
+    Dsync,
+}
+
 /// Published figures of one job, which the model is run against.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -87,7 +97,9 @@ pub struct Acceptance {
     pub condition: Condition,
     /// Random 4 KiB writes a second that go on beside it and are not counted.
     pub beside_writes: Option<Rate>,
-    /// Operations per second.
+    /// How writes are made durable; absent: they are not.
+    pub durable: Option<Durable>,
+    /// Operations per second, flushes not counted.
     pub iops: Option<Published<f64>>,
     /// Bytes per second, in MB (10^6).
     pub bandwidth_mb: Option<Published<f64>>,

@@ -12,12 +12,16 @@
 //! Invariant: a write is done when data and parity are. What it is not: degraded, or a write-back cache
 //! with a battery; writers of one stripe do not wait for each other here.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use serde::Deserialize;
 use units::{Bytes, Nanos};
 
 use crate::profile::Constant;
+use crate::request::Path;
 use crate::slab::Slab;
-use crate::{Completion, Device, Direction, EventQueue, Model, Request, chunks_touched};
+use crate::{Completion, Device, EventQueue, Model, Operation, Request, Stage};
 
 /// Constants of an array.
 #[derive(Debug, Clone, Deserialize)]
@@ -38,6 +42,7 @@ pub struct RaidParameters {
 #[derive(Debug, Clone, Copy)]
 struct Job {
     request: Request,
+    path: Path,
     /// Members' operations still to finish in this phase.
     left: u32,
     /// The reads of a partial stripe are under way.
@@ -58,7 +63,7 @@ enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
     member: usize,
-    direction: Direction,
+    operation: Operation,
     offset: u64,
     length: u32,
 }
@@ -94,6 +99,55 @@ impl Row {
     }
 }
 
+/// The members, and when something next happens in each: an array of many must not be asked one by one.
+#[derive(Debug, Clone)]
+struct Members {
+    all: Vec<Model>,
+    /// `[member]`: its next event as it was last asked.
+    next: Vec<Option<Nanos>>,
+    /// Those instants by time, then by member; what is no longer so is passed over.
+    due: BinaryHeap<Reverse<(Nanos, usize)>>,
+}
+
+impl Members {
+    fn new(all: Vec<Model>) -> Self {
+        Self { next: vec![None; all.len()], due: BinaryHeap::new(), all }
+    }
+
+    /// Asks a member that something was done to.
+    fn ask(&mut self, member: usize) {
+        let next = self.all[member].next_event();
+        if next != self.next[member] {
+            self.next[member] = next;
+            self.due.extend(next.map(|at| Reverse((at, member))));
+        }
+        while let Some(Reverse((at, member))) = self.due.peek().copied() {
+            if self.next[member] == Some(at) {
+                break;
+            }
+            self.due.pop();
+        }
+    }
+
+    fn submit(&mut self, now: Nanos, member: usize, request: Request) {
+        self.all[member].submit(now, request);
+        self.ask(member);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Lets what is due at `at`, the first event, happen.
+    fn advance(&mut self, at: Nanos, finished: &mut Vec<Completion>) {
+        while let Some(Reverse((next, member))) = self.due.peek().copied().filter(|d| d.0.0 <= at) {
+            debug_assert_eq!(next, at);
+            self.all[member].advance(at, finished);
+            self.ask(member);
+        }
+    }
+}
+
 /// An array.
 #[derive(Debug, Clone)]
 pub struct Raid {
@@ -101,7 +155,7 @@ pub struct Raid {
     chunk: u64,
     request_time: Nanos,
     xor_time: Nanos,
-    members: Vec<Model>,
+    members: Members,
     next_mirror: usize,
     controller_free: Nanos,
     jobs: Slab<Job>,
@@ -119,7 +173,7 @@ impl Raid {
             chunk: parameters.chunk.value.get().max(1),
             request_time: parameters.request_time.value,
             xor_time: parameters.xor_time.value,
-            members,
+            members: Members::new(members),
             next_mirror: 0,
             controller_free: Nanos::ZERO,
             jobs: Slab::default(),
@@ -145,7 +199,7 @@ impl Raid {
 
     /// Where a data chunk of a RAID 5 lies: its member, its row, and the member of the row's parity.
     fn place(&self, chunk: u64) -> (usize, u64, usize) {
-        let members = self.members.len() as u64;
+        let members = self.members.all.len() as u64;
         let (row, column) = (chunk / (members - 1), chunk % (members - 1));
         let parity = members - 1 - row % members;
         ((((parity + 1 + column) % members) as usize), row, parity as usize)
@@ -154,20 +208,23 @@ impl Raid {
     /// Fills `parts` with the first phase of a request; says whether a second follows.
     fn first_phase(&mut self, request: Request) -> bool {
         self.parts.clear();
-        let direction = request.direction;
+        let operation = request.operation;
         let part =
-            |member: usize, offset: u64, length: u32| Part { member, direction, offset, length };
-        let count = self.members.len();
-        match (self.level, direction) {
-            (1, Direction::Read) => {
+            |member: usize, offset: u64, length: u32| Part { member, operation, offset, length };
+        let count = self.members.all.len();
+        match (self.level, operation) {
+            // md flushes every member; it does not discard on a RAID 5, whose parity would be wrong.
+            (_, Operation::Flush) => self.parts.extend((0..count).map(|member| part(member, 0, 0))),
+            (5, Operation::Discard) => {}
+            (1, Operation::Read) => {
                 self.next_mirror = (self.next_mirror + 1) % count;
                 self.parts.push(part(self.next_mirror, request.offset, request.length));
             }
-            (1, Direction::Write) => {
+            (1, _) => {
                 let all = (0..count).map(|member| part(member, request.offset, request.length));
                 self.parts.extend(all);
             }
-            (5, Direction::Write) => {
+            (5, Operation::Write | Operation::WriteZeroes) => {
                 let mut parts = std::mem::take(&mut self.parts);
                 self.reads_for_parity(request, &mut parts);
                 self.parts = parts;
@@ -204,16 +261,16 @@ impl Raid {
 
     /// What must be read before parity can be computed.
     fn reads_for_parity(&self, request: Request, parts: &mut Vec<Part>) {
-        let direction = Direction::Read;
+        let operation = Operation::Read;
         for row in self.rows(request) {
             let (low, high) = row.span();
             let whole = |piece: &Piece| (piece.start, piece.end()) == (low, high);
-            let data = self.members.len() - 1;
+            let data = self.members.all.len() - 1;
             if row.pieces.len() == data && row.pieces.iter().all(whole) {
                 continue;
             }
             let (offset, length) = (row.number * self.chunk + low, (high - low) as u32);
-            let read = |member: usize| Part { member, direction, offset, length };
+            let read = |member: usize| Part { member, operation, offset, length };
             let untouched = data - row.pieces.len();
             if row.pieces.len() + 1 < untouched {
                 parts.extend(row.pieces.iter().map(|piece| Part {
@@ -224,7 +281,8 @@ impl Raid {
                 parts.push(read(row.parity));
             } else {
                 let touched = |m: &usize| row.pieces.iter().any(|piece| piece.member == *m);
-                let others = (0..self.members.len()).filter(|m| *m != row.parity && !touched(m));
+                let others =
+                    (0..self.members.all.len()).filter(|m| *m != row.parity && !touched(m));
                 parts.extend(others.map(read));
                 // Of a chunk that is written in part, the rest is needed as well.
                 let partly = row.pieces.iter().filter(|piece| !whole(piece));
@@ -235,14 +293,14 @@ impl Raid {
 
     fn second_phase(&mut self, request: Request) {
         self.parts.clear();
-        let direction = Direction::Write;
+        let operation = Operation::Write;
         for row in self.rows(request) {
             let (low, high) = row.span();
             let (offset, length) = (row.number * self.chunk + low, (high - low) as u32);
-            self.parts.push(Part { member: row.parity, direction, offset, length });
+            self.parts.push(Part { member: row.parity, operation, offset, length });
             self.parts.extend(row.pieces.iter().map(|piece| Part {
                 member: piece.member,
-                direction,
+                operation,
                 offset: row.number * self.chunk + piece.start,
                 length: piece.length,
             }));
@@ -251,11 +309,14 @@ impl Raid {
 
     /// Gives `parts` to the members for a job.
     fn issue(&mut self, now: Nanos, job: u32) {
-        self.jobs.at(job).left = self.parts.len() as u32;
+        let state = self.jobs.at(job);
+        state.left = self.parts.len() as u32;
+        let fua = state.request.fua;
         for part in &self.parts {
-            let Part { member, direction, offset, length } = *part;
-            let request = Request { id: u64::from(job), direction, offset, length };
-            self.members[member].submit(now, request);
+            let Part { member, operation, offset, length } = *part;
+            let fua = fua && operation != Operation::Read;
+            let request = Request { id: u64::from(job), operation, fua, offset, length };
+            self.members.submit(now, member, request);
         }
     }
 
@@ -279,15 +340,17 @@ impl Raid {
                 self.issue(now, job);
             }
             Event::Empty(job) => {
-                done.push(Completion { id: self.jobs.take(job).request.id, at: now });
+                let Job { request, path, .. } = self.jobs.take(job);
+                done.push(path.done(request.id));
             }
         }
     }
 
     fn compute(&mut self, now: Nanos, job: u32) {
-        let request = self.jobs.get(job).request;
-        let chunks = chunks_touched(request.offset, request.length);
-        self.events.push(now + self.xor_time * chunks, Event::Computed(job));
+        let state = self.jobs.at(job);
+        let computed = now + self.xor_time * state.request.chunks();
+        state.path.until(Stage::Controller, computed);
+        self.events.push(computed, Event::Computed(job));
     }
 
     fn member_done(&mut self, completion: Completion, done: &mut Vec<Completion>) {
@@ -297,24 +360,29 @@ impl Raid {
         if state.left > 0 {
             return;
         }
+        // The last member is the one that the request waits for.
+        state.path.below(&completion);
         if state.reading {
             self.compute(completion.at, job);
         } else {
-            done.push(Completion { id: self.jobs.take(job).request.id, at: completion.at });
+            let Job { request, path, .. } = self.jobs.take(job);
+            done.push(path.done(request.id));
         }
     }
 }
 
 impl Device for Raid {
     fn submit(&mut self, now: Nanos, request: Request) {
-        self.controller_free = self.controller_free.max(now) + self.request_time;
-        let job = self.jobs.put(Job { request, left: 0, reading: false });
+        let start = self.controller_free.max(now);
+        self.controller_free = start + self.request_time;
+        let mut path = Path::new(now);
+        path.served(start, Stage::Controller, self.controller_free);
+        let job = self.jobs.put(Job { request, path, left: 0, reading: false });
         self.events.push(self.controller_free, Event::Start(job));
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        let members = self.members.iter().filter_map(Device::next_event);
-        members.chain(self.events.next_time()).min()
+        [self.members.next_event(), self.events.next_time()].into_iter().flatten().min()
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -324,11 +392,7 @@ impl Device for Raid {
                 continue;
             }
             let mut finished = std::mem::take(&mut self.finished);
-            for member in &mut self.members {
-                if member.next_event() == Some(at) {
-                    member.advance(at, &mut finished);
-                }
-            }
+            self.members.advance(at, &mut finished);
             for completion in finished.drain(..) {
                 self.member_done(completion, done);
             }
@@ -364,11 +428,12 @@ mod tests {
         Raid::new(&parameters, vec![Model::Ram(Ram::new(&ram)); members])
     }
 
-    fn takes(raid: &mut Raid, direction: Direction, offset: u64, length: u32) -> u64 {
-        raid.submit(Nanos::ZERO, Request { id: 7, direction, offset, length });
+    fn takes(raid: &mut Raid, operation: Operation, offset: u64, length: u32) -> u64 {
+        raid.submit(Nanos::ZERO, Request { id: 7, operation, fua: false, offset, length });
         let mut done = Vec::new();
         raid.advance(Nanos::from_secs(1), &mut done);
         assert_eq!(done.len(), 1);
+        assert_eq!(done[0].stages.total(), done[0].at);
         done[0].at.get() / 1000
     }
 
@@ -376,16 +441,16 @@ mod tests {
     /// are written, and only those two members work.
     #[test]
     fn a_small_write_reads_first_and_a_full_stripe_does_not() {
-        assert_eq!(takes(&mut array(5, 3), Direction::Write, 0, 4096), 10 + 1 + 10);
-        assert_eq!(takes(&mut array(5, 3), Direction::Write, 0, 131_072), 32 + 10);
-        assert_eq!(takes(&mut array(5, 3), Direction::Read, 0, 4096), 10);
+        assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 4096), 10 + 1 + 10);
+        assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 131_072), 32 + 10);
+        assert_eq!(takes(&mut array(5, 3), Operation::Read, 0, 4096), 10);
     }
 
     /// With many members old data and old parity are fewer reads than all the other data.
     #[test]
     fn md_chooses_the_fewer_reads() {
         let mut parts = Vec::new();
-        let write = Request { id: 0, direction: Direction::Write, offset: 0, length: 4096 };
+        let write = Request::write(0, 0, 4096);
         array(5, 8).reads_for_parity(write, &mut parts);
         assert_eq!(parts.len(), 2);
         parts.clear();
@@ -404,8 +469,8 @@ mod tests {
 
     #[test]
     fn mirrors_and_stripes() {
-        assert_eq!(takes(&mut array(1, 2), Direction::Write, 0, 4096), 10);
-        assert_eq!(takes(&mut array(0, 2), Direction::Read, 0, 131_072), 10, "both at once");
-        assert_eq!(takes(&mut array(0, 2), Direction::Read, 0, 262_144), 20);
+        assert_eq!(takes(&mut array(1, 2), Operation::Write, 0, 4096), 10);
+        assert_eq!(takes(&mut array(0, 2), Operation::Read, 0, 131_072), 10, "both at once");
+        assert_eq!(takes(&mut array(0, 2), Operation::Read, 0, 262_144), 20);
     }
 }

@@ -9,8 +9,9 @@
 use serde::Deserialize;
 use units::Nanos;
 
+use crate::pending::Pending;
 use crate::profile::Constant;
-use crate::{Completion, Device, EventQueue, Request, chunks_touched};
+use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a RAM disk.
 #[derive(Debug, Clone, Deserialize)]
@@ -31,7 +32,7 @@ pub struct Ram {
     copy_time: Nanos,
     fixed_time: Nanos,
     free: Nanos,
-    done: EventQueue<u64>,
+    done: Pending,
 }
 
 impl Ram {
@@ -43,16 +44,26 @@ impl Ram {
             copy_time: parameters.copy_time.value,
             fixed_time: parameters.fixed_time.value,
             free: Nanos::ZERO,
-            done: EventQueue::default(),
+            done: Pending::default(),
         }
     }
 }
 
 impl Device for Ram {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let copies = chunks_touched(request.offset, request.length);
-        self.free = self.free.max(now) + self.serial_time + self.copy_time * copies;
-        self.done.push(self.free + self.fixed_time, request.id);
+        // Memory keeps nothing over a power cut, and has nothing to write it to.
+        if request.operation == Operation::Flush {
+            return self.done.at_once(now, request.id);
+        }
+        let service = self.serial_time + self.copy_time * request.carried();
+        self.free = self.free.max(now) + service;
+        let at = self.free + self.fixed_time;
+        let parts = [(Stage::Media, service), (Stage::Controller, self.fixed_time)];
+        self.done.push(Completion {
+            id: request.id,
+            at,
+            stages: Stages::new(at.since(now), parts),
+        });
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -60,8 +71,6 @@ impl Device for Ram {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some((at, id)) = self.done.pop_due(now) {
-            done.push(Completion { id, at });
-        }
+        self.done.take_due(now, done);
     }
 }

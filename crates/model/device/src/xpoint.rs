@@ -20,8 +20,9 @@
 use serde::Deserialize;
 use units::Nanos;
 
+use crate::pending::Pending;
 use crate::profile::Constant;
-use crate::{CHUNK, Completion, Device, Direction, EventQueue, Request, chunks_touched};
+use crate::{CHUNK, Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a 3D XPoint profile.
 #[derive(Debug, Clone, Deserialize)]
@@ -61,7 +62,7 @@ pub struct XPoint {
     serial_free: Nanos,
     /// `[channel]`: when it is next free.
     channel_free: Vec<Nanos>,
-    done: EventQueue<u64>,
+    done: Pending,
 }
 
 impl XPoint {
@@ -82,7 +83,7 @@ impl XPoint {
             next_stall: parameters.stall_period.value,
             serial_free: Nanos::ZERO,
             channel_free: vec![Nanos::ZERO; channels],
-            done: EventQueue::default(),
+            done: Pending::default(),
         }
     }
 
@@ -111,19 +112,39 @@ impl XPoint {
 
 impl Device for XPoint {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let direction = usize::from(request.direction == Direction::Write);
+        // Nothing here is volatile: a flush has nothing to do.
+        if request.operation == Operation::Flush {
+            return self.done.at_once(now, request.id);
+        }
+        let direction = usize::from(request.operation != Operation::Read);
         let mut serial_time = self.serial_time[direction];
         let first = request.offset / CHUNK;
-        let mut last_end = now;
-        for chunk in first..first + chunks_touched(request.offset, request.length) {
+        // The chunk that ends last is the one that the request waits for: when, and the serial service until
+        // then.
+        let (mut last_end, mut served, mut serial) = (now, Nanos::ZERO, Nanos::ZERO);
+        for chunk in first..first + request.carried() {
             let arrival = self.serve_serially(now, serial_time);
+            served += serial_time;
             serial_time = self.serial_time_more[direction];
             let channel = (chunk % self.channel_free.len() as u64) as usize;
             let end = self.channel_free[channel].max(arrival) + self.media_time;
             self.channel_free[channel] = end;
-            last_end = last_end.max(end);
+            if end > last_end {
+                (last_end, serial) = (end, served);
+            }
         }
-        self.done.push(last_end + self.fixed_time, request.id);
+        let mut media = self.media_time;
+        if request.carried() == 0 {
+            (last_end, serial, media) =
+                (self.serve_serially(now, serial_time), serial_time, Nanos::ZERO);
+        }
+        let at = last_end + self.fixed_time;
+        let parts = [(Stage::Controller, serial + self.fixed_time), (Stage::Media, media)];
+        self.done.push(Completion {
+            id: request.id,
+            at,
+            stages: Stages::new(at.since(now), parts),
+        });
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -131,9 +152,7 @@ impl Device for XPoint {
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
-        while let Some((at, id)) = self.done.pop_due(now) {
-            done.push(Completion { id, at });
-        }
+        self.done.take_due(now, done);
     }
 }
 
@@ -161,9 +180,7 @@ mod tests {
 
     fn finish_times(device: &mut XPoint, requests: &[(u64, u64, u32)]) -> Vec<u64> {
         for (id, &(now, offset, length)) in requests.iter().enumerate() {
-            let direction = Direction::Read;
-            let id = id as u64;
-            device.submit(Nanos(now), Request { id, direction, offset, length });
+            device.submit(Nanos(now), Request::read(id as u64, offset, length));
         }
         let mut done = Vec::new();
         device.advance(Nanos::from_secs(1), &mut done);

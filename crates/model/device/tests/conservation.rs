@@ -2,7 +2,7 @@
 //! finishes before its service time, admission is limited, the same seed gives the same completions.
 
 use crosspoint_device::{
-    BUILT_IN, Completion, Condition, Device, Direction, Model, Parameters, Profile, Request,
+    BUILT_IN, Completion, Condition, Device, Model, Operation, Parameters, Profile, Request,
 };
 use proptest::prelude::*;
 use units::{Nanos, Seed};
@@ -24,45 +24,62 @@ fn profile(name: &str) -> Profile {
 }
 
 /// The least time that any request can take, from the constants.
-fn floor(profile: &Profile, direction: Direction) -> Nanos {
-    match (&profile.parameters, direction) {
+fn floor(profile: &Profile, operation: Operation) -> Nanos {
+    if !matches!(operation, Operation::Read | Operation::Write) {
+        return Nanos::ZERO;
+    }
+    match (&profile.parameters, operation) {
         (Parameters::XPoint(p), _) => p.serial_time.value + p.media_time.value + p.fixed_time.value,
         // Half the mean is the least that the spread of a flash read allows.
-        (Parameters::Nand(p), Direction::Read) => {
+        (Parameters::Nand(p), Operation::Read) => {
             p.front_time.value + p.controller_time.value + Nanos(p.read_time.value.get() / 2)
         }
-        (Parameters::Nand(p), Direction::Write) => {
-            p.front_time_write.value + p.write_ack_time.value
-        }
+        (Parameters::Nand(p), _) => p.front_time_write.value + p.write_ack_time.value,
         (Parameters::Ram(p), _) => p.serial_time.value + p.copy_time.value + p.fixed_time.value,
         (Parameters::Hdd(p), _) => p.transfer_time.value,
         (Parameters::Raid(p, members), _) => {
-            let least = members.iter().map(|member| floor(member, direction)).min();
+            let least = members.iter().map(|member| floor(member, operation)).min();
             p.request_time.value + least.unwrap_or_default()
         }
         (Parameters::Cache(p, both), _) => {
-            p.lookup_time.value + floor(&both.0, direction).min(floor(&both.1, direction))
+            p.lookup_time.value + floor(&both.0, operation).min(floor(&both.1, operation))
         }
         (Parameters::Hop(p, device), _) => {
-            Nanos(p.round_trip.value.get() / 2 * 2) + p.serial_time.value + floor(device, direction)
+            Nanos(p.round_trip.value.get() / 2 * 2) + p.serial_time.value + floor(device, operation)
         }
         _ => Nanos::ZERO,
     }
 }
 
-/// `(gap to the one before in ns, 4 KiB block, length in 512 B, is a read)`
-type Arrival = (u64, u64, u32, bool);
+/// `(gap to the one before in ns, 4 KiB block, length in 512 B, what)`; what is one of [`WHAT`].
+type Arrival = (u64, u64, u32, usize);
+
+/// Operations, and whether they are forced to the medium.
+const WHAT: [(Operation, bool); 6] = [
+    (Operation::Read, false),
+    (Operation::Write, false),
+    (Operation::Write, true),
+    (Operation::Flush, false),
+    (Operation::Discard, false),
+    (Operation::WriteZeroes, false),
+];
+const READ: usize = 0;
+const WRITE: usize = 1;
 
 fn drive(profile: &Profile, arrivals: &[Arrival]) -> (Vec<Request>, Vec<Nanos>, Vec<Completion>) {
     let mut model = Model::new(profile, Condition::Steady, Seed(3));
     let (mut now, mut done) = (Nanos::ZERO, Vec::new());
     let (mut requests, mut submitted) = (Vec::new(), Vec::new());
-    for (id, &(gap, block, sectors, read)) in arrivals.iter().enumerate() {
+    for (id, &(gap, block, sectors, what)) in arrivals.iter().enumerate() {
         now += Nanos(gap);
         model.advance(now, &mut done);
-        let direction = if read { Direction::Read } else { Direction::Write };
-        let request =
-            Request { id: id as u64, direction, offset: block * 4096, length: sectors * 512 };
+        let (operation, fua) = WHAT[what];
+        let request = match operation {
+            Operation::Flush => Request::flush(id as u64),
+            _ => {
+                Request { operation, fua, ..Request::read(id as u64, block * 4096, sectors * 512) }
+            }
+        };
         model.submit(now, request);
         requests.push(request);
         submitted.push(now);
@@ -79,7 +96,7 @@ proptest! {
     #[test]
     fn requests_are_conserved_and_never_early(
         profile in 0usize..100,
-        arrivals in prop::collection::vec((0u64..50_000, 0u64..100_000, 1u32..300, any::<bool>()), 1..300),
+        arrivals in prop::collection::vec((0u64..50_000, 0u64..100_000, 1u32..300, 0..WHAT.len()), 1..300),
     ) {
         let all = profiles();
         let profile = &all[profile % all.len()];
@@ -93,8 +110,10 @@ proptest! {
             seen[id] = true;
             prop_assert!(completion.at >= last, "time went back");
             last = completion.at;
-            let least = floor(profile, requests[id].direction);
-            prop_assert!(completion.at.since(submitted[id]) >= least, "before its service time");
+            let took = completion.at.since(submitted[id]);
+            prop_assert!(took >= floor(profile, requests[id].operation), "before its service time");
+            // A waterfall whose parts do not add up explains nothing.
+            prop_assert_eq!(completion.stages.total(), took, "{} {:?}", profile.name, requests[id]);
         }
         let (_, _, again) = drive(profile, &arrivals);
         prop_assert_eq!(done, again);
@@ -105,7 +124,7 @@ proptest! {
 #[test]
 fn admission_is_limited() {
     let profile = profile("intel-s3510");
-    let burst: Vec<Arrival> = (0..200).map(|block| (0, block * 7, 8, true)).collect();
+    let burst: Vec<Arrival> = (0..200).map(|block| (0, block * 7, 8, READ)).collect();
     let (_, _, done) = drive(&profile, &burst);
     // The serial link serves one every 19 us; whoever waited outside still came in order of arrival
     // within the reach of the 32 that were inside.
@@ -133,8 +152,7 @@ fn a_single_server_waits_as_m_d_1() {
         let at = Nanos(now as u64);
         model.advance(at, &mut done);
         submitted.push(at);
-        let (direction, offset) = (Direction::Read, 0);
-        model.submit(at, Request { id: u64::from(id), direction, offset, length: 4096 });
+        model.submit(at, Request::read(u64::from(id), 0, 4096));
     }
     model.advance(Nanos::MAX, &mut done);
     for completion in &done {
@@ -150,7 +168,7 @@ fn a_single_server_waits_as_m_d_1() {
 fn several_paths_use_what_one_can_not() {
     let most = |name: &str| {
         let profile = profile(name);
-        let burst: Vec<Arrival> = (0..20_000).map(|block| (0, block, 8, true)).collect();
+        let burst: Vec<Arrival> = (0..20_000).map(|block| (0, block, 8, READ)).collect();
         let (_, _, done) = drive(&profile, &burst);
         20_000.0 / done.last().expect("all").at.as_secs_f64()
     };
@@ -163,12 +181,12 @@ fn several_paths_use_what_one_can_not() {
 #[test]
 fn a_raid_5_of_three_writes_slower_than_it_reads() {
     let profile = profile("raid5-3x-s3520");
-    let most = |read: bool| {
-        let blocks = (0..6_000).map(|block| (0, block * 37, 8, read));
+    let most = |what: usize| {
+        let blocks = (0..6_000).map(|block| (0, block * 37, 8, what));
         let (_, _, done) = drive(&profile, &blocks.collect::<Vec<_>>());
         6_000.0 / done.last().expect("all").at.as_secs_f64()
     };
-    let (reads, writes) = (most(true), most(false));
+    let (reads, writes) = (most(READ), most(WRITE));
     assert!(reads > 150e3, "three drives of 74k: {reads:.0}");
     assert!(writes < reads / 2.0, "{writes:.0} of {reads:.0}");
 }
@@ -190,8 +208,8 @@ fn a_page_cache_answers_as_its_hit_ratio_says() {
     for id in 0..40_000u64 {
         now += Nanos::from_millis(1);
         cache.advance(now, &mut Vec::new());
-        let (direction, offset) = (Direction::Read, Seed(id).derive("page", 0).0 % 2048 * 4096);
-        cache.submit(now, Request { id, direction, offset, length: 4096 });
+        let offset = Seed(id).derive("page", 0).0 % 2048 * 4096;
+        cache.submit(now, Request::read(id, offset, 4096));
         while done.is_empty() {
             cache.advance(cache.next_event().expect("something happens"), &mut done);
         }

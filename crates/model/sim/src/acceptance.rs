@@ -3,7 +3,7 @@
 //! The spread of those errors is what a prediction of the same kind is printed with.
 //! Invariant: pure; the error is computed, never stored. What it is not: fitting.
 
-use device::{Acceptance, Condition, JobPattern, Model, Profile, Published};
+use device::{Acceptance, Condition, Durable, JobPattern, Model, Profile, Published};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{Arrivals, BlockPlan, Pattern, Spacing};
@@ -28,6 +28,8 @@ pub enum JobKind {
     Write,
     /// Both.
     Mix,
+    /// Writes of any kind that are made durable one by one or in groups.
+    Durable,
     /// Sequential, of another size than 4 KiB, or beside other loads: errors are told, and carried to
     /// nothing.
     Other,
@@ -46,6 +48,9 @@ impl JobKind {
 
     /// The kind of a job against published figures.
     fn of_job(job: &Acceptance) -> Self {
+        if job.durable.is_some() {
+            return Self::Durable;
+        }
         let plain = job.pattern == JobPattern::Random
             && job.block_size == Bytes(4096)
             && job.beside_writes.is_none();
@@ -59,6 +64,7 @@ impl JobKind {
             Self::Read => "random reads",
             Self::Write => "random writes",
             Self::Mix => "random mixes",
+            Self::Durable => "durable writes",
             Self::Other => "other loads",
         }
     }
@@ -181,9 +187,11 @@ fn run_job(
         },
         read_share: job.read_share,
         queue_depth: job.queue_depth.max(1),
+        sync_every: u32::from(job.durable == Some(Durable::Flush)),
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
     let mut clients = Client::group(&plan, job.threads.max(1), seed);
+    clients.iter_mut().for_each(|client| client.dsync = job.durable == Some(Durable::Dsync));
     if let Some(rate) = job.beside_writes {
         let writes = BlockPlan {
             read_share: Share::NONE,
@@ -230,9 +238,14 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
         if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
     let beside =
         job.beside_writes.map_or_else(String::new, |rate| format!(" beside {rate} writes"));
+    let durable = match job.durable {
+        None => "",
+        Some(Durable::Flush) => ", a flush after each write",
+        Some(Durable::Dsync) => ", O_DSYNC",
+    };
     let fresh = if job.condition == Condition::Fresh { ", fresh" } else { "" };
     let text = format!(
-        "{size}{}{order} reads, {} x depth {}, {}{beside}{fresh}",
+        "{size}{}{order} reads, {} x depth {}, {}{beside}{durable}{fresh}",
         job.read_share, job.threads, job.queue_depth, job.host
     );
     let published = job.published().into_iter();

@@ -3,7 +3,7 @@
 //! Invariants: time never goes back; ties are served in a fixed order (device first, then the host's
 //! own events in order of arrival). What it is not: aware of what the device is.
 
-use device::{Completion, Device, Direction, EventQueue, Request};
+use device::{Completion, Device, Event, EventQueue, Request};
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -32,7 +32,7 @@ pub struct BlockRun<D, W> {
 }
 
 /// One client of a run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Client<W> {
     /// What it does.
     pub workload: W,
@@ -42,6 +42,9 @@ pub struct Client<W> {
     pub open_loop: bool,
     /// Whether its operations are recorded at all.
     pub recorded: bool,
+    /// Each write is on the medium when it ends (force unit access), as a file that was opened with O_DSYNC
+    /// has it.
+    pub dsync: bool,
 }
 
 impl Client<BlockClient> {
@@ -53,20 +56,18 @@ impl Client<BlockClient> {
             classes: plan.classes(),
             open_loop: plan.arrivals.is_open(),
             recorded: true,
+            dsync: false,
         };
         (0..of).map(client).collect()
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    /// The operation in this slot reaches the device.
-    Submit(u32),
-    /// The client learns of the completion of this slot.
-    Visible(u32),
-    /// A client asked to be called again.
-    Wake(u32),
-}
+/// The operation in this slot reaches the device.
+const SUBMIT: u32 = 0;
+/// The client learns of the completion of this slot.
+const VISIBLE: u32 = 1;
+/// A client asked to be called again.
+const WAKE: u32 = 2;
 
 #[derive(Debug, Clone, Copy)]
 struct InFlight {
@@ -149,7 +150,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                     self.run.device.advance(at, &mut done);
                     for completion in done.drain(..) {
                         let seen = completion.at + self.wake_up();
-                        self.events.push(seen, Event::Visible(completion.id as u32));
+                        self.events.push(seen, Event::new(VISIBLE, completion.id as u32));
                     }
                 }
                 _ => {
@@ -173,34 +174,37 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
     }
 
     fn happen(&mut self, event: Event) {
-        match event {
-            Event::Submit(slot) => {
-                let op = self.slots[slot as usize].issue.op;
-                let direction = match op.class {
-                    OpClass::Read | OpClass::BackgroundRead => Direction::Read,
-                    OpClass::Write | OpClass::BackgroundWrite => Direction::Write,
-                    // The models hold nothing volatile, so there is nothing to flush; block workloads have
-                    // no other classes.
-                    _ => {
-                        let seen = self.now + self.wake_up();
-                        self.events.push(seen, Event::Visible(slot));
-                        return;
+        let of = event.of();
+        match event.kind() {
+            SUBMIT => {
+                let slot = of;
+                let InFlight { client, issue, .. } = self.slots[slot as usize];
+                let (id, op) = (u64::from(slot), issue.op);
+                let request = match op.class {
+                    OpClass::Read | OpClass::BackgroundRead => {
+                        Request::read(id, op.offset, op.length)
                     }
+                    OpClass::Write | OpClass::BackgroundWrite => {
+                        let fua = self.run.clients[client as usize].dsync;
+                        Request { fua, ..Request::write(id, op.offset, op.length) }
+                    }
+                    // Block workloads have no other classes.
+                    _ => Request::flush(id),
                 };
-                let id = u64::from(slot);
-                let request = Request { id, direction, offset: op.offset, length: op.length };
                 self.run.device.submit(self.now, request);
             }
-            Event::Visible(slot) => {
+            VISIBLE => {
+                let slot = of;
                 let free = self.thread_free[self.slots[slot as usize].client as usize];
                 if free > self.now && !self.core_free.is_empty() {
                     // A core is given to whoever needs one now, so a busy thread asks again later.
-                    self.events.push(free, Event::Visible(slot));
+                    self.events.push(free, Event::new(VISIBLE, slot));
                 } else {
                     self.visible(slot);
                 }
             }
-            Event::Wake(client) => {
+            _ => {
+                let client = of;
                 // A call that was planned for later than another one is out of date.
                 if self.wake_at[client as usize] == Some(self.now) {
                     self.wake_at[client as usize] = None;
@@ -271,14 +275,14 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
                         }
                     };
                     let submitted = self.compute(client, at, self.run.host.submit);
-                    self.events.push(submitted, Event::Submit(slot));
+                    self.events.push(submitted, Event::new(SUBMIT, slot));
                 }
                 Step::WaitUntil(until) => {
                     let until = until.max(at + Nanos(1));
                     let planned = &mut self.wake_at[client as usize];
                     if planned.is_none_or(|planned| until < planned) {
                         *planned = Some(until);
-                        self.events.push(until, Event::Wake(client));
+                        self.events.push(until, Event::new(WAKE, client));
                     }
                     return;
                 }
@@ -291,7 +295,7 @@ impl<D: Device, W: Workload<Op = BlockOp>> Driver<D, W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use device::EventQueue as Queue;
+    use device::{EventQueue as Queue, Stages};
     use proptest::prelude::*;
     use units::Bytes;
     use workload::{Arrivals, Spacing};
@@ -316,7 +320,7 @@ mod tests {
         }
         fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
             while let Some((at, id)) = self.done.pop_due(now) {
-                done.push(Completion { id, at });
+                done.push(Completion { id, at, stages: Stages::default() });
             }
         }
     }
@@ -405,7 +409,7 @@ mod tests {
         }
         fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
             while let Some((at, id)) = self.done.pop_due(now) {
-                done.push(Completion { id, at });
+                done.push(Completion { id, at, stages: Stages::default() });
             }
         }
     }

@@ -6,9 +6,7 @@
 
 use std::cell::OnceCell;
 
-use device::{
-    Completion, Condition, Device, Direction, Model, Parameters, PhenomenonKind, Profile, Request,
-};
+use device::{Completion, Condition, Device, Model, Parameters, PhenomenonKind, Profile, Request};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{BlockPlan, OpClass, Pattern};
@@ -181,8 +179,7 @@ impl Phenomena<'_> {
     fn burst(&self, offsets: impl Iterator<Item = u64>) -> Vec<Nanos> {
         let mut device = Model::new(self.profile, Condition::Steady, self.seed);
         for (id, offset) in offsets.enumerate() {
-            let (id, direction) = (id as u64, Direction::Read);
-            device.submit(Nanos::ZERO, Request { id, direction, offset, length: 4096 });
+            device.submit(Nanos::ZERO, Request::read(id as u64, offset, 4096));
         }
         let mut done: Vec<Completion> = Vec::new();
         while let Some(at) = device.next_event() {

@@ -2,13 +2,15 @@
 //! are off here, they are off everywhere.
 
 use crosspoint_sim::{BlockRun, Client, HostModel, run_block};
-use device::{Completion, Device, EventQueue, Request};
+use device::{
+    BUILT_IN, Completion, Condition, Device, EventQueue, Model, Profile, Request, Stages,
+};
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use stats::Timeline;
-use units::{Bytes, Nanos, Rate, Seed};
-use workload::{Arrivals, BlockPlan, Spacing};
+use units::{Bytes, Nanos, Rate, Seed, Share};
+use workload::{Arrivals, BlockPlan, OpClass, Spacing};
 
 /// Mean service time of a server.
 const SERVICE: Nanos = Nanos(100_000);
@@ -34,7 +36,7 @@ impl Device for Servers {
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         while let Some((at, id)) = self.done.pop_due(now) {
-            done.push(Completion { id, at });
+            done.push(Completion { id, at, stages: Stages::default() });
         }
     }
 }
@@ -85,5 +87,96 @@ fn several_servers_wait_as_m_m_c() {
             total.counts.ops
         );
         assert!((found / exact - 1.0).abs() < 0.01, "{servers} at {load}: {found} against {exact}");
+    }
+}
+
+/// A flash drive of one program unit that loses its buffer with the power; everything but programs is next to
+/// nothing.
+fn volatile_drive(program: Nanos) -> Model {
+    let text = BUILT_IN.iter().find(|(name, _)| *name == "samsung-970-pro").expect("it ships").1;
+    let set = |text: String, key: &str, value: &str| {
+        let line = text.lines().find(|line| line.starts_with(key)).expect("a constant").to_owned();
+        let new = format!("{key} = {{ value = {value}, kind = \"assumed\", source = \"test\" }}");
+        text.replace(&line, &new)
+    };
+    let mut text = text.to_owned();
+    for key in
+        ["front_time ", "front_time_write ", "controller_time ", "link_time ", "write_ack_time "]
+    {
+        text = set(text, key, "\"1ns\"");
+    }
+    for (key, value) in [
+        ("program_units ", "1".to_owned()),
+        ("read_units ", "1".to_owned()),
+        ("channels ", "1".to_owned()),
+        ("program_time ", format!("\"{}ns\"", program.get())),
+        ("collection ", "\"none\"".to_owned()),
+        ("erase_time ", "\"0ns\"".to_owned()),
+    ] {
+        text = set(text, key, &value);
+    }
+    Model::new(&Profile::parse(&text).expect("a profile"), Condition::Fresh, Seed(1))
+}
+
+/// Mean latency in seconds, and operations a second, of a class.
+fn of(run: BlockRun<Model, workload::BlockClient>, class: OpClass) -> (f64, f64) {
+    let recording = run_block(run);
+    let total = recording.total(Some(class));
+    let mean = total.counts.latency_sum.get() as f64 / total.counts.ops as f64 / 1e9;
+    (mean, total.counts.ops as f64 / recording.seconds())
+}
+
+/// Each forced write is one program of a fixed time at one unit: random arrivals wait as Pollaczek and
+/// Khinchine have it. Group commit on a drive without power-loss protection stands on this.
+#[test]
+fn forced_writes_wait_as_m_d_1() {
+    let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));
+    for load in [0.3, 0.6, 0.8] {
+        let rate = Rate((load / program.as_secs_f64()) as u64);
+        let timeline = Timeline { warm_up: second, measure: second * 300, interval: second * 300 };
+        let plan = BlockPlan {
+            queue_depth: 10_000,
+            read_share: Share::NONE,
+            arrivals: Arrivals::open(Spacing::Poisson, rate),
+            ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
+        };
+        let mut clients = Client::group(&plan, 1, Seed(3));
+        clients[0].dsync = true;
+        let host = HostModel::named("none").expect("it is known");
+        let device = volatile_drive(program);
+        let (mean, _) =
+            of(BlockRun { device, host, clients, timeline, seed: Seed(3) }, OpClass::Write);
+        let exact = program.as_secs_f64() * (1.0 + load / (2.0 * (1.0 - load)));
+        assert!((mean / exact - 1.0).abs() < 0.015, "{load}: {mean} against {exact}");
+    }
+}
+
+/// A log whose groups of `k` appends end with a flush: each group is one program of what was gathered and one
+/// of the mapping, so the appends that a second takes are `k / (2 * program time)`, and a flush takes both.
+#[test]
+fn a_group_commit_costs_two_programs() {
+    let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));
+    for group in [1u32, 2, 4] {
+        let timeline = Timeline { warm_up: second, measure: second * 5, interval: second };
+        let plan = BlockPlan {
+            read_share: Share::NONE,
+            sync_every: group,
+            ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
+        };
+        let host = HostModel::named("none").expect("it is known");
+        let clients = Client::group(&plan, 1, Seed(3));
+        let device = volatile_drive(program);
+        let run = || BlockRun {
+            device: device.clone(),
+            host,
+            clients: clients.clone(),
+            timeline,
+            seed: Seed(3),
+        };
+        let (flush, _) = of(run(), OpClass::Sync);
+        let (_, rate) = of(run(), OpClass::Write);
+        assert!((flush / (2.0 * program.as_secs_f64()) - 1.0).abs() < 0.001, "{group}: {flush}");
+        let exact = f64::from(group) / (2.0 * program.as_secs_f64());
+        assert!((rate / exact - 1.0).abs() < 0.002, "{group}: {rate} against {exact}");
     }
 }

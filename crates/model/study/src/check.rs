@@ -439,16 +439,9 @@ fn check_act(one: &Experiment, text: &str) -> Result<(), StudyError> {
 /// Why this experiment can not run on that stack, if so.
 pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
     let model = matches!(stack.device, DeviceName::Model(_));
-    if let (Some(block), true) = (&experiment.block, model) {
-        let flushes = block.sync_every.values().iter().any(|every| *every > 0)
-            || block.dsync.values().contains(&true)
-            || block.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync);
-        if flushes {
-            return Some("flushes can not be predicted on a device model yet".into());
-        }
-        if block.verify || block.precondition.is_some() {
-            return Some("a device model holds no data to verify or to precondition".into());
-        }
+    let needs_data = |block: &crate::BlockMatrix| block.verify || block.precondition.is_some();
+    if model && experiment.block.as_ref().is_some_and(needs_data) {
+        return Some("a device model holds no data to verify or to precondition".into());
     }
     let database = experiment.kv.is_some() || experiment.sql.is_some();
     if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {

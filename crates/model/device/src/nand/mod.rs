@@ -25,9 +25,10 @@
 mod page_level;
 mod parameters;
 mod translation;
+mod writes;
 
 pub(crate) use page_level::PageLevel;
-pub use parameters::NandParameters;
+pub use parameters::{NandParameters, WriteCache};
 pub use translation::{Collection, Condition, steady_write_amplification};
 
 use std::collections::VecDeque;
@@ -35,34 +36,49 @@ use std::collections::VecDeque;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Bytes, Nanos, Seed};
 
 use translation::Translation;
 
-use crate::{CHUNK, Completion, Device, Direction, EventQueue, Request, chunks_touched};
+use crate::slab::Slab;
+use crate::{CHUNK, Completion, Device, Event, EventQueue, Operation, Request, Stage, Stages};
 
-#[derive(Debug, Clone, Copy)]
-enum Event {
-    /// The request in this slot reaches the controller. Reads and writes take different times to get
-    /// there, so who comes first is not known at submission.
-    AtController(u32),
-    /// The controller is done with the request in this slot.
-    Arrived(u32),
-    /// A flash page was read: (slot, channel, chunks).
-    PageRead(u32, u32, u32),
-    /// It crossed its channel: (slot, chunks).
-    OnLink(u32, u32),
-    /// The request in this slot is done.
-    Complete(u32),
-    /// A program of host data is done; its buffer space is free.
-    Programmed,
-}
+/// The request in this slot reaches the controller. Reads and writes take different times there, so who
+/// comes first is not known at submission.
+const AT_CONTROLLER: u32 = 0;
+/// The controller is done with the request in this slot.
+const ARRIVED: u32 = 1;
+/// This flash page was read.
+const PAGE_READ: u32 = 2;
+/// It crossed its channel.
+const ON_LINK: u32 = 3;
+/// The request in this slot is done.
+const COMPLETE: u32 = 4;
+/// A program of so many bytes of host data is done; their buffer space is free.
+const PROGRAMMED: u32 = 5;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     request: Request,
+    submitted: Nanos,
     pages: u32,
     pages_left: u32,
+    /// Of the page that the request waits for, once that is known: 4 KiB chunks, and time on the medium. Of a
+    /// write or flush the time of the program that it waits for.
+    chunks: u32,
+    media: Nanos,
+    /// Of a flush: waiting for programs that were under way.
+    cache: Nanos,
+}
+
+/// A flash page on its way to the link.
+#[derive(Debug, Clone, Copy)]
+struct Page {
+    slot: u32,
+    channel: u32,
+    chunks: u32,
+    /// Time of its read, nanoseconds.
+    media: u32,
 }
 
 /// A NAND device.
@@ -74,7 +90,8 @@ pub struct Nand {
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Requests that wait for admission.
-    outside: VecDeque<Request>,
+    outside: VecDeque<(Request, Nanos)>,
+    pages: Slab<Page>,
     controller_free: Nanos,
     link_free: Nanos,
     /// `[unit]`: when it is next free.
@@ -101,6 +118,12 @@ struct WriteBuffer {
     moved: f64,
     /// Erases that are due, in fractions.
     erases: f64,
+    /// When the last program of host data is done.
+    programmed_at: Nanos,
+    /// Host data has come since the mapping was last programmed.
+    unmapped: bool,
+    /// When everything that was flushed is on flash.
+    durable_at: Nanos,
 }
 
 impl Nand {
@@ -126,6 +149,7 @@ impl Nand {
             slots: Vec::new(),
             free_slots: Vec::new(),
             outside: VecDeque::new(),
+            pages: Slab::default(),
             controller_free: Nanos::ZERO,
             link_free: Nanos::ZERO,
             unit_free: vec![Nanos::ZERO; units],
@@ -165,20 +189,27 @@ impl Nand {
         self.slots.len() - self.free_slots.len()
     }
 
-    fn admit(&mut self, now: Nanos, request: Request) {
+    fn admit(&mut self, now: Nanos, request: Request, submitted: Nanos) {
         if self.next_stall <= now {
             self.stall(now);
         }
-        let slot = self.free_slots.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { request, pages: 0, pages_left: 0 });
-            (self.slots.len() - 1) as u32
-        });
-        self.slots[slot as usize] = Slot { request, pages: 0, pages_left: 0 };
-        let front = match request.direction {
-            Direction::Read => self.parameters.front_time.value,
-            Direction::Write => self.parameters.front_time_write.value,
+        let front = match request.operation {
+            Operation::Read => self.parameters.front_time.value,
+            _ => self.parameters.front_time_write.value,
         };
-        self.events.push(now + front, Event::AtController(slot));
+        let (media, cache) = (Nanos::ZERO, Nanos::ZERO);
+        let taken = Slot { request, submitted, pages: 0, pages_left: 0, chunks: 0, media, cache };
+        let slot = match self.free_slots.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = taken;
+                slot
+            }
+            None => {
+                self.slots.push(taken);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.events.push(now + front, Event::new(AT_CONTROLLER, slot));
     }
 
     fn read_pages(&mut self, now: Nanos, slot: u32) {
@@ -196,8 +227,10 @@ impl Nand {
             // Other planes of the unit can be read while one is programmed.
             let done = self.program_on(unit, at / page).max(start) + takes;
             let channel = unit % self.channel_free.len() as u64;
-            let chunks = chunks_touched(at, bytes) as u32;
-            self.events.push(done, Event::PageRead(slot, channel as u32, chunks));
+            let chunks = Request::read(0, at, bytes).chunks() as u32;
+            let media = u32::try_from(takes.get()).unwrap_or(u32::MAX);
+            let place = self.pages.put(Page { slot, channel: channel as u32, chunks, media });
+            self.events.push(done, Event::new(PAGE_READ, place));
             at = next;
             pages += 1;
         }
@@ -231,116 +264,98 @@ impl Nand {
         self.link_free
     }
 
-    fn write_arrived(&mut self, now: Nanos, slot: u32) {
-        let request = self.slots[slot as usize].request;
-        self.cross_link(now, chunks_touched(request.offset, request.length), true);
-        self.buffer.waiting.push_back(slot);
-        self.fill_buffer(now);
-    }
-
-    /// Takes waiting writes into the buffer while it has room (an empty buffer takes any write).
-    fn fill_buffer(&mut self, now: Nanos) {
-        while let Some(&slot) = self.buffer.waiting.front() {
-            let request = self.slots[slot as usize].request;
-            let bytes = u64::from(request.length);
-            let room = self.parameters.write_buffer.value.get();
-            if self.buffer.used > 0 && self.buffer.used + bytes > room {
-                return;
-            }
-            self.buffer.waiting.pop_front();
-            self.buffer.used += bytes;
-            self.buffer.gathered += bytes;
-            let acknowledged = self.link_free.max(now) + self.parameters.write_ack_time.value;
-            self.events.push(acknowledged, Event::Complete(slot));
-            let owed = self.translation.write(request.offset, request.length);
-            self.buffer.moved += owed.moved_pages * CHUNK as f64;
-            self.buffer.erases += owed.erases;
-            while self.buffer.gathered >= self.parameters.program_size.value.get().max(1) {
-                self.buffer.gathered -= self.parameters.program_size.value.get().max(1);
-                self.program_host_data(now);
-            }
-        }
-    }
-
-    fn program_host_data(&mut self, now: Nanos) {
-        let done = self.program(now, Nanos::ZERO);
-        self.events.push(done, Event::Programmed);
-        let size = self.parameters.program_size.value.get().max(1);
-        let pages = size.div_ceil(self.parameters.flash_page.value.get().max(CHUNK));
-        // Moved data is read first, on a unit of the same kind.
-        let reads = self.parameters.read_time.value * pages;
-        while self.buffer.moved >= size as f64 {
-            self.buffer.moved -= size as f64;
-            self.program(now, reads);
-        }
-    }
-
-    /// Occupies the next unit (or plane) for a program, and for an erase when one is due.
-    fn program(&mut self, now: Nanos, before: Nanos) -> Nanos {
-        let programs = self.parameters.program_units.value.max(1);
-        let next = self.buffer.next_unit as usize;
-        self.buffer.next_unit = (self.buffer.next_unit + 1) % programs;
-        let erase = if self.buffer.erases >= 1.0 { self.erase() } else { Nanos::ZERO };
-        let free = if self.plane_free.is_empty() {
-            let unit = next * self.unit_free.len() / programs as usize;
-            &mut self.unit_free[unit]
-        } else {
-            &mut self.plane_free[next]
-        };
-        let done = (*free).max(now) + before + self.parameters.program_time.value;
-        *free = done + erase;
-        done
-    }
-
-    /// What an erase that is due occupies its unit for.
-    fn erase(&mut self) -> Nanos {
-        self.buffer.erases -= 1.0;
+    /// The end of a request, and where its time went: constants, what its slot has noted, and waiting.
+    #[inline]
+    fn completion(&self, now: Nanos, slot: &Slot) -> Completion {
         let p = &self.parameters;
-        let pauses = p.erase_stall_share.as_ref().map_or(Share::NONE, |share| share.value);
-        let below = (pauses.fraction() * 2f64.powi(64)) as u64;
-        let pause = match &p.erase_stall_time {
-            Some(time) if self.random.next_u64() < below => time.value,
-            _ => Nanos::ZERO,
+        let request = &slot.request;
+        let (front, link) = match request.operation {
+            Operation::Read => (p.front_time.value, u64::from(slot.chunks)),
+            Operation::Write => {
+                (p.front_time_write.value + p.write_ack_time.value, request.chunks())
+            }
+            _ => (p.front_time_write.value, 0),
         };
-        p.erase_time.value + pause
+        // Of a read of several pages the first over the link has paid for the request.
+        let mut transfer = p.link_time.value * link;
+        if link > 0 && slot.pages <= 1 {
+            transfer += p.link_request_time.value;
+        }
+        if request.operation == Operation::Read {
+            transfer += p.channel_time.value * link;
+        }
+        let parts = [
+            (Stage::Controller, front + p.controller_time.value),
+            (Stage::Media, slot.media),
+            (Stage::Transfer, transfer),
+            (Stage::Cache, slot.cache),
+        ];
+        Completion {
+            id: request.id,
+            at: now,
+            stages: Stages::new(now.since(slot.submitted), parts),
+        }
     }
 
     fn happen(&mut self, now: Nanos, event: Event, done: &mut Vec<Completion>) {
-        match event {
-            Event::AtController(slot) => {
+        let of = event.of();
+        match event.kind() {
+            AT_CONTROLLER => {
+                let slot = of;
                 let start = self.controller_free.max(now);
                 self.controller_free = start + self.parameters.controller_time.value;
-                self.events.push(self.controller_free, Event::Arrived(slot));
+                self.events.push(self.controller_free, Event::new(ARRIVED, slot));
             }
-            Event::Arrived(slot) => match self.slots[slot as usize].request.direction {
-                Direction::Read => self.read_pages(now, slot),
-                Direction::Write => self.write_arrived(now, slot),
-            },
-            Event::PageRead(slot, channel, chunks) => {
-                let free = &mut self.channel_free[channel as usize];
-                *free = (*free).max(now) + self.parameters.channel_time.value * u64::from(chunks);
-                self.events.push(*free, Event::OnLink(slot, chunks));
-            }
-            Event::OnLink(slot, chunks) => {
-                let slot_now = &self.slots[slot as usize];
-                let first = slot_now.pages_left == slot_now.pages;
-                let end = self.cross_link(now, u64::from(chunks), first);
-                let pages_left = &mut self.slots[slot as usize].pages_left;
-                *pages_left -= 1;
-                if *pages_left == 0 {
-                    self.events.push(end, Event::Complete(slot));
+            ARRIVED => {
+                let slot = of;
+                let Request { operation, offset, length, .. } = self.slots[slot as usize].request;
+                match operation {
+                    Operation::Read => self.read_pages(now, slot),
+                    Operation::Write => self.write_arrived(now, slot),
+                    Operation::Flush => self.flush(now, slot),
+                    // Both only change the mapping.
+                    Operation::Discard | Operation::WriteZeroes => {
+                        self.translation.discard(offset, length);
+                        self.buffer.unmapped = true;
+                        self.events.push(now, Event::new(COMPLETE, slot));
+                    }
                 }
             }
-            Event::Complete(slot) => {
-                done.push(Completion { id: self.slots[slot as usize].request.id, at: now });
+            PAGE_READ => {
+                let place = of;
+                let page = self.pages.at(place);
+                let free = &mut self.channel_free[page.channel as usize];
+                let takes = self.parameters.channel_time.value * u64::from(page.chunks);
+                *free = (*free).max(now) + takes;
+                self.events.push(*free, Event::new(ON_LINK, place));
+            }
+            ON_LINK => {
+                let place = of;
+                let page = self.pages.take(place);
+                let slot = &self.slots[page.slot as usize];
+                let first = slot.pages_left == slot.pages;
+                let end = self.cross_link(now, u64::from(page.chunks), first);
+                let slot = &mut self.slots[page.slot as usize];
+                slot.pages_left -= 1;
+                if slot.pages_left == 0 {
+                    // The last page over the link is the one that the request waits for.
+                    slot.chunks = page.chunks;
+                    slot.media = Nanos(u64::from(page.media));
+                    self.events.push(end, Event::new(COMPLETE, page.slot));
+                }
+            }
+            COMPLETE => {
+                let slot = of;
+                done.push(self.completion(now, &self.slots[slot as usize]));
                 self.free_slots.push(slot);
-                if let Some(request) = self.outside.pop_front() {
-                    self.admit(now, request);
+                if let Some((request, submitted)) = self.outside.pop_front() {
+                    self.admit(now, request, submitted);
                 }
             }
-            Event::Programmed => {
-                let freed = self.parameters.program_size.value.get().max(1);
-                self.buffer.used = self.buffer.used.saturating_sub(freed);
+            _ => {
+                debug_assert_eq!(event.kind(), PROGRAMMED);
+                let freed = of;
+                self.buffer.used = self.buffer.used.saturating_sub(u64::from(freed));
                 self.fill_buffer(now);
             }
         }
@@ -350,9 +365,9 @@ impl Nand {
 impl Device for Nand {
     fn submit(&mut self, now: Nanos, request: Request) {
         if self.in_flight() < self.parameters.max_in_flight.value.max(1) as usize {
-            self.admit(now, request);
+            self.admit(now, request, now);
         } else {
-            self.outside.push_back(request);
+            self.outside.push_back((request, now));
         }
     }
 

@@ -104,6 +104,11 @@ impl PageLevel {
         owed
     }
 
+    /// The host needs `page` no longer.
+    pub fn discard(&mut self, page: u64) {
+        self.invalidate((page % self.place_of.len() as u64) as u32);
+    }
+
     /// Puts a page at the end of an open block; says whether that filled it.
     fn append(open: &mut Open, pages_per_block: u32, put: impl FnOnce(u32)) -> bool {
         put(open.block * pages_per_block + open.used);

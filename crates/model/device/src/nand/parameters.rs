@@ -9,6 +9,17 @@ use super::translation::{Collection, Drive};
 use crate::CHUNK;
 use crate::profile::Constant;
 
+/// What becomes of writes that were acknowledged and not yet programmed, when the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WriteCache {
+    /// Capacitors carry them to flash: a flush has nothing to wait for.
+    Protected,
+    /// They are lost: a flush programs what is gathered, the mapping with it; a forced write programs its
+    /// data, then the mapping.
+    Volatile,
+}
+
 /// Constants of a NAND profile.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,6 +52,12 @@ pub struct NandParameters {
     pub write_ack_time: Constant<Nanos>,
     /// Size of the write buffer.
     pub write_buffer: Constant<Bytes>,
+    /// What becomes of buffered writes when the power fails; absent: not known, and no study that flushes
+    /// is predicted.
+    pub write_cache: Option<Constant<WriteCache>>,
+    /// Time of a program that a flush or a forced write asks for; absent: `program_time`. Drives that write
+    /// one bit a cell first are faster there.
+    pub flush_program_time: Option<Constant<Nanos>>,
     /// Units programmed in parallel.
     pub program_units: Constant<u32>,
     /// Bytes programmed at once on one unit.

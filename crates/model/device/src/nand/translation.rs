@@ -174,7 +174,7 @@ impl Translation {
 
     /// The host wrote `length` bytes at `offset`.
     pub fn write(&mut self, offset: u64, length: u32) -> Owed {
-        let (page, pages) = (offset / crate::CHUNK, crate::chunks_touched(offset, length));
+        let (page, pages) = (offset / crate::CHUNK, chunks(offset, length));
         match self {
             Self::None(per_block) => Owed { moved_pages: 0.0, erases: pages as f64 / *per_block },
             Self::ClosedForm(form) => form.write(page, pages),
@@ -187,6 +187,22 @@ impl Translation {
             ),
         }
     }
+
+    /// The host needs `length` bytes at `offset` no longer. The closed form takes no notice: its spare area is
+    /// a constant.
+    pub fn discard(&mut self, offset: u64, length: u32) {
+        if let Self::PageLevel(layer) = self {
+            // Only pages that lie within it whole.
+            let first = offset.div_ceil(crate::CHUNK);
+            let after = (offset + u64::from(length)) / crate::CHUNK;
+            (first..after).for_each(|page| layer.discard(page));
+        }
+    }
+}
+
+/// Number of 4 KiB pages that a range touches.
+fn chunks(offset: u64, length: u32) -> u64 {
+    (offset + u64::from(length) - 1) / crate::CHUNK - offset / crate::CHUNK + 1
 }
 
 #[cfg(test)]

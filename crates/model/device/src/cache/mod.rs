@@ -16,6 +16,8 @@
 //! Invariant: a line is dirty exactly when the slow device lacks its last write. What it is not: cleaning
 //! of idle lines, or a sequential cut-off.
 
+mod lines;
+
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
@@ -23,8 +25,9 @@ use serde::Deserialize;
 use units::{Bytes, Nanos, Share};
 
 use crate::profile::Constant;
+use crate::request::Path;
 use crate::slab::Slab;
-use crate::{Completion, Device, Direction, EventQueue, Model, Request};
+use crate::{Completion, Device, EventQueue, Model, Operation, Request, Stage};
 
 /// What happens to writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -102,13 +105,13 @@ struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// For the user; `left` operations to go.
-    User { request: Request, left: u32, fill: bool },
+    User { request: Request, path: Path, left: u32, fill: bool },
     /// Filling after a miss.
     Fill,
-    /// The cleaner reads a line from the fast device.
-    CleanRead(u32),
+    /// The cleaner reads a line, the so-manieth to become dirty, from the fast device.
+    CleanRead(u32, u64),
     /// And writes it to the slow one.
-    CleanWrite(u32),
+    CleanWrite(u64),
 }
 
 /// A cache.
@@ -127,7 +130,7 @@ pub struct Cache {
     dirty_max: usize,
     /// Writes that wait for lines to be cleaned.
     throttled: VecDeque<u32>,
-    clean_depth: u32,
+    clean_depth: usize,
     lines: Vec<Line>,
     map: LineMap<u32>,
     newest: u32,
@@ -135,9 +138,14 @@ pub struct Cache {
     /// Misses of lines that are not cached yet.
     misses: LineMap<u32>,
     /// Dirty lines in the order in which they became so; may hold lines that were cleaned since.
-    dirty_order: VecDeque<u32>,
+    dirty_order: VecDeque<(u32, u64)>,
+    /// Lines that have become dirty so far.
+    dirtied: u64,
+    /// Flushes that wait for lines to be cleaned, with the lines that were dirtied before each.
+    flushes: VecDeque<(u32, u64)>,
     dirty: usize,
-    cleaning: u32,
+    /// What is being cleaned, by its number in the order of becoming dirty.
+    cleaning: Vec<u64>,
     clean_on: bool,
     jobs: Slab<Work>,
     looked_up: EventQueue<u32>,
@@ -164,15 +172,17 @@ impl Cache {
             dirty_high: part(p.dirty_high.value),
             dirty_max: p.dirty_max.as_ref().map_or(usize::MAX, |share| part(share.value)),
             throttled: VecDeque::new(),
-            clean_depth: p.clean_depth.value.max(1),
+            clean_depth: p.clean_depth.value.max(1) as usize,
             lines: Vec::new(),
             map: LineMap::default(),
             newest: NONE,
             oldest: NONE,
             misses: LineMap::default(),
             dirty_order: VecDeque::new(),
+            dirtied: 0,
+            flushes: VecDeque::new(),
             dirty: 0,
-            cleaning: 0,
+            cleaning: Vec::new(),
             clean_on: false,
             jobs: Slab::default(),
             looked_up: EventQueue::default(),
@@ -191,118 +201,30 @@ impl Cache {
         request.offset / self.line..=last / self.line
     }
 
-    fn unlink(&mut self, place: u32) {
-        let Line { newer, older, .. } = self.lines[place as usize];
-        match newer {
-            NONE => self.newest = older,
-            newer => self.lines[newer as usize].older = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.lines[older as usize].newer = newer,
-        }
-    }
-
-    fn link_newest(&mut self, place: u32) {
-        let older = self.newest;
-        let line = &mut self.lines[place as usize];
-        (line.newer, line.older) = (NONE, older);
-        match older {
-            NONE => self.oldest = place,
-            older => self.lines[older as usize].newer = place,
-        }
-        self.newest = place;
-    }
-
-    fn touch(&mut self, place: u32) {
-        if self.newest != place {
-            self.unlink(place);
-            self.link_newest(place);
-        }
-    }
-
-    /// A place for a line that is not there; `None` when every line near the end of the list is dirty.
-    fn allocate(&mut self, number: u64) -> Option<u32> {
-        /// Dirty lines that a search for a clean one passes over.
-        const PATIENCE: usize = 32;
-        let fresh = Line { number, newer: NONE, older: NONE, dirty: false };
-        let place = if self.lines.len() < self.capacity {
-            self.lines.push(fresh);
-            (self.lines.len() - 1) as u32
-        } else {
-            let mut place = self.oldest;
-            for _ in 0..PATIENCE {
-                if place == NONE || !self.lines[place as usize].dirty {
-                    break;
-                }
-                place = self.lines[place as usize].newer;
-            }
-            if place == NONE || self.lines[place as usize].dirty {
-                return None;
-            }
-            self.map.remove(&self.lines[place as usize].number);
-            self.unlink(place);
-            self.lines[place as usize] = fresh;
-            place
-        };
-        self.map.insert(number, place);
-        self.misses.remove(&number);
-        self.link_newest(place);
-        Some(place)
-    }
-
-    /// Makes room for every line of a request; `None` when one can not be had.
-    fn allocate_all(&mut self, request: Request) -> Option<u32> {
-        let mut first = None;
-        for number in self.numbers(request) {
-            let place = match self.map.get(&number).copied() {
-                Some(place) => {
-                    self.touch(place);
-                    place
-                }
-                None => self.allocate(number)?,
-            };
-            first = first.or(Some(place));
-        }
-        first
-    }
-
-    fn mark_dirty(&mut self, request: Request) -> bool {
-        let mut changed = false;
-        for number in self.numbers(request) {
-            if let Some(&place) = self.map.get(&number)
-                && !self.lines[place as usize].dirty
-            {
-                self.lines[place as usize].dirty = true;
-                self.dirty_order.push_back(place);
-                self.dirty += 1;
-                changed = true;
-            }
-        }
-        changed
-    }
-
     /// Gives an operation of a job to the fast device, at the place of its first line.
-    fn submit_fast(&mut self, now: Nanos, job: u32, place: u32, direction: Direction, length: u32) {
+    fn submit_fast(&mut self, now: Nanos, job: u32, place: u32, request: Request) {
         let offset = u64::from(place) * self.line;
-        self.fast.submit(now, Request { id: u64::from(job), direction, offset, length });
+        self.fast.submit(now, Request { offset, ..request.named(u64::from(job)) });
     }
 
     fn submit_slow(&mut self, now: Nanos, job: u32, request: Request) {
-        self.slow.submit(now, Request { id: u64::from(job), ..request });
+        self.slow.submit(now, request.named(u64::from(job)));
     }
 
     fn serve(&mut self, now: Nanos, job: u32) {
-        let Work::User { request, .. } = self.jobs.get(job) else { return };
-        if request.direction == Direction::Write && self.dirty >= self.dirty_max {
+        let Work::User { request, mut path, .. } = self.jobs.get(job) else { return };
+        if request.operation.changes() && self.dirty >= self.dirty_max {
             self.throttled.push_back(job);
             return;
         }
-        let (left, fill) = match request.direction {
-            Direction::Read => self.read(now, job, request),
-            Direction::Write => (self.write(now, job, request), false),
+        path.until(Stage::Cache, now);
+        let (left, fill) = match request.operation {
+            Operation::Read => self.read(now, job, request),
+            Operation::Write | Operation::WriteZeroes => (self.write(now, job, request), false),
+            Operation::Flush => (self.flush(now, job, request), false),
+            Operation::Discard => (self.discard(now, job, request), false),
         };
-        *self.jobs.at(job) = Work::User { request, left, fill };
+        *self.jobs.at(job) = Work::User { request, path, left, fill };
         self.clean(now);
     }
 
@@ -319,7 +241,7 @@ impl Cache {
             }
         }
         if let (true, Some(place)) = (hit, first) {
-            self.submit_fast(now, job, place, Direction::Read, request.length);
+            self.submit_fast(now, job, place, request);
             return (1, false);
         }
         self.submit_slow(now, job, request);
@@ -329,92 +251,145 @@ impl Cache {
     }
 
     fn write(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
-        let Direction::Write = request.direction else { return 0 };
         if self.mode == CacheMode::WriteAround {
-            for number in self.numbers(request) {
-                if let Some(place) = self.map.remove(&number) {
-                    // The place stays in the list, clean and without a number, and is used up first.
-                    self.lines[place as usize].number = u64::MAX;
-                }
-            }
-            self.submit_slow(now, job, request);
-            return 1;
+            return self.discard(now, job, request);
         }
         let Some(place) = self.allocate_all(request) else {
             self.submit_slow(now, job, request);
             return 1;
         };
-        self.submit_fast(now, job, place, Direction::Write, request.length);
-        if self.mode == CacheMode::WriteThrough {
+        self.submit_fast(now, job, place, request);
+        // What must be on the medium is not with the fast device alone where that forgets.
+        if self.mode == CacheMode::WriteThrough || request.fua && self.forgets() {
             self.submit_slow(now, job, request);
             return 2;
         }
         let changed = self.mark_dirty(request);
         if changed && self.metadata_write > 0 {
-            self.submit_fast(now, job, place, Direction::Write, self.metadata_write);
+            let metadata =
+                Request { fua: request.fua, ..Request::write(0, 0, self.metadata_write) };
+            self.submit_fast(now, job, place, metadata);
             return 2;
         }
         1
+    }
+
+    /// Past the cache to the slow device; its lines are dropped, what was dirty in them with them.
+    fn discard(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
+        for number in self.numbers(request) {
+            if let Some(place) = self.map.remove(&number) {
+                let line = &mut self.lines[place as usize];
+                // The place stays in the list, clean and without a number, and is used up first.
+                line.number = u64::MAX;
+                self.dirty -= usize::from(std::mem::take(&mut line.dirty));
+            }
+        }
+        self.submit_slow(now, job, request);
+        1
+    }
+
+    /// Whether the fast device loses everything with the power.
+    fn forgets(&self) -> bool {
+        matches!(self.fast, Model::Ram(_))
+    }
+
+    /// Both devices are flushed; where the fast one forgets with the power, all that is dirty is written to
+    /// the slow one before.
+    fn flush(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
+        if self.forgets() && self.dirty + self.cleaning.len() > 0 {
+            self.flushes.push_back((job, self.dirtied));
+            return 1;
+        }
+        self.submit_slow(now, job, request);
+        self.fast.submit(now, request.named(u64::from(job)));
+        2
+    }
+
+    /// Flushes for which every line that was dirty when they came is clean by now go on to the slow device.
+    fn go_on_with_flushes(&mut self, now: Nanos) {
+        while let Some(&(job, dirtied)) = self.flushes.front() {
+            let waiting = self.dirty_order.front().is_some_and(|(_, number)| *number < dirtied);
+            if waiting || self.cleaning.iter().any(|number| *number < dirtied) {
+                return;
+            }
+            self.flushes.pop_front();
+            if let Work::User { request, path, .. } = self.jobs.at(job) {
+                path.until(Stage::Cache, now);
+                let request = *request;
+                self.submit_slow(now, job, request);
+            }
+        }
     }
 
     /// Starts to clean lines while there are too many dirty ones.
     fn clean(&mut self, now: Nanos) {
         let low = self.dirty_high - self.dirty_high / 10;
         self.clean_on = self.dirty >= if self.clean_on { low } else { self.dirty_high };
-        while self.clean_on && self.cleaning < self.clean_depth {
-            let Some(place) = self.dirty_order.pop_front() else { return };
+        let on = self.clean_on || !self.flushes.is_empty();
+        while on && self.cleaning.len() < self.clean_depth {
+            let Some((place, number)) = self.dirty_order.pop_front() else { return };
             if !self.lines[place as usize].dirty {
                 continue;
             }
-            self.cleaning += 1;
-            let job = self.jobs.put(Work::CleanRead(place));
-            self.submit_fast(now, job, place, Direction::Read, self.line as u32);
+            self.cleaning.push(number);
+            let job = self.jobs.put(Work::CleanRead(place, number));
+            self.submit_fast(now, job, place, Request::read(0, 0, self.line as u32));
         }
     }
 
     fn device_done(&mut self, completion: Completion, done: &mut Vec<Completion>) {
         let (job, now) = (completion.id as u32, completion.at);
         match self.jobs.get(job) {
-            Work::User { request, left, fill } if left > 1 => {
-                *self.jobs.at(job) = Work::User { request, left: left - 1, fill };
+            Work::User { request, path, left, fill } if left > 1 => {
+                *self.jobs.at(job) = Work::User { request, path, left: left - 1, fill };
             }
-            Work::User { request, fill, .. } => {
+            Work::User { request, mut path, fill, .. } => {
                 self.jobs.take(job);
-                done.push(Completion { id: request.id, at: now });
+                // The device that is last is the one that the request waits for.
+                path.below(&completion);
+                done.push(path.done(request.id));
                 if let Some(place) = fill.then(|| self.allocate_all(request)).flatten() {
                     let fill = self.jobs.put(Work::Fill);
-                    self.submit_fast(now, fill, place, Direction::Write, request.length);
+                    self.submit_fast(now, fill, place, Request::write(0, 0, request.length));
                 }
             }
             Work::Fill => {
                 self.jobs.take(job);
             }
-            Work::CleanRead(place) => {
-                *self.jobs.at(job) = Work::CleanWrite(place);
+            // It was dropped meanwhile.
+            Work::CleanRead(place, order) if !self.lines[place as usize].dirty => {
+                self.cleaned(now, job, order);
+            }
+            Work::CleanRead(place, order) => {
+                *self.jobs.at(job) = Work::CleanWrite(order);
                 let number = self.lines[place as usize].number;
                 let (offset, length) = (number.saturating_mul(self.line), self.line as u32);
                 // Writes from here on make it dirty again.
                 self.lines[place as usize].dirty = false;
                 self.dirty -= 1;
-                let direction = Direction::Write;
-                self.slow.submit(now, Request { id: u64::from(job), direction, offset, length });
+                self.slow.submit(now, Request::write(u64::from(job), offset, length));
             }
-            Work::CleanWrite(_) => {
-                self.jobs.take(job);
-                self.cleaning -= 1;
-                self.clean(now);
-                // One line was cleaned: one writer may go on.
-                if let Some(waiting) = self.throttled.pop_front() {
-                    self.serve(now, waiting);
-                }
-            }
+            Work::CleanWrite(order) => self.cleaned(now, job, order),
+        }
+    }
+
+    /// A line is clean.
+    fn cleaned(&mut self, now: Nanos, job: u32, order: u64) {
+        self.jobs.take(job);
+        self.cleaning.retain(|number| *number != order);
+        self.clean(now);
+        self.go_on_with_flushes(now);
+        // One line was cleaned: one writer may go on.
+        if let Some(waiting) = self.throttled.pop_front() {
+            self.serve(now, waiting);
         }
     }
 }
 
 impl Device for Cache {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let job = self.jobs.put(Work::User { request, left: 0, fill: false });
+        let path = Path::new(now);
+        let job = self.jobs.put(Work::User { request, path, left: 0, fill: false });
         self.looked_up.push(now + self.lookup_time, job);
     }
 
@@ -481,12 +456,13 @@ mod tests {
     }
 
     /// Microseconds that one operation takes, everything before it having settled.
-    fn takes(cache: &mut Cache, second: u64, direction: Direction, line: u64) -> u64 {
+    fn takes(cache: &mut Cache, second: u64, operation: Operation, line: u64) -> u64 {
         let now = Nanos::from_secs(second);
         let mut done = Vec::new();
         cache.advance(now, &mut done);
         done.clear();
-        cache.submit(now, Request { id: 1, direction, offset: line * 4096, length: 4096 });
+        let request = Request { operation, ..Request::read(1, line * 4096, 4096) };
+        cache.submit(now, request);
         while done.is_empty() {
             let next = cache.next_event().expect("something happens");
             cache.advance(next, &mut done);
@@ -497,23 +473,23 @@ mod tests {
     #[test]
     fn a_read_is_slow_once() {
         let mut cache = cache(CacheMode::WriteBack, "100%");
-        assert_eq!(takes(&mut cache, 1, Direction::Read, 5), 100);
-        assert_eq!(takes(&mut cache, 2, Direction::Read, 5), 10);
+        assert_eq!(takes(&mut cache, 1, Operation::Read, 5), 100);
+        assert_eq!(takes(&mut cache, 2, Operation::Read, 5), 10);
         // Eight others push it out: least recently used goes first.
         for line in 10..18 {
-            takes(&mut cache, 3 + line, Direction::Read, line);
+            takes(&mut cache, 3 + line, Operation::Read, line);
         }
-        assert_eq!(takes(&mut cache, 40, Direction::Read, 5), 100);
+        assert_eq!(takes(&mut cache, 40, Operation::Read, 5), 100);
     }
 
     #[test]
     fn modes_decide_who_acknowledges_a_write() {
-        assert_eq!(takes(&mut cache(CacheMode::WriteBack, "100%"), 1, Direction::Write, 1), 10);
-        assert_eq!(takes(&mut cache(CacheMode::WriteThrough, "100%"), 1, Direction::Write, 1), 100);
+        assert_eq!(takes(&mut cache(CacheMode::WriteBack, "100%"), 1, Operation::Write, 1), 10);
+        assert_eq!(takes(&mut cache(CacheMode::WriteThrough, "100%"), 1, Operation::Write, 1), 100);
         let mut around = cache(CacheMode::WriteAround, "100%");
-        takes(&mut around, 1, Direction::Read, 1);
-        assert_eq!(takes(&mut around, 2, Direction::Write, 1), 100);
-        assert_eq!(takes(&mut around, 3, Direction::Read, 1), 100, "the line was dropped");
+        takes(&mut around, 1, Operation::Read, 1);
+        assert_eq!(takes(&mut around, 2, Operation::Write, 1), 100);
+        assert_eq!(takes(&mut around, 3, Operation::Read, 1), 100, "the line was dropped");
     }
 
     /// The dirty-line stall: with nothing clean to replace, writes run at the speed of the slow device.
@@ -521,12 +497,11 @@ mod tests {
     fn without_clean_lines_writes_pass_through() {
         let mut cache = cache(CacheMode::WriteBack, "100%");
         for line in 0..7 {
-            assert_eq!(takes(&mut cache, 1 + line, Direction::Write, line), 10);
+            assert_eq!(takes(&mut cache, 1 + line, Operation::Write, line), 10);
         }
         let now = Nanos::from_secs(20);
         for line in 10..14 {
-            let (direction, offset) = (Direction::Write, line * 4096);
-            cache.submit(now, Request { id: line, direction, offset, length: 4096 });
+            cache.submit(now, Request::write(line, line * 4096, 4096));
         }
         let mut done = Vec::new();
         cache.advance(Nanos::from_secs(21), &mut done);
@@ -541,8 +516,7 @@ mod tests {
         let mut cache = cache(CacheMode::WriteBack, "25%");
         cache.dirty_max = 4;
         for line in 0..40u64 {
-            let (direction, offset) = (Direction::Write, line * 4096);
-            cache.submit(Nanos::ZERO, Request { id: line, direction, offset, length: 4096 });
+            cache.submit(Nanos::ZERO, Request::write(line, line * 4096, 4096));
         }
         let mut done = Vec::new();
         cache.advance(Nanos::from_secs(1), &mut done);
@@ -557,7 +531,7 @@ mod tests {
     fn the_cleaner_brings_dirty_lines_below_its_mark() {
         let mut cache = cache(CacheMode::WriteBack, "50%");
         for line in 0..8 {
-            takes(&mut cache, 1 + line, Direction::Write, line);
+            takes(&mut cache, 1 + line, Operation::Write, line);
         }
         cache.advance(Nanos::from_secs(60), &mut Vec::new());
         assert!(cache.dirty_lines() < 4, "{}", cache.dirty_lines());
