@@ -104,7 +104,8 @@ impl Watcher for Plain {
                 self.seconds_left = *seconds;
                 let already =
                     if *done > 0 { format!(", {done} there already") } else { String::new() };
-                say!("{} trials{already}, about {}", self.total, left(*seconds));
+                let trials = if self.total == 1 { "trial" } else { "trials" };
+                say!("{} {trials}{already}, about {}", self.total, left(*seconds));
             }
             Event::Preparing { stack, done, of } => {
                 let percent = done.get() * 100 / of.get().max(1);

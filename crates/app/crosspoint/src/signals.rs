@@ -34,6 +34,9 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
                     for failed in journal.undo_all() {
                         say!("could not be undone: {failed}; try: crosspoint clean");
                     }
+                    say!(
+                        "stopped at once: finished trials are kept; go on with: crosspoint run --resume RUN"
+                    );
                     std::process::exit(exit::INTERRUPTED.number());
                 }
                 say!("stopping at the end of this interval; once more to stop at once");

@@ -83,6 +83,30 @@ fn a_plan_says_what_this_machine_lacks() {
     assert!(stderr(&output).contains("another --out"), "{}", stderr(&output));
 }
 
+/// A plan is what people make of a study that somebody sent them: it must start nothing of it.
+#[test]
+fn a_plan_starts_nothing_that_a_study_names() {
+    let scratch = Scratch::new();
+    let program = scratch.path().join("server");
+    let ran = scratch.path().join("ran");
+    std::fs::write(&program, format!("#!/bin/sh\ntouch {}\n", ran.display())).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("executable");
+    let text = format!(
+        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+         [[experiment]]\nname = \"e\"\nstacks = [\"d\"]\nmeasure = \"1s\"\n[experiment.sql]\n\
+         rows = 1000\nserver = \"{}\"\n[[experiment]]\nname = \"k\"\nmeasure = \"1s\"\n\
+         [experiment.kv]\nengine = \"rocksdb\"\nrecords = 1000\nvalue_size = \"1kB\"\nlibrary = \"{}\"\n",
+        program.display(),
+        scratch.path().join("gone.so").display()
+    );
+    std::fs::write(scratch.path().join("theirs.toml"), text).expect("written");
+    let output = scratch.run("plan theirs.toml");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("gone.so is no file"), "{}", stdout(&output));
+    assert!(!ran.exists(), "the plan ran it");
+}
+
 #[test]
 fn names_that_are_nothing_are_told_with_what_there_is() {
     let scratch = Scratch::new();

@@ -144,7 +144,7 @@ fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
     assert!(said.contains("`write_cache`"), "{said}");
 }
 
-/// ACT opens devices with O_DSYNC unless it is told not to; a rating that ignores it is that of another drive.
+/// ACT opens devices with O_DSYNC unless it is told not to; a rating without it is that of another drive.
 #[test]
 fn act_rates_what_is_on_the_medium() {
     let scratch = Scratch::new();

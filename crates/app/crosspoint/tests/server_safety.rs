@@ -121,6 +121,10 @@ fn tables_that_we_did_not_make_are_never_written_to() {
         .expect("a table");
     conn.query_drop("INSERT INTO sbtest1 SELECT seq * 3, 7, 'mine', 'mine' FROM seq_1_to_2000")
         .expect("rows");
+    // They only look as if they belonged to the workload.
+    for name in ["sbtest0", "sbtest01", "sbtest7", "sbtest1x"] {
+        conn.query_drop(format!("CREATE TABLE {name} (id INT)")).expect("a table");
+    }
     conn.query_drop("CREATE TABLE letters (text CHAR(10))").expect("a table");
     conn.query_drop("INSERT INTO letters VALUES ('dear')").expect("a row");
     let mut sum = move || -> (u64, Option<u64>, u64) {
@@ -138,9 +142,9 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     let keys = theirs.keys("rich", "mine");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
     let output = run(&["run", "sql.toml", "--out", "one"]);
-    expect(&output, 5);
+    expect(&output, 4);
     let said = stderr(&output);
-    assert!(said.contains("tables that Crosspoint did not make: letters, sbtest1"), "{said}");
+    assert!(said.contains("tables that Crosspoint did not make: letters, sbtest0"), "{said}");
     assert!(said.contains("allow_overwrite = \"mine\""), "{said}");
     assert_eq!(sum(), before);
     // The wrong name gives nothing up.
@@ -153,8 +157,11 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     assert!(stdout(&output).contains("overwrites: tables sbtest1"), "{}", stdout(&output));
     expect(&run(&["run", "sql.toml", "--out", "three"]), 0);
     assert_eq!((sum().0, sum().2), (0, 1));
-    // A table that a kill left of our question goes; one of the user's with that name stops the run.
     let mut conn = theirs.server.target(Some("mine")).connect().expect("a connection");
+    for name in ["sbtest0", "sbtest01", "sbtest7", "sbtest1x"] {
+        conn.query_drop(format!("DROP TABLE {name}")).expect("it is still there");
+    }
+    // A table that a kill left of our question goes; one of the user's with that name stops the run.
     let probe = "CREATE TABLE crosspoint_may_this_user (id INT) COMMENT";
     conn.query_drop(format!("{probe}='made by Crosspoint'")).expect("a table");
     write_study(&scratch, "", &[("e", SHORT, &keys)]);
@@ -171,9 +178,33 @@ fn tables_that_we_did_not_make_are_never_written_to() {
     expect(&run(&["run", "sql.toml", "--out", "four"]), 0);
     write_study(&scratch, "", &[("e", SHORT, &keys.replace("rows = 2000", "rows = 4000"))]);
     let output = run(&["run", "sql.toml", "--out", "five"]);
-    expect(&output, 5);
+    expect(&output, 4);
     assert!(stderr(&output).contains("tables of another study"), "{}", stderr(&output));
+    what_is_in_the_way_stops_all(&theirs, &scratch, &mut conn);
     theirs.server.stop().expect("it stops");
+}
+
+/// A table of somebody's stands in the way: none is dropped. A procedure is somebody's, too.
+fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut mysql::Conn) {
+    let run = |words: &[&str]| {
+        let mut command = scratch.crosspoint();
+        command.args(words).env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts")
+    };
+    let keys = theirs.keys("rich", "mine");
+    conn.query_drop("CREATE TABLE guard (id INT, FOREIGN KEY (id) REFERENCES sbtest1 (id))")
+        .expect("a table");
+    let given_up = keys.replace("rows = 2000", "rows = 4000") + "allow_overwrite = \"mine\"\n";
+    write_study(scratch, "", &[("e", SHORT, &given_up)]);
+    let before: Option<u64> = conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows");
+    let output = run(&["run", "sql.toml", "--out", "six"]);
+    assert!(!output.status.success(), "{}", stderr(&output));
+    assert_eq!(conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows"), before);
+    conn.query_drop("DROP TABLE guard").expect("dropped");
+    conn.query_drop("CREATE DATABASE code").expect("a database");
+    conn.query_drop("GRANT ALL ON code.* TO rich").expect("rights");
+    conn.query_drop("CREATE PROCEDURE code.p() SELECT 1").expect("a procedure");
+    write_study(scratch, "", &[("e", SHORT, &theirs.keys("rich", "code"))]);
+    expect(&run(&["run", "sql.toml", "--out", "seven"]), 4);
 }
 
 /// A user's server was left with innodb_flush_log_at_trx_commit = 0.
@@ -184,14 +215,14 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
     }
     let theirs = Theirs::start();
     let mut conn = theirs.server.target(None).connect().expect("a connection");
-    conn.query_drop("GRANT ALL ON *.* TO rich").expect("rights");
+    let scratch = Scratch::new();
+    what_rises_with_another_is_set_back(&theirs, &scratch, &mut conn);
     let mut flush = move || -> u32 {
         conn.query_first("SELECT @@GLOBAL.innodb_flush_log_at_trx_commit")
             .expect("it")
             .expect("a row")
     };
     assert_eq!(flush(), 1);
-    let scratch = Scratch::new();
     let keys = theirs.keys("rich", "mine")
         + "change = [{ at = \"100ms\", set = \"innodb_flush_log_at_trx_commit=0\" }]\n";
     let times = "warm_up = \"0s\"\nmeasure = \"20s\"\ninterval = \"250ms\"\n";
@@ -229,6 +260,12 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
         assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
         child.wait().expect("it ends");
         if kill {
+            // The next run would measure what the killed one has set.
+            let mut next = scratch.crosspoint();
+            next.args(["run", "sql.toml", "--progress", "none", "--out", "next"]);
+            let output = next.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it");
+            expect(&output, 5);
+            assert!(stderr(&output).contains("crosspoint clean"), "{}", stderr(&output));
             // Without the password it stays noted; with it, it is set back.
             expect(&scratch.run("clean"), 5);
             let mut clean = scratch.crosspoint();
@@ -240,6 +277,29 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
         assert_eq!(flush(), 1, "killed: {kill}");
     }
     theirs.server.stop().expect("it stops");
+}
+
+/// Also that nothing begins without the right.
+fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn: &mut mysql::Conn) {
+    // Without the right nothing begins, and nothing is noted that nobody could set back.
+    let change = "change = [{ at = \"100ms\", set = \"innodb_io_capacity=99999\" }]\n";
+    let keys = theirs.keys("rich", "mine") + change;
+    write_study(scratch, "", &[("e", SHORT, &keys)]);
+    let mut command = scratch.crosspoint();
+    command.args(["run", "sql.toml", "--out", "without"]);
+    let output = command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts");
+    expect(&output, 5);
+    assert!(stderr(&output).contains("cannot be changed"), "{}", stderr(&output));
+    expect(&scratch.run("clean"), 0);
+    conn.query_drop("GRANT ALL ON *.* TO rich").expect("rights");
+    let ask = "SELECT @@GLOBAL.innodb_io_capacity, @@GLOBAL.innodb_io_capacity_max";
+    let capacity: Option<(u64, u64)> = conn.query_first(ask).expect("it");
+    // A variable that rises with it is set back as well.
+    let mut command = scratch.crosspoint();
+    command.args(["run", "sql.toml", "--out", "with"]);
+    let output = command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts");
+    expect(&output, 0);
+    assert_eq!(conn.query_first(ask).expect("it"), capacity);
 }
 
 /// Whoever may read a child's environment must not find the password there.

@@ -3,7 +3,7 @@
 //! Every sentence is made from figures of the run and names its source. Invariant: says nothing that
 //! the run did not measure or predict. What it is not: advice.
 
-use archive::{NOTE_THREAD_LIMIT, Run};
+use archive::{NOTE_THREAD_LIMIT, Run, TrialOutcome};
 use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
@@ -93,9 +93,23 @@ pub(crate) fn answer(run: &Run) -> Answer {
     points.extend(database_sentences(run));
     points.extend(sql_sentences(run));
     let headline = single_sentence(&reads).unwrap_or_else(|| {
-        if points.is_empty() { "No trial has finished yet.".into() } else { points.remove(0) }
+        if points.is_empty() { nothing_sentence(run) } else { points.remove(0) }
     });
     Answer { headline, points }
+}
+
+/// Why there is no answer.
+fn nothing_sentence(run: &Run) -> String {
+    let failed: Vec<_> =
+        run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed).collect();
+    let reason = failed.iter().find_map(|trial| trial.failure.as_deref());
+    match (failed.len(), reason) {
+        (0, _) => "No trial has finished yet.".into(),
+        (count, reason) => format!(
+            "No trial gave an answer; {count} failed: {}",
+            reason.unwrap_or("no reason was recorded")
+        ),
+    }
 }
 
 /// `, one of 16 threads` where there are several.
@@ -400,7 +414,7 @@ fn flush_sentence(run: &Run) -> Option<String> {
 fn database_sentences(run: &Run) -> Vec<String> {
     let mut best: Vec<(String, String)> = Vec::new();
     for group in groups(run) {
-        if group.first.engine == "block" || is_sql(group.first) {
+        if group.first.engine == "block" || is_sql(group.first) || !group.is_sound() {
             continue;
         }
         let (Some(reads), Some(writes)) = (group.rate(READS), group.rate(WRITES)) else {

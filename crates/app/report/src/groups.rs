@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use archive::{Run, TrialRecord};
+use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Histogram;
 use stats::estimate::{Estimate, TooFew, mean, percentile};
 use workload::OpClass;
@@ -66,6 +66,11 @@ pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
+    /// Whether none of its trials failed: what a failed one recorded until then is no answer.
+    pub fn is_sound(&self) -> bool {
+        self.trials.iter().all(|trial| trial.outcome != TrialOutcome::Failed)
+    }
+
     /// The classes of operations that there are, and all together when there are both.
     pub fn classes(&self) -> Vec<Ops> {
         self.classes.get_or_init(|| self.find_classes()).clone()

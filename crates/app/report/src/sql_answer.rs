@@ -54,7 +54,8 @@ fn race_sentences(run: &Run) -> Vec<String> {
 fn best_sentences(run: &Run) -> Vec<String> {
     const WHOLE: Ops = Ops::Only(OpClass::Transaction);
     let mut best: Vec<(String, f64, Group<'_>)> = Vec::new();
-    for group in groups(run).into_iter().filter(|group| is_sql(group.first)) {
+    let whole = |group: &Group<'_>| is_sql(group.first) && group.is_sound();
+    for group in groups(run).into_iter().filter(whole) {
         let Some(rate) = group.rate(WHOLE) else { continue };
         let workload = group.first.point.get("workload").cloned().unwrap_or_default();
         let key = format!("{} {} {workload}", group.first.engine, group.first.stack);
@@ -76,15 +77,31 @@ fn best_sentences(run: &Run) -> Vec<String> {
             _ if group.first.path.contains("MariaDB") => "MariaDB",
             _ => "MySQL",
         };
+        let setting = |name: &str| group.first.settings.get(name).cloned().unwrap_or_default();
+        let (place, pool, durable) = match group.first.point.get("buffer_pool") {
+            Some(pool) => (
+                short(group.stack_title()).to_owned(),
+                format!("a buffer pool of {pool}"),
+                format!("durability {}", of("durability")),
+            ),
+            None => (
+                "a server of its own".to_owned(),
+                setting("innodb_buffer_pool_size").parse().map_or_else(
+                    |_| "the server's buffer pool".to_owned(),
+                    |bytes| format!("the server's buffer pool of {}", units::Bytes(bytes)),
+                ),
+                match setting("innodb_flush_log_at_trx_commit").as_str() {
+                    "" => "the server's durability".to_owned(),
+                    value => format!("innodb_flush_log_at_trx_commit = {value}"),
+                },
+            ),
+        };
         format!(
-            "{engine} on {}, {} with {} connections and a buffer pool of {}: {} transactions/s{slow} \
-             (durability {}, measured).",
-            short(group.stack_title()),
+            "{engine} on {place}, {} with {} connections and {pool}: {} transactions/s{slow} \
+             ({durable}, measured).",
             of("workload").replace('_', "-"),
             of("threads"),
-            of("buffer_pool"),
             human_count(*rate),
-            of("durability"),
         )
     };
     best.iter().map(sentence).collect()

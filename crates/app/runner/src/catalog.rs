@@ -67,9 +67,19 @@ pub fn overwrites(study: &study::Study) -> Vec<String> {
     let schemas = study.experiment.iter().filter_map(|experiment| {
         let sql = experiment.sql.as_ref()?;
         let (name, dsn) = (sql.allow_overwrite.as_ref()?, sql.dsn.as_ref()?);
-        Some(format!("tables sbtest1, sbtest2, ... of database {name} on {dsn}"))
+        Some(format!("tables sbtest1 to sbtest{} of database {name} on {dsn}", sql.tables))
     });
-    devices.chain(schemas).collect()
+    let variables = study.experiment.iter().filter_map(|experiment| {
+        let sql = experiment.sql.as_ref()?;
+        let dsn = sql.dsn.as_ref().filter(|_| !sql.change.is_empty())?;
+        let names = sql.change.iter().flat_map(|change| change.set.split(';'));
+        let names: Vec<&str> = names.filter_map(|pair| pair.split('=').next()).collect();
+        Some(format!(
+            "variables {} of the server of {dsn}, until each trial ends (needs SUPER)",
+            names.join(", ")
+        ))
+    });
+    devices.chain(schemas).chain(variables).collect()
 }
 
 /// Finds a study: a file of that name, else a built-in one.

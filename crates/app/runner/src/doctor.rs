@@ -188,14 +188,21 @@ fn grounds() -> Check {
     Check { name: "own file systems", status, detail, fix: fix.map(str::to_owned) }
 }
 
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn of_version(version: u32) -> String {
+    let only = if is_root() { "" } else { "; only root can use them" };
+    format!("control groups, version {version}{only}")
+}
+
 fn memory_limit() -> Check {
     let found = stack::Limits::memory_controller();
     Check {
         name: "memory limit",
-        status: if found.is_some() { Status::Ok } else { Status::Limited },
-        detail: found.map_or("no control group has the memory controller".into(), |version| {
-            format!("control groups, version {version}")
-        }),
+        status: if found.is_some() && is_root() { Status::Ok } else { Status::Limited },
+        detail: found.map_or("no control group has the memory controller".into(), of_version),
         fix: found.is_none().then(|| "databases larger than memory need it: boot with it".into()),
     }
 }
@@ -204,10 +211,8 @@ fn device_limit() -> Check {
     let found = stack::Limits::device_controller();
     Check {
         name: "device limit",
-        status: if found.is_some() { Status::Ok } else { Status::Limited },
-        detail: found.map_or("no control group can limit block devices".into(), |version| {
-            format!("control groups, version {version}")
-        }),
+        status: if found.is_some() && is_root() { Status::Ok } else { Status::Limited },
+        detail: found.map_or("no control group can limit block devices".into(), of_version),
         fix: found.is_none().then(|| "stacks with a limit need it: boot with it".into()),
     }
 }

@@ -79,6 +79,10 @@ pub(crate) fn database_bytes(job: &KvJob) -> u64 {
 /// Space that a server's data directory needs: tables half as large again, the redo log, and what it begins
 /// with.
 pub(crate) fn server_bytes(job: &SqlJob) -> u64 {
+    // A server of the user's has them, and keeps them.
+    if job.dsn.is_some() {
+        return 0;
+    }
     (job.data().get() * 3 / 2).saturating_add(job.redo_log.get()).saturating_add(SERVER_BYTES)
 }
 

@@ -1,16 +1,16 @@
 //! What this machine lacks for a plan, each with the command that mends it, before anything is made.
 //!
-//! Invariant: only looks; nothing is opened for writing, no server is asked. What it is not: the guard, which
+//! Invariant: only looks; nothing is opened for writing, no server is asked, and nothing is started: a study
+//! may be somebody else's. What it is not: the guard, which
 //! refuses what must not be touched.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use stack::free_space;
 use study::{DeviceName, FileSystem, Job, Memory, Plan, Source, Stack, Study};
 
 use crate::estimate::file_space;
-use crate::servers::missing_server;
+use crate::servers::absent_server;
 
 /// Something that a plan needs and this machine has not.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -115,6 +115,9 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
                 );
                 return Some((format!("directory {} is not there", dir.display()), next));
             }
+            if let Err(error) = stack::check_directory(&dir) {
+                return Some((error.to_string(), "use a directory of your own".to_owned()));
+            }
             let needed = file_space(stack, jobs);
             let free = free_space(&dir).ok()?;
             let next = format!("another disk: --set stack.{}.directory=/path", stack.name);
@@ -139,17 +142,21 @@ fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
 /// The library or server of a job that is missing.
 fn program(job: &Job) -> Option<(String, String)> {
     match job {
-        Job::Sql(job) => missing_server(job),
-        Job::Kv(job) if job.engine == study::Engine::Rocksdb => {
-            let library = (job.library != "auto").then(|| Path::new(&job.library));
-            let error = kv_rocksdb::load(library).err()?;
-            Some((error.to_string(), "apt-get install librocksdb-dev".to_owned()))
+        Job::Sql(job) => absent_server(job),
+        Job::Kv(job) if !["auto", "vendored"].contains(&job.library.as_str()) => {
+            let gone = job.library.contains('/') && !Path::new(&job.library).is_file();
+            gone.then(|| {
+                let next = "library = \"auto\" takes the machine's".to_owned();
+                (format!("library {} is no file", job.library), next)
+            })
         }
         _ => None,
     }
 }
 
-/// Whether a program can be started.
+/// Whether a program is where programs are looked for.
 pub(crate) fn is_there(program: &str) -> bool {
-    Command::new(program).arg("-V").output().is_ok()
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&paths).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    paths.into_iter().any(|dir| dir.join(program).is_file())
 }

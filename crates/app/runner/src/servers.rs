@@ -12,7 +12,7 @@ use sql::{Place, Refusal, SqlError, Target};
 use sql_mysql::{
     Binary, Home, Listen, Reach, Server, arguments, initialise, password_from_environment,
 };
-use stack::{Journal, Undo};
+use stack::{Journal, Limits, Undo};
 use study::{Memory, SqlEngine, SqlJob};
 use units::Bytes;
 
@@ -67,7 +67,7 @@ impl Running {
             let failed = sql_mysql::restore(dsn, name, value).err()?;
             Some(format!("{name} could not be set back to {value}: {failed}"))
         };
-        self.before.iter().filter_map(back).collect()
+        self.before.iter().rev().filter_map(back).collect()
     }
 }
 
@@ -75,6 +75,10 @@ impl Running {
 pub(crate) fn environment(stack: &str, error: &SqlError) -> RunnerError {
     let Refusal { reason, next } = match error {
         SqlError::Refused(refusal) => refusal.clone(),
+        SqlError::NotOurs(Refusal { reason, next }) => {
+            let (device, reason, next) = (format!("stack {stack}"), reason.clone(), next.clone());
+            return stack::StackError::Refused { device, reason, next }.into();
+        }
         other => Refusal { reason: other.to_string(), next: "crosspoint doctor".into() },
     };
     RunnerError::Environment { stack: stack.into(), reason, next }
@@ -117,6 +121,19 @@ pub(crate) fn missing_server(job: &SqlJob) -> Option<(String, String)> {
     found.err().map(|refusal| (refusal.reason, refusal.next))
 }
 
+/// The same by looking alone: nothing that a study names is started.
+pub(crate) fn absent_server(job: &SqlJob) -> Option<(String, String)> {
+    if job.engine != SqlEngine::Mysql || job.dsn.is_some() {
+        return None;
+    }
+    let found = Binary::place(&job.server).map(|_| ()).and_then(|()| Home::possible());
+    let busy = || {
+        let listen = Listen::parse(&job.listen).ok()?;
+        listen.check_free().err().map(|error| (error.to_string(), "listen = \"auto\"".to_owned()))
+    };
+    found.err().map(|refusal| (refusal.reason, refusal.next)).or_else(busy)
+}
+
 /// The server that a dsn names, with the password for it.
 fn target_of(dsn: &str) -> Result<Target, String> {
     Ok(Target { password: password_from_environment(), ..Target::parse(dsn)? })
@@ -128,6 +145,12 @@ pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Runni
     let target = target_of(dsn).map_err(refuse)?;
     let held = Some(sql_mysql::hold(&target)?);
     let (flavour, _) = target.check(job)?;
+    if journal.owed_to(dsn).map_err(|error| refuse(error.to_string()))? {
+        return Err(SqlError::Refused(Refusal {
+            reason: "a run that was killed has left variables of this server changed".into(),
+            next: "crosspoint clean".into(),
+        }));
+    }
     let before = sql_mysql::before_change(&target, job)?;
     for (name, value) in before.clone() {
         let undo = Undo::RestoreSetting { dsn: dsn.to_owned(), name, value };
@@ -165,7 +188,7 @@ pub(crate) fn make(
 pub(crate) fn start(
     job: &SqlJob,
     (place, log): (&Path, &Path),
-    pool: Bytes,
+    (pool, limits): (Bytes, &Limits),
     (journal, stop): (&Journal, &AtomicBool),
 ) -> Result<Running, SqlError> {
     let binary = Binary::find(&job.server).map_err(SqlError::Refused)?;
@@ -173,7 +196,7 @@ pub(crate) fn start(
     let listen = Listen::parse(&job.listen).map_err(refuse)?;
     let home = Home::open(&binary, place)?;
     let all = arguments(&binary, job, &home, pool);
-    let server = Server::start(&binary, journal, (&home, log), (&listen, &all), stop)?;
+    let server = Server::start(&binary, (journal, limits), (&home, log), (&listen, &all), stop)?;
     server.make_database(DATABASE)?;
     let (target, flavour) = (server.target(Some(DATABASE)), binary.flavour);
     let place = Place::Server { target, flavour };

@@ -122,13 +122,17 @@ impl Runner<'_> {
         let pool = servers::pool_of(job, Some(loaded.pages));
         let share = pool.get() as f64 / loaded.pages.max(1) as f64;
         let numbers = workload::SqlNumbers::new(job.keys.distribution(), job.rows);
-        notes.push(format!(
-            "buffer pool {pool}: {:.1} % of the tables' {} of pages; the best pages of that share attract \
-             {:.1} % of the drawn rows",
-            share * 100.0,
-            units::Bytes(loaded.pages),
-            numbers.best_hit_ratio(share) * 100.0
-        ));
+        let pages = units::Bytes(loaded.pages);
+        notes.push(if share >= 1.0 {
+            format!("buffer pool {pool}: it holds all {pages} of the tables' pages")
+        } else {
+            format!(
+                "buffer pool {pool}: {:.1} % of the tables' {pages} of pages; if it held the pages that are \
+                 wanted most, {:.1} % of the rows drawn would be found in it",
+                share * 100.0,
+                numbers.best_hit_ratio(share) * 100.0
+            )
+        });
         if job.engine == SqlEngine::Sqlite {
             return self.embedded(one, loaded, notes, fresh);
         }
@@ -138,16 +142,13 @@ impl Runner<'_> {
         }
         let log = self.server_log(one);
         let with = (self.options.journal, self.options.stop);
-        let started = servers::start(job, (&loaded.place, &log), pool, with);
+        let limits = self.limits(one)?;
+        let started = servers::start(job, (&loaded.place, &log), (pool, &limits), with);
         let running = match started {
             Ok(running) => running,
             Err(_) if self.stopping() => return Ok(Readiness::Stopped),
             Err(error) => return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error)))),
         };
-        let limits = self.limits(one)?;
-        if let Some(server) = &running.server {
-            limits.hold(server.process())?;
-        }
         let load = fresh.then(|| loaded.load.clone());
         let place = Some(loaded.place);
         Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
@@ -200,7 +201,7 @@ impl Runner<'_> {
             SqlEngine::Sqlite => Ok(Running::embedded(Place::Directory(empty.place.clone()))),
             SqlEngine::Mysql => servers::make(job, &empty.place, with).and_then(|()| {
                 let pool = servers::pool_of(job, None);
-                servers::start(job, (&empty.place, &log), pool, with)
+                servers::start(job, (&empty.place, &log), (pool, &Limits::default()), with)
             }),
         };
         let mut running = match started {

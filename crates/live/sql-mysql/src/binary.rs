@@ -42,19 +42,30 @@ const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
 const PLACES: [&str; 4] = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/mysql/bin"];
 
 impl Binary {
+    /// Where the program at `wanted` is, or the machine's if that is `auto`; nothing is started.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn place(wanted: &str) -> Result<PathBuf, Refusal> {
+        let path = match wanted {
+            "auto" => NAMES.iter().find_map(|name| on_path(name)),
+            path => Some(PathBuf::from(path)).filter(|path| path.is_file()),
+        };
+        path.ok_or_else(|| Refusal {
+            reason: match wanted {
+                "auto" => "no server of MariaDB or MySQL is installed here".into(),
+                path => format!("{path} is no file"),
+            },
+            next: "apt-get install mariadb-server, or server = \"/path/of/mariadbd\"".into(),
+        })
+    }
+
     /// The program at `wanted`, or the machine's if that is `auto`.
     ///
     /// # Errors
     /// When there is none, it does not run, or it is too old.
     pub fn find(wanted: &str) -> Result<Self, Refusal> {
-        let path = if wanted == "auto" {
-            NAMES.iter().find_map(|name| on_path(name)).ok_or_else(|| Refusal {
-                reason: "no server of MariaDB or MySQL is installed here".into(),
-                next: "apt-get install mariadb-server, or server = \"/path/of/mariadbd\"".into(),
-            })?
-        } else {
-            PathBuf::from(wanted)
-        };
+        let path = Self::place(wanted)?;
         let refuse = |reason: String| Refusal {
             reason: format!("{}: {reason}", path.display()),
             next: "server = \"auto\" takes the machine's; crosspoint doctor says which that is"

@@ -5,7 +5,7 @@
 //! namespace of its own, so that no directory above must be opened to it.
 
 use std::ffi::{CStr, CString};
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -146,8 +146,8 @@ impl Home {
     }
 
     /// Makes a command one of this server: in its directory, as its user, ended with the thread that starts
-    /// it.
-    pub(crate) fn confine(&self, command: &mut Command) {
+    /// it, in the control groups of `doors`.
+    pub(crate) fn confine(&self, command: &mut Command, doors: Vec<File>) {
         let jail = self.jail;
         let others = other_areas();
         // Before its user is another: nobody else may enter the directories above.
@@ -156,6 +156,11 @@ impl Home {
         // allocated and no lock is taken.
         unsafe {
             command.pre_exec(move || {
+                for door in &doors {
+                    rustix::io::write(door, b"0")?;
+                }
+                // Nothing that it starts gets rights that it has not.
+                rustix::thread::set_no_new_privs(true)?;
                 if let Some(jail) = &jail {
                     jail.enter(&others)?;
                 }

@@ -49,7 +49,7 @@ pub fn initialise(
     let mut command = Command::new(&binary.path);
     command.args(base(home, page_size));
     mark.put_on(&mut command);
-    home.confine(&mut command);
+    home.confine(&mut command, Vec::new());
     let statements = match binary.flavour {
         Flavour::MySql => {
             command.arg("--initialize-insecure");

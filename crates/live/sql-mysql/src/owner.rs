@@ -17,6 +17,8 @@ const MARK: &str = "crosspoint_mark";
 pub(crate) const PROBE: &str = "crosspoint_may_this_user";
 /// Comment of every table of ours that is no table of the workload: a name alone is nobody's mark.
 pub(crate) const COMMENT: &str = "made by Crosspoint";
+/// MariaDB's and MySQL's number for a wrong user or password.
+const ACCESS_DENIED: i32 = 1045;
 /// Tables that are named in a refusal.
 const NAMED: usize = 3;
 
@@ -32,8 +34,13 @@ enum Found {
 
 /// What tables of `job` are known by.
 fn identity(job: &SqlJob) -> String {
-    job.tables_key().chars().take(180).collect()
+    job.identity().chars().take(180).collect()
 }
+
+/// Procedures, functions and events: a database that holds one is somebody's.
+const ROUTINES: &str = "SELECT routine_name FROM information_schema.routines \
+     WHERE routine_schema = DATABASE() UNION SELECT event_name FROM information_schema.events \
+     WHERE event_schema = DATABASE()";
 
 fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
     // What a kill left of our question whether this user may is nobody's.
@@ -41,7 +48,7 @@ fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
         "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() \
          AND NOT (table_name = '{PROBE}' AND table_comment = '{COMMENT}') ORDER BY table_name"
     );
-    let tables: Vec<String> = conn.query(all).map_err(told)?;
+    let mut tables: Vec<String> = conn.query(all).map_err(told)?;
     let ours = tables.iter().any(|name| name == MARK);
     if ours {
         let marks: Vec<String> =
@@ -53,6 +60,7 @@ fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
             return Ok(Found::Empty);
         }
     }
+    tables.extend(conn.query::<String, _>(ROUTINES).map_err(told)?);
     if tables.is_empty() {
         return Ok(Found::Empty);
     }
@@ -77,11 +85,12 @@ pub(crate) fn look(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
         if ours { "tables of another study" } else { "tables that Crosspoint did not make" };
     let database = conn.query_first::<String, _>("SELECT DATABASE()").map_err(told)?;
     let database = database.unwrap_or_default();
-    Err(SqlError::Refused(Refusal {
+    Err(SqlError::NotOurs(Refusal {
         reason: format!("database {database} has {whose}: {named}{more}"),
         next: format!(
-            "name an empty database; or, if its tables sbtest1, sbtest2, ... may be lost: \
-             allow_overwrite = \"{database}\""
+            "name an empty database; or, if its tables sbtest1 to sbtest{} may be lost: \
+             allow_overwrite = \"{database}\"",
+            job.tables
         ),
     }))
 }
@@ -106,11 +115,12 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
         Found::Empty => Vec::new(),
         Found::Others { tables, .. } => tables,
     };
-    let workload = |name: &&String| {
-        let number = name.strip_prefix("sbtest").unwrap_or("x");
-        name.as_str() == MARK || number.parse::<u32>().is_ok()
-    };
-    for table in tables.iter().filter(workload) {
+    // Those that the study fills, and no other that only looks like one.
+    let mut due: Vec<String> = (1..=job.tables).map(|number| format!("sbtest{number}")).collect();
+    due.push(MARK.to_owned());
+    due.retain(|name| tables.contains(name));
+    check_obstacles(conn, &due)?;
+    for table in due {
         conn.query_drop(format!("DROP TABLE {table}")).map_err(told)?;
     }
     conn.query_drop(format!(
@@ -119,6 +129,33 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
     ))
     .map_err(told)?;
     conn.exec_drop(format!("INSERT INTO {MARK} VALUES (?)"), (identity(job),)).map_err(told)
+}
+
+/// What would stop the dropping half-way: views, and foreign keys of other tables.
+fn check_obstacles(conn: &mut Conn, due: &[String]) -> Result<(), SqlError> {
+    if due.is_empty() {
+        return Ok(());
+    }
+    let names = due.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ");
+    let views = format!(
+        "SELECT CONCAT(table_name, ' is a view') FROM information_schema.tables \
+         WHERE table_schema = DATABASE() AND table_name IN ({names}) AND table_type <> 'BASE TABLE'"
+    );
+    let keys = format!(
+        "SELECT CONCAT(constraint_schema, '.', table_name, ' has a foreign key to ', referenced_table_name) \
+         FROM information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() \
+         AND referenced_table_name IN ({names}) \
+         AND NOT (constraint_schema = DATABASE() AND table_name IN ({names}))"
+    );
+    for question in [views, keys] {
+        if let Some(obstacle) = conn.query_first::<String, _>(question).map_err(told)? {
+            return Err(SqlError::NotOurs(Refusal {
+                reason: format!("not all of the tables can be dropped: {obstacle}; none was"),
+                next: "name another database".into(),
+            }));
+        }
+    }
+    Ok(())
 }
 
 /// A variable's name as it may stand in a statement.
@@ -165,30 +202,69 @@ pub fn hold(target: &Target) -> Result<Held, SqlError> {
     }))
 }
 
-/// What the variables are that a job changes on a server of the user's.
+/// Variables that rise with another and do not fall with it again.
+const FOLLOWERS: [(&str, &str); 2] = [
+    ("innodb_io_capacity", "innodb_io_capacity_max"),
+    ("innodb_max_dirty_pages_pct_lwm", "innodb_max_dirty_pages_pct"),
+];
+
+/// What the variables are that a job changes on a server of the user's, in the order in which they are
+/// noted: set back, last first, none stands in the way of another. Each is set to what it is, which shows
+/// whether this user may.
 ///
 /// # Errors
-/// [`SqlError::Refused`], or what the server said.
+/// [`SqlError::Refused`] without the right, or what the server said.
 pub fn before_change(target: &Target, job: &SqlJob) -> Result<Vec<(String, String)>, SqlError> {
     let mut conn = target.connect()?;
     let mut before = Vec::new();
     for change in &job.change {
         for setting in change.set.split(';').filter(|setting| !setting.is_empty()) {
             let name = name_of(setting.split('=').next().unwrap_or_default())?;
-            let asked = format!("SELECT CAST(@@GLOBAL.{name} AS CHAR)");
-            let value: Option<Option<String>> = conn.query_first(asked).map_err(told)?;
-            before.push((name, value.flatten().unwrap_or_default()));
+            let with = FOLLOWERS.into_iter().find(|(leader, _)| *leader == name);
+            let follower = with.map(|(_, follower)| follower.to_owned());
+            for name in follower.into_iter().chain([name]) {
+                if before.iter().any(|(noted, _)| *noted == name) {
+                    continue;
+                }
+                let value = value_of(&mut conn, &name)?;
+                set(&mut conn, &name, &value).map_err(|error| not_settable(&name, &error))?;
+                before.push((name, value));
+            }
         }
     }
     Ok(before)
 }
 
-/// Sets a variable of a server of the user's to what it was.
+fn value_of(conn: &mut Conn, name: &str) -> Result<String, SqlError> {
+    let asked = format!("SELECT CAST(@@GLOBAL.{} AS CHAR)", name_of(name)?);
+    let value: Option<Option<String>> = conn.query_first(asked).map_err(told)?;
+    Ok(value.flatten().unwrap_or_default())
+}
+
+fn not_settable(name: &str, error: &SqlError) -> SqlError {
+    SqlError::Refused(Refusal {
+        reason: format!("{name} of this server cannot be changed: {error}"),
+        next: "leave it out of `change`, or use an account with SUPER or SYSTEM_VARIABLES_ADMIN"
+            .into(),
+    })
+}
+
+/// Sets a variable of a server of the user's to what it was, unless it is that.
 ///
 /// # Errors
 /// In words.
 pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
     let target = Target { password: password_from_environment(), ..Target::parse(dsn)? };
-    let done = target.connect().and_then(|mut conn| set(&mut conn, name, value));
-    done.map_err(|error| error.to_string())
+    let done = target.connect().and_then(|mut conn| {
+        if value_of(&mut conn, name)? == value {
+            return Ok(());
+        }
+        set(&mut conn, name, value)
+    });
+    done.map_err(|error| match error.code() {
+        ACCESS_DENIED if target.password.is_none() => format!(
+            "{error}; next: its password into the environment variable CROSSPOINT_SQL_PASSWORD, then again"
+        ),
+        _ => error.to_string(),
+    })
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use mysql::prelude::Queryable;
 use rustix::process::{Pid, Signal, kill_process};
 use sql::{Address, Flavour, Refusal, Secret, SqlError, Target};
-use stack::{Journal, random_hex};
+use stack::{Journal, Limits, random_hex};
 
 use crate::binary::Binary;
 use crate::connection::{Reach, told};
@@ -56,14 +56,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, and waits until it answers.
+    /// Starts the server with `arguments` (of [`crate::arguments`]) in `home`, held by `limits` from its
+    /// first instruction on, and waits until it answers.
     /// Everything that it does not need to know of `listen` comes last, so that no setting stands above it.
     ///
     /// # Errors
     /// When its place is taken, or it does not come up; with the last lines of its log.
     pub fn start(
         binary: &Binary,
-        journal: &Journal,
+        (journal, limits): (&Journal, &Limits),
         (home, log): (&Home, &Path),
         (listen, arguments): (&Listen, &[String]),
         stop: &AtomicBool,
@@ -81,10 +82,16 @@ impl Server {
             format!("--secure-file-priv={}", home.seen(FILES)),
             format!("--init-file={}", home.seen(ACCOUNTS)),
         ]);
+        // Of our environment it gets where programs are, and by whom it is looked for.
+        command.env_clear();
+        for name in ["PATH", "CROSSPOINT_STATE_DIR"] {
+            command.envs(std::env::var_os(name).map(|value| (name, value)));
+        }
         journal.mark().put_on(&mut command);
         // A group of its own: an interrupt from the terminal is for the program, which then stops it.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(file);
-        home.confine(&mut command);
+        let doors = limits.doors().map_err(|error| refused(error.to_string(), DOCTOR))?;
+        home.confine(&mut command, doors);
         let child = command.spawn();
         let child = child
             .map_err(|error| refused(format!("{}: {error}", binary.path.display()), DOCTOR))?;

@@ -29,6 +29,9 @@ pub enum SqlError {
     /// It can not be used as it is: no server, no right, no such setting.
     #[error("{}", .0.reason)]
     Refused(Refusal),
+    /// It holds what is somebody else's, and that is not written to.
+    #[error("{}", .0.reason)]
+    NotOurs(Refusal),
     /// A statement failed.
     #[error("error {code}: {reason}")]
     Statement {
@@ -55,7 +58,7 @@ impl SqlError {
     pub const fn code(&self) -> i32 {
         match self {
             Self::Statement { code, .. } => *code as i32,
-            Self::Refused(_) | Self::Lost(_) => -1,
+            Self::Refused(_) | Self::NotOurs(_) | Self::Lost(_) => -1,
         }
     }
 }

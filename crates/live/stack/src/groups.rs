@@ -4,7 +4,7 @@
 //! journal before it is made; what is in it goes back to where this process is on every way out.
 //! What it is not: a choice of limits.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -83,6 +83,12 @@ impl Group {
     /// Takes `process` in.
     pub fn hold(&self, process: u32) -> Result<(), StackError> {
         self.write("cgroup.procs", &process.to_string())
+    }
+
+    /// Whoever writes `0` to it is in the group from then on.
+    pub fn door(&self) -> Result<File, StackError> {
+        let path = self.path.join("cgroup.procs");
+        File::options().write(true).open(&path).map_err(StackError::io("open", &path))
     }
 
     pub fn write(&self, file: &str, text: &str) -> Result<(), StackError> {

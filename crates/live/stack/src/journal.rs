@@ -92,6 +92,33 @@ impl Journal {
         Ok(())
     }
 
+    /// Whether a process that has ended has left a variable changed on the server of `dsn`.
+    ///
+    /// # Errors
+    /// When the journals cannot be read.
+    pub fn owed_to(&self, dsn: &str) -> Result<bool, StackError> {
+        let dir = state::journals(&self.state)?;
+        let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path)
+            else {
+                continue;
+            };
+            // A living one is locked; its variables are its own affair.
+            if file.try_lock_shared().is_err() {
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let owed = text.lines().filter_map(|line| serde_json::from_str::<Undo>(line).ok()).any(
+                |undo| matches!(undo, Undo::RestoreSetting { dsn: other, .. } if other == dsn),
+            );
+            if owed {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// A new journal file, locked, with its first line.
     fn create(&self) -> Result<(PathBuf, File), StackError> {
         let dir = state::journals(&self.state)?;

@@ -7,6 +7,7 @@
 //! Invariant: all limits of one value hold the same processes. What it is not: a limit on swap of version 1
 //! without swap accounting; there the group may swap.
 
+use std::fs::File;
 use std::path::Path;
 
 use units::{Bytes, Rate};
@@ -148,6 +149,15 @@ impl Limits {
     /// When it has ended.
     pub fn hold(&self, process: u32) -> Result<(), StackError> {
         self.groups.iter().try_for_each(|group| group.hold(process))
+    }
+
+    /// A file for each limit to which a new process writes `0` before it is another program: what it has
+    /// allocated before it was held would not count.
+    ///
+    /// # Errors
+    /// When one cannot be opened.
+    pub fn doors(&self) -> Result<Vec<File>, StackError> {
+        self.groups.iter().map(Group::door).collect()
     }
 
     /// What was counted of memory so far; `None` where it is not limited.

@@ -52,10 +52,12 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
             if let Some(load) = load.filter(|load| !OF_EXPERIMENTS.contains(last) && *load != last)
             {
                 let right = key.replace(&format!(".{last}"), &format!(".{load}.{last}"));
-                return Err(StudyError::general(format!(
-                    "--set `{key}`: an experiment has no `{last}`"
-                ))
-                .with_help(format!("its load may have: --set {right}={value}")));
+                let allowed = OF_EXPERIMENTS.join(", ");
+                let message = format!(
+                    "--set `{key}`: an experiment has no `{last}`; allowed: {allowed}, and keys of `{load}`"
+                );
+                return Err(StudyError::general(message)
+                    .with_help(format!("its load may have: --set {right}={value}")));
             }
             table.insert((*last).to_owned(), value_of(value));
             Ok(())

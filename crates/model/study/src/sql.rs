@@ -305,6 +305,12 @@ impl SqlJob {
         )
     }
 
+    /// What tables on a server of the user's are known by, whichever way leads to it.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        Self { dsn: Some("a server of the user's".into()), ..self.clone() }.tables_key()
+    }
+
     /// What every SQL job has, and of the rest what is not its default.
     pub(crate) fn point(&self) -> Vec<(&'static str, String)> {
         let mut point = vec![
@@ -312,9 +318,12 @@ impl SqlJob {
             ("tables", self.tables.to_string()),
             ("rows", self.rows.to_string()),
             ("threads", self.threads.to_string()),
-            ("buffer_pool", self.buffer_pool.text()),
-            ("durability", self.durability.word().into()),
         ];
+        // A server of the user's has its own.
+        if self.dsn.is_none() {
+            point.push(("buffer_pool", self.buffer_pool.text()));
+            point.push(("durability", self.durability.word().into()));
+        }
         let mut add = |differs: bool, name: &'static str, value: String| {
             if differs {
                 point.push((name, value));

@@ -68,8 +68,47 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
             return Err(wrong("flush_method", message));
         }
     }
+    check_listen(&sql.listen).map_err(|message| wrong("listen", message))?;
     check_together(sql).map_err(|(key, message)| wrong(key, message))?;
+    check_of_a_server(sql).map_err(|(key, message)| wrong(key, message))?;
     check_race(study, one, sql).map_err(|(key, message)| wrong(key, message))
+}
+
+/// Where a private server may listen: ports below 1024 are not for a user without rights.
+fn check_listen(listen: &str) -> Result<(), String> {
+    let port = listen.strip_prefix("127.0.0.1:").and_then(|port| port.parse::<u16>().ok());
+    if listen == "auto" || port.is_some_and(|port| port >= 1024) {
+        return Ok(());
+    }
+    let listen: String = listen.chars().take(200).collect();
+    Err(format!("listen = {listen}; allowed: auto, 127.0.0.1:PORT with a port of 1024 to 65535"))
+}
+
+/// What the server of a dsn decides about, and a study cannot: what would be printed is not what was.
+fn check_of_a_server(sql: &SqlMatrix) -> Result<(), Wrong> {
+    if sql.dsn.is_none() {
+        return Ok(());
+    }
+    let own: SqlMatrix =
+        toml::from_str("rows = 1").expect("invariant: every other key has a default");
+    let given = [
+        ("server", sql.server != own.server),
+        ("listen", sql.listen != own.listen),
+        ("durability", sql.durability != own.durability),
+        ("buffer_pool", sql.buffer_pool != own.buffer_pool),
+        ("page_size", sql.page_size != own.page_size),
+        ("doublewrite", sql.doublewrite != own.doublewrite),
+        ("flush_method", sql.flush_method != own.flush_method),
+        ("redo_log", sql.redo_log != own.redo_log),
+        ("settings", sql.settings != own.settings),
+        ("memory", sql.memory != own.memory),
+    ];
+    given.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(key, _)| {
+        let message = format!(
+            "{key} is decided by the server of the dsn; leave it out, or set a variable while it runs: change"
+        );
+        Err((key, message))
+    })
 }
 
 type Wrong = (&'static str, String);
@@ -225,6 +264,11 @@ mod tests {
             ("race = true\n", "two to four"),
             ("engine = \"sqlite\"\nsettings = \"innodb_io_capacity=1\"\n", "mysql"),
             ("dsn = \"server/db\"\n", "mysql://USER"),
+            ("listen = \"0.0.0.0:3306\"\n", "1024"),
+            ("listen = \"127.0.0.1:0\"\n", "1024"),
+            ("dsn = \"mysql://me@h/d\"\ndurability = \"none\"\n", "decided by the server"),
+            ("dsn = \"mysql://me@h/d\"\nbuffer_pool = \"64MiB\"\n", "decided by the server"),
+            ("change = [{ at = \"1s\", set = \"read_only=1\" }]\n", "read_only"),
         ] {
             let error = study(keys).unwrap_err().to_string();
             assert!(error.contains(told), "{keys}: {error}");

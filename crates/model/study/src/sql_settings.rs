@@ -9,7 +9,7 @@
 const TAKEN_OFF: [&str; 5] = ["loose_", "skip_", "enable_", "disable_", "maximum_"];
 
 /// Families of settings of engines and caches.
-const FAMILIES: [&str; 14] = [
+const FAMILIES: [&str; 13] = [
     "innodb_",
     "aria_",
     "key_cache_",
@@ -21,13 +21,12 @@ const FAMILIES: [&str; 14] = [
     "performance_schema",
     "join_",
     "sort_",
-    "read_",
     "binlog_cache_",
     "net_buffer_",
 ];
 
 /// Single settings.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 19] = [
     "autocommit",
     "back_log",
     "concurrent_insert",
@@ -41,6 +40,8 @@ const NAMES: [&str; 17] = [
     "max_heap_table_size",
     "metadata_locks_hash_instances",
     "mrr_buffer_size",
+    "read_buffer_size",
+    "read_rnd_buffer_size",
     "tmp_memory_table_size",
     "tmp_table_size",
     "transaction_isolation",

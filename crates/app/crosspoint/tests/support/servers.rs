@@ -110,7 +110,13 @@ impl Theirs {
         let all = arguments(&binary, &job, &home, units::Bytes::mib(32));
         let log = dir.path().join("theirs.log");
         let with = (&Listen::Own, all.as_slice());
-        let server = Server::start(&binary, journal, (&home, &log), with, &never);
+        let server = Server::start(
+            &binary,
+            (journal, &stack::Limits::default()),
+            (&home, &log),
+            with,
+            &never,
+        );
         let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");
         for statement in [

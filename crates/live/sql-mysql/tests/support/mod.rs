@@ -77,7 +77,13 @@ impl Private {
         arguments.extend_from_slice(more);
         let log = dir.path().join("server.log");
         let with = (&Listen::Own, arguments.as_slice());
-        let server = Server::start(&binary, journal, (&home, &log), with, &never);
+        let server = Server::start(
+            &binary,
+            (journal, &stack::Limits::default()),
+            (&home, &log),
+            with,
+            &never,
+        );
         let server = server.expect("it starts");
         let mut conn = server.target(None).connect().expect("a connection");
         conn.query_drop("CREATE DATABASE sbtest").expect("a database");

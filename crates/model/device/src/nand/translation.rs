@@ -188,8 +188,8 @@ impl Translation {
         }
     }
 
-    /// The host needs `length` bytes at `offset` no longer. The closed form takes no notice: its spare area is
-    /// a constant.
+    /// The host needs `length` bytes at `offset` no longer. The closed form takes no notice: its spare
+    /// area is a constant.
     pub fn discard(&mut self, offset: u64, length: u32) {
         if let Self::PageLevel(layer) = self {
             // Only pages that lie within it whole.
