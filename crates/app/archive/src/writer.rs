@@ -3,6 +3,7 @@
 //! Invariant: after `write_trial` returns, the trial survives the end of the system; before, it does
 //! not exist. What it is not: safe for two processes at once; a lock refuses the second.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,7 +26,7 @@ const ASIDE: &str = "aside";
 pub struct RunWriter {
     path: PathBuf,
     /// Numbers of trials that are there.
-    finished: Vec<u32>,
+    finished: HashSet<u32>,
     /// Held, never read: keeps a second writer out.
     _lock: File,
 }
@@ -60,7 +61,7 @@ impl RunWriter {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             sync_directory(parent)?;
         }
-        Ok(Self { path: path.to_owned(), finished: Vec::new(), _lock: lock })
+        Ok(Self { path: path.to_owned(), finished: HashSet::new(), _lock: lock })
     }
 
     /// Opens a run folder to go on with it: throws away half-written trials, and moves partial and
@@ -80,7 +81,7 @@ impl RunWriter {
             TrialOutcome::Partial => false,
         };
         let trials = path.join(TRIALS);
-        let mut finished = Vec::new();
+        let mut finished = HashSet::new();
         for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
             let folder = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -89,7 +90,9 @@ impl RunWriter {
                 continue;
             }
             match Run::read_trial(&folder, sums.as_ref()) {
-                Ok(trial) if wanted(trial.outcome) => finished.push(trial.number),
+                Ok(trial) if wanted(trial.outcome) => {
+                    finished.insert(trial.number);
+                }
                 Ok(_) | Err(ArchiveError::Damaged { .. }) => set_aside(path, &folder, &name)?,
                 Err(other) => return Err(other),
             }
@@ -119,7 +122,7 @@ impl RunWriter {
     /// [`ArchiveError`]; then the trial is not there.
     pub fn write_trial(&mut self, trial: &TrialRecord) -> Result<(), ArchiveError> {
         self.write_apart(trial)?;
-        self.finished.push(trial.number);
+        self.finished.insert(trial.number);
         Ok(())
     }
 

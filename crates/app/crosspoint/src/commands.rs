@@ -109,11 +109,19 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
 
 /// Writes the report of a run that ended and says where everything is.
 fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
-    let run = Run::read(&end.path)?;
     let page = end.path.join("report.html");
-    let headline = report::headline(&run);
-    write_report(&[run], &page, There::Any)?;
-    out!("{}", plain(&headline));
+    // A page that was made before the last trial came does not know it.
+    let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
+    let known = changed(&page) >= changed(&end.path.join("trials")) && page.exists();
+    if end.ran == 0 && known {
+        // To make it anew takes longer than to look for trials that are missing.
+        out!("nothing was left to run");
+    } else {
+        let run = Run::read(&end.path)?;
+        let headline = report::headline(&run);
+        write_report(&[run], &page, There::Any)?;
+        out!("{}", plain(&headline));
+    }
     out!("run:    {}", end.path.display());
     out!("report: {}", page.display());
     let resume = format!("crosspoint run --resume {}", end.path.display());

@@ -15,6 +15,7 @@ mod exit;
 mod fit;
 mod fit_picture;
 mod import;
+mod memory;
 mod place;
 mod progress;
 mod result_file;
@@ -39,6 +40,9 @@ fn main() -> std::process::ExitCode {
             return ended(exit::OK).into();
         }
     };
+    if !matches!(arguments.verb, cli::Verb::Engine) {
+        memory::keep_freed();
+    }
     let code = match commands::run(arguments) {
         Ok(code) => code,
         Err(failure) => failure.report(),

@@ -68,6 +68,8 @@ pub struct RunEnd {
     pub path: PathBuf,
     /// How.
     pub ending: Ending,
+    /// Trials that were run now.
+    pub ran: u32,
 }
 
 /// A run folder that was opened to go on with.
@@ -250,11 +252,13 @@ impl<'a> Runner<'a> {
         let done = u32::try_from(plan.trials.len() - missing.len()).unwrap_or(u32::MAX);
         watcher.event(&Event::Started { plan, done, seconds: left + prepare });
         let mut ending = if self.failed_before { Ending::Failed } else { Ending::Complete };
+        let mut ran = 0;
         for trial in missing {
             if self.stopping() {
                 ending = Ending::Interrupted;
                 break;
             }
+            ran += 1;
             self.began = Instant::now();
             let (known, offered) = self.reached.offer(plan, trial)?;
             let outcome = self.trial(&known, watcher)?.map(|mut outcome| {
@@ -287,7 +291,7 @@ impl<'a> Runner<'a> {
                 break;
             }
         }
-        Ok(RunEnd { path: self.writer.path().to_owned(), ending })
+        Ok(RunEnd { path: self.writer.path().to_owned(), ending, ran })
     }
 
     /// The result of a trial in one line; a prediction with what it is worth.

@@ -14,7 +14,10 @@ use observe::{BlockDevice, Control, DiskCounters, Usage};
 use stats::Timeline;
 use study::{Durability, KvJob, KvWorkload};
 use units::{Bytes, Nanos, Seed};
-use workload::{KvAction, KvKeys, KvRole, ValueShape, Values};
+use workload::{
+    Arrivals, ClientIndex, KvAction, KvKeys, KvRole, OpenLoop, RateStep, Spacing, ValueShape,
+    Values,
+};
 
 use crate::protocol::{CheckRequest, TrialRequest};
 
@@ -29,6 +32,20 @@ const SEQUENTIAL: u32 = 100;
 /// Records that one operation of a scan of everything reads.
 const SCANNED: u32 = 1000;
 
+fn open(spacing: Spacing, rate: units::Rate, burst: u32) -> Arrivals {
+    let rates = vec![RateStep { from: Nanos::ZERO, per_second: rate.get() as f64 }];
+    Arrivals::Open(OpenLoop { spacing, rates, burst })
+}
+
+/// When the operations of a job are due, those of its one writer apart.
+fn arrivals_of(job: &KvJob) -> Arrivals {
+    let spacing = match job.arrivals {
+        study::Arrivals::Poisson => Spacing::Poisson,
+        study::Arrivals::Constant | study::Arrivals::Closed => Spacing::Constant,
+    };
+    job.rate.map_or(Arrivals::CLOSED, |rate| open(spacing, rate, 1))
+}
+
 /// What each client of a job does.
 #[must_use]
 pub fn clients_of(job: &KvJob) -> Vec<KvRole> {
@@ -36,9 +53,13 @@ pub fn clients_of(job: &KvJob) -> Vec<KvRole> {
     let keys = KvKeys::Drawn(job.keys.distribution());
     let drawn = |action| KvRole { keys, ..KvRole::of(action) };
     let in_order = |action| KvRole { keys: KvKeys::InOrder, ..KvRole::of(action) };
-    let all = |role: KvRole| vec![role; job.readers as usize];
+    let all = |role: KvRole| {
+        let role = KvRole { arrivals: arrivals_of(job), ..role };
+        let place = |index| ClientIndex { index, of: job.readers };
+        (0..job.readers).map(|index| KvRole { place: place(index), ..role.clone() }).collect()
+    };
     let ycsb = |one, other| all(KvRole { keys: YCSB, ..KvRole::mixed(one, other) });
-    let beside = |other: KvRole| [vec![other], all(drawn(Get))].concat();
+    let beside = |other: KvRole| -> Vec<KvRole> { [vec![other], all(drawn(Get))].concat() };
     let mut clients = match job.workload {
         KvWorkload::FillSeq => vec![in_order(Put)],
         KvWorkload::FillRandom | KvWorkload::BulkLoad | KvWorkload::Overwrite => all(drawn(Put)),
@@ -48,7 +69,10 @@ pub fn clients_of(job: &KvJob) -> Vec<KvRole> {
         KvWorkload::SeekRandom => all(drawn(Scan(job.seek_records))),
         KvWorkload::DeleteRandom => all(drawn(Delete)),
         KvWorkload::ReadWhileWriting => {
-            beside(KvRole { rate: job.write_rate, burst: job.write_burst, ..drawn(Put) })
+            let (spacing, burst) = (Spacing::Constant, job.write_burst.max(1));
+            let arrivals =
+                job.write_rate.map_or(Arrivals::CLOSED, |rate| open(spacing, rate, burst));
+            beside(KvRole { arrivals, ..drawn(Put) })
         }
         KvWorkload::ReadWhileScanning => {
             beside(KvRole { background: true, ..in_order(Scan(SCANNED)) })
@@ -346,8 +370,13 @@ mod tests {
     fn jobs_have_the_clients_that_their_words_promise() {
         let clients = |keys: &str| clients_of(&job(keys));
         assert_eq!(clients("readers = 3\n").len(), 4);
-        let writer = clients("readers = 3\nwrite_rate = \"1k/s\"\n")[0];
-        assert_eq!((writer.mix[0].0, writer.rate.is_some()), (KvAction::Put, true));
+        let both = clients("readers = 3\nwrite_rate = \"1k/s\"\n");
+        assert_eq!((both[0].mix[0].0, both[0].arrivals.is_open()), (KvAction::Put, true));
+        assert!(!both[1].arrivals.is_open());
+        let due = clients("readers = 3\narrivals = \"poisson\"\nrate = \"1k/s\"\n");
+        assert!(!due[0].arrivals.is_open(), "the writer has a rate of its own");
+        let places: Vec<_> = due[1..].iter().map(|one| (one.place.index, one.place.of)).collect();
+        assert_eq!(places, [(0, 3), (1, 3), (2, 3)]);
         let fill = clients("workload = \"fill_random\"\n");
         assert_eq!((fill.len(), fill[0].operations), (1, Some(10)));
         let shared = clients("workload = \"read_random\"\nreaders = 4\noperations = 10\n");

@@ -131,7 +131,7 @@ pub fn measure<E: Engine>(
             scope.spawn(|| sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.origin, &done));
         let threads: Vec<_> = (0u32..)
             .zip(&spec.clients)
-            .map(|(index, role)| scope.spawn(move || run_client(engine, shared, *role, index)))
+            .map(|(index, role)| scope.spawn(move || run_client(engine, shared, role, index)))
             .collect();
         let joined = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| {
@@ -159,7 +159,7 @@ pub fn measure<E: Engine>(
 fn run_client<E: Engine>(
     engine: &E,
     shared: &Shared<'_>,
-    role: KvRole,
+    role: &KvRole,
     index: u32,
 ) -> ClientResult {
     let session = engine.session();
@@ -170,8 +170,11 @@ fn run_client<E: Engine>(
     let spec = shared.spec;
     let clients = u32::try_from(spec.clients.len()).unwrap_or(u32::MAX);
     let plan = KvPlan { records: spec.records, end: spec.timeline.end(), clients };
-    let mut client = KvClient::new(plan, role, spec.seed, index);
-    let mut recorder = Recorder::new(spec.timeline, &role.classes());
+    let mut client = KvClient::new(plan, role.clone(), spec.seed, index);
+    let mut recorder = match role.arrivals.is_open() {
+        true => Recorder::with_service(spec.timeline, &role.classes()),
+        false => Recorder::new(spec.timeline, &role.classes()),
+    };
     let records = Records { values: &shared.values, ledger: shared.ledger };
     let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;
@@ -188,6 +191,7 @@ fn run_client<E: Engine>(
                 break;
             }
         };
+        let issued = now;
         let result = issue.map(|issue| records.perform(&mut session, issue.op, &mut buffers));
         now = Nanos::from(origin.elapsed());
         while let Some(summary) = recorder.poll(now) {
@@ -211,14 +215,15 @@ fn run_client<E: Engine>(
                     (0, Outcome::Failed(UNSPECIFIED))
                 }
             };
-            record(&mut recorder, issue, now, outcome, bytes);
+            record(&mut recorder, issue, (issued, now), outcome, bytes);
             client.completed(issue.id, outcome, now);
         }
         if shared.failed.load(Ordering::Relaxed) {
             break;
         }
     }
-    let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
+    let mut recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
+    recording.missed_arrivals = client.missed();
     Ok((recording, failure))
 }
 
@@ -230,14 +235,14 @@ fn rest(left: Nanos, interval: Nanos) {
 fn record(
     recorder: &mut Recorder,
     issue: Issue<KvOp>,
-    completed: Nanos,
+    (issued, completed): (Nanos, Nanos),
     outcome: Outcome,
     bytes: u32,
 ) {
     recorder.record(Sample {
         class: issue.op.class,
         intended: issue.intended,
-        issued: issue.intended,
+        issued,
         completed,
         bytes,
         outcome,

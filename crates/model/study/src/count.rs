@@ -37,6 +37,7 @@ fn kv(matrix: &KvMatrix) -> u64 {
         matrix.durability.values().len(),
         matrix.write_map.values().len(),
         matrix.readers.values().len(),
+        length(matrix.rate.as_ref()),
     ])
 }
 

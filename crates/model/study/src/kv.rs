@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
 use crate::format::words;
-use crate::{Durability, Experiment, Many, Memory, Offsets, StudyError};
+use crate::{Arrivals, Durability, Experiment, Many, Memory, Offsets, StudyError};
 
 /// Key-value operations on a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +40,13 @@ pub struct KvMatrix {
     /// How records are drawn.
     #[serde(default = "default_keys")]
     pub keys: Offsets,
+    /// When operations are due: `closed`, or by a schedule, `constant` or `poisson`, of `rate`. In
+    /// `read_while_writing` and `read_while_scanning` those of the readers.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Operations a second of all those clients together, where arrivals are not closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Many<Rate>>,
     /// Updates a second of the writer in `read_while_writing`; without it as many as it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_rate: Option<Rate>,
@@ -209,6 +216,12 @@ pub struct KvJob {
     pub readers: u32,
     /// How records are drawn.
     pub keys: Offsets,
+    /// When operations are due.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// How many a second, all together.
+    #[serde(default)]
+    pub rate: Option<Rate>,
     /// Updates a second of the one writer.
     pub write_rate: Option<Rate>,
     /// Of those, how many are due at once.
@@ -273,6 +286,10 @@ impl KvJob {
         add(spread, "value_size_max", self.value_size_max.exact());
         add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
         add(self.keys != Offsets::Uniform, "keys", self.keys.to_string());
+        if let Some(rate) = self.rate {
+            add(true, "arrivals", self.arrivals.word().into());
+            add(true, "rate", rate.exact());
+        }
         if let Some(rate) = self.write_rate {
             add(true, "write_rate", rate.exact());
             add(self.write_burst > 1, "write_burst", self.write_burst.to_string());
@@ -297,14 +314,23 @@ pub(crate) fn kv_jobs(matrix: &KvMatrix) -> Vec<KvJob> {
                 for &write_map in maps {
                     for &readers in matrix.readers.values() {
                         let write_map = write_map && engine == Engine::Lmdb;
-                        jobs.push(KvJob {
+                        let one = KvJob {
                             engine,
                             workload,
                             durability,
                             write_map,
                             readers,
                             ..job_of(matrix)
-                        });
+                        };
+                        match &matrix.rate {
+                            Some(rates) => jobs.extend(
+                                rates
+                                    .values()
+                                    .iter()
+                                    .map(|r| KvJob { rate: Some(*r), ..one.clone() }),
+                            ),
+                            None => jobs.push(one),
+                        }
                     }
                 }
             }
@@ -325,6 +351,8 @@ fn job_of(matrix: &KvMatrix) -> KvJob {
         random_payload: matrix.random_payload,
         readers: matrix.readers.values()[0],
         keys: matrix.keys,
+        arrivals: matrix.arrivals,
+        rate: None,
         write_rate: matrix.write_rate,
         write_burst: matrix.write_burst,
         seek_records: matrix.seek_records,
@@ -419,6 +447,21 @@ fn check_clients(
         }
         if workload.is_ycsb() && kv.keys != Offsets::Uniform {
             return refuse("keys", "YCSB's workloads have a distribution of their own".into());
+        }
+    }
+    match (kv.arrivals, &kv.rate) {
+        (Arrivals::Closed, None) => {}
+        (Arrivals::Closed, Some(_)) => {
+            return refuse("rate", "a rate needs arrivals = \"constant\" or \"poisson\"".into());
+        }
+        (_, None) => return refuse("arrivals", "arrivals that are not closed need a rate".into()),
+        (_, Some(rates)) => {
+            if rates.values().iter().any(|rate| !(1..=100_000_000).contains(&rate.get())) {
+                return refuse("rate", "rate; allowed: 1/s to 100M/s".into());
+            }
+            if kv.workload.values().iter().any(|workload| workload.fills()) {
+                return refuse("rate", "a workload that fills a database has no rate".into());
+            }
         }
     }
     if kv.write_rate.is_some_and(|rate| !(1..=100_000_000).contains(&rate.get())) {

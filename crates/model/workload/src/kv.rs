@@ -6,10 +6,11 @@
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::{Nanos, Rate, Seed};
+use units::{Nanos, Seed};
 
+use crate::arrivals::Schedule;
 use crate::offsets::{Sampler, uniform};
-use crate::{Issue, Offsets, OpClass, OpId, Outcome, Step, Workload};
+use crate::{Arrivals, ClientIndex, Issue, Offsets, OpClass, OpId, Outcome, Step, Workload};
 
 /// What is done to one record, or from one record on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub enum KvKeys {
 }
 
 /// What a client does.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct KvRole {
     /// Two actions and their weights, the first above 0.
     pub mix: [(KvAction, u32); 2],
@@ -50,10 +51,10 @@ pub struct KvRole {
     pub keys: KvKeys,
     /// It goes on beside the clients of interest.
     pub background: bool,
-    /// Operations a second; none: as fast as they complete.
-    pub rate: Option<Rate>,
-    /// Operations of a rate that are due at once; 0 and 1: each at its own time.
-    pub burst: u32,
+    /// When operations are due: those of all clients that share them.
+    pub arrivals: Arrivals,
+    /// Which of those clients this is, and of how many.
+    pub place: ClientIndex,
     /// Operations after which it ends.
     pub operations: Option<u64>,
 }
@@ -69,7 +70,8 @@ impl KvRole {
     #[must_use]
     pub const fn mixed(one: (KvAction, u32), other: (KvAction, u32)) -> Self {
         let keys = KvKeys::Drawn(Offsets::Uniform);
-        Self { mix: [one, other], keys, background: false, rate: None, burst: 1, operations: None }
+        let (arrivals, place) = (Arrivals::CLOSED, ClientIndex { index: 0, of: 1 });
+        Self { mix: [one, other], keys, background: false, arrivals, place, operations: None }
     }
 
     /// Classes that its operations are recorded under.
@@ -125,6 +127,12 @@ pub struct KvClient {
     issued: u64,
     inserted: u64,
     in_flight: bool,
+    schedule: Option<Schedule>,
+    /// Of the schedule, so that a rate does not change which records are drawn.
+    gaps: Xoshiro256PlusPlus,
+    /// When the operation before completed, and the pause after it.
+    ready: Nanos,
+    think: Nanos,
     random: Xoshiro256PlusPlus,
 }
 
@@ -145,8 +153,28 @@ impl KvClient {
             KvKeys::InOrder => Sampler::new(Offsets::Uniform, plan.records),
             KvKeys::Latest => Sampler::unscattered(YCSB_EXPONENT, plan.records),
         };
+        let mut gaps = Xoshiro256PlusPlus::seed_from_u64(seed.derive("arrivals", 0).0);
+        let schedule = Schedule::new(&role.arrivals, role.place, &mut gaps);
+        let think = match role.arrivals {
+            Arrivals::Closed { think } => think,
+            Arrivals::Open(_) => Nanos::ZERO,
+        };
         let (generation, issued, inserted, in_flight) = (0, 0, 0, false);
-        Self { plan, role, index, keys, generation, issued, inserted, in_flight, random }
+        Self {
+            plan,
+            role,
+            index,
+            keys,
+            generation,
+            issued,
+            inserted,
+            in_flight,
+            schedule,
+            gaps,
+            ready: Nanos::ZERO,
+            think,
+            random,
+        }
     }
 
     fn action(&mut self) -> KvAction {
@@ -227,33 +255,43 @@ impl Workload for KvClient {
         if self.ended(now) {
             return Step::Finished;
         }
-        let intended = match self.role.rate {
-            Some(rate) => {
-                let burst = u64::from(self.role.burst.max(1));
-                let due = u128::from(self.issued / burst * burst) * 1_000_000_000
-                    / u128::from(rate.get().max(1));
-                Nanos(u64::try_from(due).unwrap_or(u64::MAX))
+        let due = self.schedule.as_ref().map_or(self.ready, Schedule::next);
+        if due > now {
+            // Nothing is due before the end: the client waits for that.
+            return Step::WaitUntil(due.min(self.plan.end));
+        }
+        let intended = match &mut self.schedule {
+            // Late or not, response time counts from here.
+            Some(schedule) => {
+                schedule.advance(&mut self.gaps);
+                due
             }
             None => now,
         };
-        if intended > now {
-            // Nothing is due before the end: the client waits for that.
-            return Step::WaitUntil(intended.min(self.plan.end));
-        }
         self.in_flight = true;
         let op = self.operation();
         self.issued += 1;
         Step::Issue(Issue { id: OpId(0), op, intended })
     }
 
-    fn completed(&mut self, _id: OpId, _outcome: Outcome, _now: Nanos) {
+    fn missed(&mut self) -> u64 {
+        let left = self.role.operations.map_or(u64::MAX, |most| most.saturating_sub(self.issued));
+        let missed =
+            self.schedule.as_ref().map_or(0, |due| due.missed(self.plan.end, &mut self.gaps));
+        missed.min(left)
+    }
+
+    fn completed(&mut self, _id: OpId, _outcome: Outcome, now: Nanos) {
         self.in_flight = false;
+        self.ready = now + self.think;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{OpenLoop, RateStep, Spacing};
+    use units::Rate;
 
     const PLAN: KvPlan = KvPlan { records: 10, end: Nanos(100), clients: 2 };
 
@@ -294,14 +332,19 @@ mod tests {
     #[test]
     fn a_rate_spaces_operations_and_keeps_them_due() {
         let end = Nanos::from_secs(1);
-        let role = KvRole { rate: Some(Rate(1000)), ..KvRole::WRITER };
+        let arrivals = Arrivals::open(Spacing::Constant, Rate(1000));
+        let role = KvRole { arrivals, ..KvRole::WRITER };
         let mut writer = KvClient::new(KvPlan { end, ..PLAN }, role, Seed(1), 0);
         assert_eq!(issue(&mut writer, Nanos(0)).intended, Nanos(0));
         assert_eq!(writer.next(Nanos(1)), Step::WaitUntil(Nanos::from_millis(1)));
         let late = Nanos::from_millis(5);
         assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(1));
         assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(2));
-        let role = KvRole { burst: 10, ..role };
+        // What was due and is not issued any more is counted: 1000 were, three were issued.
+        assert_eq!(writer.missed(), 997);
+        let rates = vec![RateStep { from: Nanos::ZERO, per_second: 1000.0 }];
+        let arrivals = Arrivals::Open(OpenLoop { spacing: Spacing::Constant, rates, burst: 10 });
+        let role = KvRole { arrivals, ..KvRole::WRITER };
         let mut writer = KvClient::new(KvPlan { end, ..PLAN }, role, Seed(1), 0);
         for _ in 0..10 {
             assert_eq!(issue(&mut writer, Nanos(0)).intended, Nanos(0));
