@@ -1,8 +1,9 @@
 //! How this process gives memory back.
 //!
-//! A histogram takes some hundred kilobytes, and figures and reports make and drop thousands of them. By default
-//! glibc hands each back to the kernel, which zeroes it for the next: a report of a thousand trials then spends
-//! nine tenths of its time on page faults. Invariant: never for a process whose memory a study limits.
+//! A histogram takes some hundred kilobytes, and figures and reports make and drop thousands of them. By
+//! default glibc hands each back to the kernel, which zeroes it for the next: a report of a thousand trials
+//! then spends nine tenths of its time on page faults. Invariant: never for a process whose memory a study
+//! limits.
 
 /// Keeps up to 256 MiB of freed memory for the next to ask.
 pub fn keep_freed() {

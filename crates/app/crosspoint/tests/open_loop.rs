@@ -100,9 +100,9 @@ arrivals = \"constant\"
 rate = \"1k/s\"
 ";
 
-/// 1000 updates a second for 5 s over a stall of 1 s: a fifth are late, evenly from 1 s down to nothing, so p99
-/// is the stall less a hundredth of the whole. A database tool that starts its clock when it issues has one
-/// late update of 5000.
+/// 1000 updates a second for 5 s over a stall of 1 s: a fifth are late, evenly from 1 s down to nothing, so
+/// p99 is the stall less a hundredth of the whole. A database tool that starts its clock when it issues has
+/// one late update of 5000.
 #[test]
 fn a_frozen_database_is_charged_to_every_update_that_was_due() {
     let scratch = Scratch::new();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use units::{Bytes, Nanos, Share};
 
 use crate::count::{TRIALS_MAX, trials};
-use crate::kv::check_kv;
+use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
 use crate::times::check_times;
 use crate::{

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
 use crate::format::words;
-use crate::{Arrivals, Durability, Experiment, Many, Memory, Offsets, StudyError};
+use crate::{Arrivals, Durability, Many, Memory, Offsets};
 
 /// Key-value operations on a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -187,7 +187,7 @@ impl KvWorkload {
         if self.has_another() { readers + 1 } else { readers }
     }
 
-    const fn is_ycsb(self) -> bool {
+    pub(crate) const fn is_ycsb(self) -> bool {
         matches!(
             self,
             Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF
@@ -340,7 +340,7 @@ pub(crate) fn kv_jobs(matrix: &KvMatrix) -> Vec<KvJob> {
 }
 
 /// The first point.
-fn job_of(matrix: &KvMatrix) -> KvJob {
+pub(crate) fn job_of(matrix: &KvMatrix) -> KvJob {
     KvJob {
         engine: matrix.engine.values()[0],
         workload: matrix.workload.values()[0],
@@ -368,109 +368,6 @@ fn job_of(matrix: &KvMatrix) -> KvJob {
         library: matrix.library.clone(),
         options: matrix.options.clone(),
     }
-}
-
-/// Largest value.
-const VALUE_MAX: Bytes = Bytes(1 << 20);
-
-/// Whether what goes together does.
-///
-/// # Errors
-/// [`StudyError`] with what is allowed.
-pub(crate) fn check_kv(one: &Experiment, text: &str) -> Result<(), StudyError> {
-    let Some(kv) = &one.kv else { return Ok(()) };
-    let refuse = |key: &str, message: String| {
-        let message = format!("experiment `{}`: {message}", one.name);
-        Err(StudyError::general(message).at_key(text, key, |_| true))
-    };
-    if !(1..=10_000_000_000).contains(&kv.records) {
-        return refuse("records", format!("records = {}; allowed: 1 to 10 billion", kv.records));
-    }
-    if !(16..=64).contains(&kv.key_size) {
-        return refuse("key_size", format!("key_size = {}; allowed: 16 to 64", kv.key_size));
-    }
-    if kv.value_size < Bytes(16) || kv.value_size > VALUE_MAX {
-        let message = format!("value_size {}; allowed: 16 B to 1 MiB", kv.value_size);
-        return refuse("value_size", message);
-    }
-    if let Some(most) = kv.value_size_max.filter(|most| *most < kv.value_size || *most > VALUE_MAX)
-    {
-        let message = format!("value_size_max {most}; allowed: value_size to 1 MiB");
-        return refuse("value_size_max", message);
-    }
-    let job = job_of(kv);
-    if let Some(limit) = kv.memory.bytes(job.data()).filter(|limit| *limit < Memory::LEAST) {
-        let (wanted, least) = (kv.memory.text(), Memory::LEAST);
-        let message =
-            format!("memory = {wanted} is {limit}; allowed: at least {least}, or unlimited");
-        return refuse("memory", message);
-    }
-    for (key, value) in [
-        ("load_batch", kv.load_batch),
-        ("seek_records", kv.seek_records),
-        ("write_burst", kv.write_burst),
-    ] {
-        if value == 0 {
-            return refuse(key, format!("{key} = 0; allowed: at least 1"));
-        }
-    }
-    check_clients(kv, refuse)
-}
-
-/// Whether the clients can do what is asked of them.
-fn check_clients(
-    kv: &KvMatrix,
-    refuse: impl Fn(&str, String) -> Result<(), StudyError>,
-) -> Result<(), StudyError> {
-    for &workload in kv.workload.values() {
-        let least = u32::from(!workload.has_another());
-        for &readers in kv.readers.values() {
-            if !(least..=256).contains(&readers) {
-                let message = format!("readers = {readers}; allowed: {least} to 256");
-                return refuse("readers", message);
-            }
-            let word = workload.word();
-            if workload.fills() && readers != 1 {
-                return refuse("readers", format!("{word} has one client; leave out readers"));
-            }
-            let alone = workload == KvWorkload::ReadWhileWriting
-                || (workload == KvWorkload::Overwrite && readers == 1);
-            if kv.verify && !alone {
-                return refuse(
-                    "verify",
-                    format!(
-                        "verify needs one writer: read_while_writing, or overwrite with readers = 1; \
-                             not {word}"
-                    ),
-                );
-            }
-        }
-        if workload.is_ycsb() && kv.keys != Offsets::Uniform {
-            return refuse("keys", "YCSB's workloads have a distribution of their own".into());
-        }
-    }
-    match (kv.arrivals, &kv.rate) {
-        (Arrivals::Closed, None) => {}
-        (Arrivals::Closed, Some(_)) => {
-            return refuse("rate", "a rate needs arrivals = \"constant\" or \"poisson\"".into());
-        }
-        (_, None) => return refuse("arrivals", "arrivals that are not closed need a rate".into()),
-        (_, Some(rates)) => {
-            if rates.values().iter().any(|rate| !(1..=100_000_000).contains(&rate.get())) {
-                return refuse("rate", "rate; allowed: 1/s to 100M/s".into());
-            }
-            if kv.workload.values().iter().any(|workload| workload.fills()) {
-                return refuse("rate", "a workload that fills a database has no rate".into());
-            }
-        }
-    }
-    if kv.write_rate.is_some_and(|rate| !(1..=100_000_000).contains(&rate.get())) {
-        return refuse("write_rate", "write_rate; allowed: 1/s to 100M/s".into());
-    }
-    if !kv.options.is_empty() && !kv.engine.values().contains(&Engine::Rocksdb) {
-        return refuse("options", "options are RocksDB's; add engine = \"rocksdb\"".into());
-    }
-    Ok(())
 }
 
 fn default_workload() -> Many<KvWorkload> {

@@ -20,6 +20,7 @@ mod fio_values;
 mod format;
 mod job;
 mod kv;
+mod kv_check;
 mod many;
 mod memory;
 mod offsets;
