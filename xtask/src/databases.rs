@@ -125,7 +125,8 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
     load(&engine, &spec, None, &mut |_| true)?;
     let stop = AtomicBool::new(false);
     let before = Usage::now();
-    let measured = measure(&engine, &spec, None, &Control { stop: &stop, progress: None })?;
+    let measured =
+        measure(&engine, &spec, None, &Control { stop: &stop, progress: None, keep: None })?;
     let cpu = Usage::now().since(&before).cpu();
     engine.close()?;
     std::fs::remove_dir_all(&dir).map_err(failed)?;

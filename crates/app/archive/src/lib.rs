@@ -10,6 +10,7 @@
 //! trials/NNNN-name/      one folder a finished trial:
 //!     trial.json         counts by interval and class, CPU, device counters, notes
 //!     latency.hlog       every latency histogram, in the HdrHistogram log format
+//! trials/.running-NNNN-name   journal of a trial that runs, or was running when its run was killed
 //! ```
 //!
 //! Invariants: a trial folder exists only when it is whole (written aside, synced, renamed); nothing
@@ -18,6 +19,7 @@
 mod document;
 mod error;
 mod reader;
+mod running;
 mod sums;
 mod writer;
 
@@ -27,5 +29,6 @@ pub use document::{
 };
 pub use error::ArchiveError;
 pub use reader::{Run, from_line};
+pub use running::{Keeper, WRITE_EVERY};
 pub use sums::Sums;
 pub use writer::{RunWriter, to_line};

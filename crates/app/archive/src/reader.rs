@@ -12,6 +12,7 @@ use stats::read_log;
 use study::Study;
 
 use crate::document::{FORMAT, TrialDocument};
+use crate::running::{RUNNING, read_running};
 use crate::sums::Sums;
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
 
@@ -59,17 +60,31 @@ impl Run {
     pub fn read(path: &Path) -> Result<Self, ArchiveError> {
         let Opened { header, study, sums } = read_header(path)?;
         let dir = path.join(TRIALS);
-        let mut trials = Vec::new();
+        let (mut trials, mut running) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&dir).map_err(ArchiveError::io("read", &dir))? {
             let entry = entry.map_err(ArchiveError::io("read", &dir))?;
-            if !entry.file_name().to_string_lossy().starts_with('.') {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(slug) = name.strip_prefix(RUNNING) {
+                running.extend(Self::killed(&dir, slug));
+            } else if !name.starts_with('.') {
                 trials.push(Self::read_trial(&entry.path(), sums.as_ref())?);
             }
         }
+        // What ended as it should is whole; its journal was about to go.
+        running.retain(|one: &TrialRecord| trials.iter().all(|trial| trial.number != one.number));
+        trials.extend(running);
         trials.sort_by_key(|trial| trial.number);
         let full = fs::canonicalize(path).map_err(ArchiveError::io("find", path))?;
         let name = full.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Self { name, path: path.to_owned(), header, study, trials })
+    }
+
+    /// What is left of a trial that was killed, or still runs; none where nothing whole was measured yet.
+    fn killed(dir: &Path, slug: &str) -> Option<TrialRecord> {
+        let mut trial = read_running(&dir.join(format!("{RUNNING}{slug}"))).ok()?;
+        slug.clone_into(&mut trial.slug);
+        trial.recording.measured().next()?;
+        Some(trial)
     }
 
     /// Whether trials of the plan are missing or were cut short.

@@ -9,11 +9,12 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use stats::write_log;
+use stats::{Recording, write_log};
 use study::{Study, resolved_text};
 
 use crate::document::TrialDocument;
 use crate::reader::{HEADER, LOG, ORIGINAL, Opened, STUDY, TRIAL, TRIALS, read_file, read_header};
+use crate::running::{RUNNING, begin, read_running};
 use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
 /// Prefix of trial folders that are being written.
@@ -89,6 +90,10 @@ impl RunWriter {
                 fs::remove_dir_all(&folder).map_err(ArchiveError::io("remove", &folder))?;
                 continue;
             }
+            if name.starts_with(RUNNING) {
+                set_aside(path, &folder, name.trim_start_matches('.'))?;
+                continue;
+            }
             match Run::read_trial(&folder, sums.as_ref()) {
                 Ok(trial) if wanted(trial.outcome) => {
                     finished.insert(trial.number);
@@ -114,6 +119,23 @@ impl RunWriter {
     #[must_use]
     pub fn has(&self, number: u32) -> bool {
         self.finished.contains(&number)
+    }
+
+    /// Begins the journal of a trial that will run for long; `trial` is all that is known of it.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Io`].
+    pub fn begin_trial(&self, trial: &TrialRecord) -> Result<PathBuf, ArchiveError> {
+        let path = self.path.join(TRIALS).join(format!("{RUNNING}{}", trial.slug));
+        begin(&path, trial)?;
+        fs::canonicalize(&path).map_err(ArchiveError::io("find", &path))
+    }
+
+    /// What the journal of a trial has; nothing where there is none.
+    #[must_use]
+    pub fn kept(&self, slug: &str) -> Recording {
+        let path = self.path.join(TRIALS).join(format!("{RUNNING}{slug}"));
+        read_running(&path).map_or_else(|_| Recording::default(), |trial| trial.recording)
     }
 
     /// Makes a finished trial durable.
@@ -148,7 +170,10 @@ impl RunWriter {
         let name = |file: &str| format!("{TRIALS}/{}/{file}", trial.slug);
         sums::add(&self.path, &[(name(LOG), &log), (name(TRIAL), &document)])?;
         fs::rename(&aside, &folder).map_err(ArchiveError::io("rename", &aside))?;
-        sync_directory(&trials)
+        sync_directory(&trials)?;
+        // It is whole now; without a journal there was nothing to remove.
+        let _ = fs::remove_file(trials.join(format!("{RUNNING}{}", trial.slug)));
+        Ok(())
     }
 }
 

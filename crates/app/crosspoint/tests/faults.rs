@@ -8,6 +8,7 @@ mod support;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use support::{
     Loop, Scratch, expect, finish, has, is_root, sh, shut_down, skip, start_and_wait, stderr,
@@ -180,4 +181,57 @@ fn a_verified_run_says_what_it_checked() {
     let ledgers = std::fs::read_dir(scratch.path().join("run")).expect("the run").flatten();
     let ledgers = ledgers.filter(|e| e.path().extension().is_some_and(|x| x == "ledger")).count();
     assert_eq!(ledgers, 0, "the ledger of a whole trial is not kept");
+}
+
+/// A trial that is killed after a day must not lose the day. Block, LMDB: in this process and in another.
+#[test]
+fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
+    let load = [
+        "[experiment.block]\nthreads = 2\n",
+        "[experiment.kv]\nengine = \"lmdb\"\nrecords = 1000\nvalue_size = \"100B\"\n",
+    ];
+    for load in load {
+        let scratch = Scratch::new();
+        let text = format!(
+            "schema = 1\nname = \"long\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\nsize = \"8MiB\"\n\
+             [[experiment]]\nname = \"e\"\nwarm_up = \"0s\"\nmeasure = \"10min\"\ninterval = \"100ms\"\n{load}"
+        );
+        std::fs::write(scratch.path().join("long.toml"), text).expect("a study");
+        let (mut child, mut errors) =
+            start_and_wait(&scratch, &["run", "long.toml", "--out", "run"]);
+        let began = Instant::now();
+        // Until the journal has more than its first line, and for some seconds more.
+        let journal = scratch.path().join("run/trials/.running-0001-e-d");
+        let lines = || std::fs::read_to_string(&journal).unwrap_or_default().lines().count();
+        let mut line = String::new();
+        while lines() < 4 || began.elapsed() < Duration::from_secs(7) {
+            line.clear();
+            assert!(std::io::BufRead::read_line(&mut errors, &mut line).expect("a line") > 0);
+        }
+        let lasted = began.elapsed().as_secs_f64();
+        child.kill().expect("killed");
+        child.wait().expect("it ended");
+        // A line that the kill cut off.
+        let mut text = std::fs::read(&journal).expect("the journal");
+        text.extend(b"[{\"format\":1,\"num");
+        std::fs::write(&journal, text).expect("written");
+        let output = scratch.run("figures run --json");
+        expect(&output, 0);
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let figures = document["figures"].as_array().expect("a list");
+        let rate = figures.iter().find(|f| f["metric"] == "iops" || f["metric"] == "ops_rate");
+        let rate = rate.expect("a rate");
+        assert_eq!(rate["partial"], true);
+        // One a whole interval.
+        let kept = rate["n"].as_f64().expect("intervals") / 10.0;
+        assert!(kept > lasted - 5.0 && kept < lasted + 2.0, "{kept} s kept of {lasted} s");
+        // It is kept aside when the trial is run again.
+        let (child, errors) = start_and_wait(&scratch, &["run", "--resume", "run"]);
+        // SAFETY: a signal to the child that this test started and has not waited for.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+        expect(&finish(child, errors), 130);
+        assert!(scratch.path().join("run/aside/running-0001-e-d").is_file());
+        assert!(!journal.exists(), "what was stopped as it should is recorded whole");
+        expect(&scratch.run("clean"), 0);
+    }
 }

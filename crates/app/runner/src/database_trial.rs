@@ -24,7 +24,8 @@ impl Runner<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Option<Outcome>, RunnerError> {
         let waiting = self.waiting(trial, experiment);
-        let mut asking = Asking { journal: self.options.journal, waiting, seed, limit: None };
+        let (limit, kept_in) = (None, None);
+        let mut asking = Asking { journal: self.options.journal, waiting, seed, limit, kept_in };
         let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
         // One that is there is from a program that was ended in this trial.
         let before = if ledger.exists() {
@@ -38,6 +39,8 @@ impl Runner<'_> {
         let (place, ground) = self.targets.database_place(stack)?;
         let limit = self.targets.limit(stack);
         asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
+        let kept_in = self.begin_journal(trial)?;
+        asking.kept_in = kept_in.as_deref();
         let mut heard = |event| match event {
             worker::Event::Loading(done) => {
                 watcher.event(&Event::Loading { done, of: job.records });

@@ -33,6 +33,8 @@ pub(crate) struct Asking<'a> {
     pub seed: Seed,
     /// The device of the stack, and what may be done to it in a second.
     pub limit: Option<(&'a Path, DeviceRates)>,
+    /// Where what is recorded is kept while the trial runs, if it is.
+    pub kept_in: Option<&'a Path>,
 }
 
 /// How a database trial ended, and what is to be said of its memory.
@@ -103,6 +105,7 @@ pub(crate) fn run(
         seed: asking.seed.0,
         stop_on_error: experiment.on_error == OnError::Stop,
         ledger: ledger.map(Path::to_owned),
+        journal: asking.kept_in.map(Path::to_owned),
     }));
     let ended = line
         .ask(&request, asking.waiting, heard)

@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
+use archive::{FORMAT, Keeper, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use block::OwnCost;
 use observe::{BlockDevice, DiskCounters, Provenance, Usage};
 use stack::{Journal, check_directory};
 use stats::Recording;
 use study::{DeviceName, Experiment, Job, Plan, Source, Stack, Study, Trial, parse, plan};
-use units::{Bytes, Seed};
+use units::{Bytes, Nanos, Seed};
 use worker::Waiting;
 
 use crate::ahead::{Ahead, seed_of};
@@ -27,6 +27,9 @@ use crate::sql_trial::SqlTrial;
 use crate::watch::{Event, Watcher};
 use crate::watched::{Overdue, watched};
 use crate::{RunnerError, measured};
+
+/// Trials that are planned to run for so long are kept in a journal; shorter ones are repeated.
+const JOURNALED: Nanos = Nanos::from_secs(60);
 
 /// What the caller decides about a run.
 #[derive(Debug)]
@@ -309,6 +312,15 @@ impl<'a> Runner<'a> {
         self.options.stop.load(Ordering::Relaxed)
     }
 
+    /// The journal of a trial that runs for so long that a kill must not lose it.
+    pub(crate) fn begin_journal(&self, trial: &Trial) -> Result<Option<PathBuf>, RunnerError> {
+        if trial.timeline.end() < JOURNALED {
+            return Ok(None);
+        }
+        let known = self.known(trial, Outcome::default(), TrialOutcome::Partial);
+        Ok(Some(self.writer.begin_trial(&known)?))
+    }
+
     /// When the process of a trial is ended that does not end.
     pub(crate) fn waiting(&self, trial: &Trial, experiment: &Experiment) -> Waiting<'a> {
         let interval = Duration::from(trial.timeline.interval);
@@ -412,7 +424,10 @@ impl<'a> Runner<'a> {
             grace: self.waiting(trial, experiment).grace,
             give_up: &|| self.give_up(trial, stack),
         };
-        let result = watched((self.options.stop, &overdue), trial, watcher, |control| {
+        let journal = self.begin_journal(trial)?;
+        let keeper = journal.as_deref().map(Keeper::start).transpose()?;
+        let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
+        let result = watched((self.options.stop, &overdue, keep), trial, watcher, |control| {
             measured::run(place, trial, (seed, control))
         });
         let result = match result {

@@ -116,8 +116,9 @@ pub(crate) fn run(
     };
     let failed = |error: RunError| run_error(stack, error);
     if let Some(wanted) = wanted {
-        let fills = place.fills;
-        match precondition(&target, &spec, &wanted, (fills, control)).map_err(failed)? {
+        // Its rounds are no part of the trial's record.
+        let control = &Control { keep: None, ..control.clone() };
+        match precondition(&target, &spec, &wanted, (place.fills, control)).map_err(failed)? {
             Some(note) => notes.push(note),
             None => return Ok(None),
         }

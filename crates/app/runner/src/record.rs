@@ -13,7 +13,11 @@ use crate::execute::{Outcome, Runner};
 
 impl Runner<'_> {
     /// The record of a trial; `None` when it was stopped before a whole interval was measured.
-    pub(crate) fn record(&self, trial: &Trial, outcome: Outcome) -> Option<TrialRecord> {
+    pub(crate) fn record(&self, trial: &Trial, mut outcome: Outcome) -> Option<TrialRecord> {
+        if outcome.recording.intervals.is_empty() {
+            // Its process died: what it had recorded until then is in its journal.
+            outcome.recording = self.writer.kept(&trial.slug());
+        }
         let planned = match &trial.job {
             // Bounded by operations: whatever time they took is the whole of it.
             Job::Block(job) if job.operations.is_some() && !self.stopping() => Nanos(1),
@@ -33,6 +37,16 @@ impl Runner<'_> {
             (None, true) => TrialOutcome::Partial,
             (None, false) => TrialOutcome::Complete,
         };
+        Some(self.known(trial, outcome, ended))
+    }
+
+    /// The record of a trial that ended so.
+    pub(crate) fn known(
+        &self,
+        trial: &Trial,
+        outcome: Outcome,
+        ended: TrialOutcome,
+    ) -> TrialRecord {
         let mut point = trial.job.point();
         if let Job::Act(job) = &trial.job
             && job.phase == study::ActPhase::Act
@@ -41,7 +55,7 @@ impl Runner<'_> {
             point.retain(|(name, _)| *name != "service_threads");
             point.push(("service_threads", service_threads(job).to_string()));
         }
-        Some(TrialRecord {
+        TrialRecord {
             number: trial.number,
             slug: trial.slug(),
             experiment: trial.experiment.clone(),
@@ -61,7 +75,7 @@ impl Runner<'_> {
             totals: outcome.totals,
             settings: outcome.settings,
             recording: outcome.recording,
-        })
+        }
     }
 }
 

@@ -72,7 +72,8 @@ impl Runner<'_> {
         };
         let line = start_host(self.options.journal.mark(), &one.stack.name)?;
         prepared.hold_clients(one.job, &line)?;
-        let request = request_of(one, &prepared, false);
+        let journal = self.begin_journal(one.trial)?;
+        let request = SqlRequest { journal, ..request_of(one, &prepared, false) };
         let trial = one.trial;
         let mut heard = |event| match event {
             worker::Event::Interval(progress) => {
@@ -420,6 +421,7 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
         seed: one.seed.0,
         stop_on_error: one.experiment.on_error == OnError::Stop,
         wait: false,
+        journal: None,
     }
 }
 

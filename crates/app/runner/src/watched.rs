@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use observe::{Control, Progress};
+use observe::{Control, Keep, Progress};
 use study::Trial;
 
 use crate::watch::{Event, Watcher};
@@ -27,13 +27,13 @@ pub(crate) struct Overdue<'a> {
 
 /// Runs `work` on a thread of its own and reports its intervals to the watcher meanwhile.
 pub(crate) fn watched<T: Send>(
-    (stop, overdue): (&AtomicBool, &Overdue<'_>),
+    (stop, overdue, keep): (&AtomicBool, &Overdue<'_>, Option<&dyn Keep>),
     trial: &Trial,
     watcher: &mut dyn Watcher,
     work: impl FnOnce(&Control<'_>) -> T + Send,
 ) -> T {
     let (send, receive) = sync_channel::<Progress>(1024);
-    let control = Control { stop, progress: Some(send) };
+    let control = Control { stop, progress: Some(send), keep };
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || work(&control));
         let began = Instant::now();
@@ -85,7 +85,7 @@ mod tests {
             let give_up = || over.store(true, Ordering::SeqCst);
             let (after, grace) = if asked { (long, short) } else { (short, long) };
             let overdue = Overdue { after, grace, give_up: &give_up };
-            let result = watched((&stop, &overdue), &plan.trials[0], &mut Nobody, |_| {
+            let result = watched((&stop, &overdue, None), &plan.trials[0], &mut Nobody, |_| {
                 while !over.load(Ordering::SeqCst) {
                     std::thread::yield_now();
                 }

@@ -4,10 +4,12 @@
 //! interval. What it is not: the trial.
 
 use std::io::{BufRead, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 
+use archive::Keeper;
 use kv::{Engine, KvError, Options};
 use observe::{Control, Progress};
 use sql::SqlError;
@@ -159,7 +161,10 @@ fn answer_kv(request: &Request, handlers: &Handlers<'_>, stop: &AtomicBool) -> O
     let result = prepared.and_then(|()| match request {
         Request::Check(request) => (handler.check)(request).map(Reply::Said),
         Request::Trial(request) => {
-            let done = told(stop, |control, loading, _| (handler.trial)(request, control, loading));
+            let journal = request.journal.as_deref();
+            let done = told(stop, journal, |control, loading, _| {
+                (handler.trial)(request, control, loading)
+            });
             Ok(done?.map_or(Reply::Stopped, Reply::Done))
         }
         Request::Probe(_) | Request::Sql(_) => Ok(Reply::Said((handler.version)())),
@@ -174,7 +179,7 @@ fn answer_kv(request: &Request, handlers: &Handlers<'_>, stop: &AtomicBool) -> O
 }
 
 fn answer_sql(request: &SqlRequest, handler: SqlHandler, words: &Words) -> Reply {
-    let result = told(&words.stop, |control, loading, tell| {
+    let result = told(&words.stop, request.journal.as_deref(), |control, loading, tell| {
         if request.load {
             return (handler.load)(request, control, loading);
         }
@@ -195,10 +200,14 @@ fn answer_sql(request: &SqlRequest, handler: SqlHandler, words: &Words) -> Reply
 /// Runs `work` and tells of its progress meanwhile.
 fn told<T>(
     stop: &AtomicBool,
+    journal: Option<&Path>,
     work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(&Reply) + Sync)) -> T,
 ) -> T {
     let (send, receive) = sync_channel::<Progress>(1024);
-    let control = Control { stop, progress: Some(send) };
+    // Without its journal a trial is as good, only not safe from a kill.
+    let keeper = journal.and_then(|path| Keeper::start(path).ok());
+    let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
+    let control = Control { stop, progress: Some(send), keep };
     // Two threads tell of progress; a line must not be cut by another.
     let told = Mutex::new(());
     let tell = |reply: &Reply| {

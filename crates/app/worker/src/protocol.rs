@@ -48,6 +48,8 @@ pub struct SqlRequest {
     pub stop_on_error: bool,
     /// Connected clients wait for the word to begin.
     pub wait: bool,
+    /// Where what is recorded is kept while it runs, if it is.
+    pub journal: Option<PathBuf>,
 }
 
 /// The word that lets waiting clients begin.
@@ -72,6 +74,8 @@ pub struct TrialRequest {
     pub stop_on_error: bool,
     /// Where acknowledged updates are noted, if they are.
     pub ledger: Option<PathBuf>,
+    /// Where what is recorded is kept while it runs, if it is.
+    pub journal: Option<PathBuf>,
 }
 
 /// A check after an early end.

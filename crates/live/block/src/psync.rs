@@ -43,7 +43,7 @@ pub(crate) fn run_psync(
     let mut now = shared.clock.now();
     let mut stopped = false;
     loop {
-        stopped |= shared.roll(&mut recorder, number, now);
+        stopped |= shared.roll(&mut recorder, (number, group.recorded), now);
         if stopped || shared.is_over() {
             break;
         }
@@ -63,7 +63,7 @@ pub(crate) fn run_psync(
         let (issued, op) = (now, issue.op);
         let outcome = perform(shared, group, op, &mut buffers);
         now = shared.clock.now();
-        stopped |= shared.roll(&mut recorder, number, now);
+        stopped |= shared.roll(&mut recorder, (number, group.recorded), now);
         if stopped {
             break;
         }

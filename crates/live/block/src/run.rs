@@ -179,6 +179,7 @@ pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<Ru
         result.recording.merge(&end.recording);
         result.busy = result.busy.max(end.busy);
     }
+    result.recording.merge(&shared.control.kept());
     result.notes.extend(punted_note(spec, workers.since(&before)));
     result.notes.extend(lag.map(|lag| {
         format!(
@@ -334,7 +335,7 @@ mod tests {
     fn go(path: Path, depth: u32, stop: bool) -> RunResult {
         let (_dir, file) = target(Bytes::mib(4));
         let stop = AtomicBool::new(stop);
-        let control = Control { stop: &stop, progress: None };
+        let control = Control { stop: &stop, progress: None, keep: None };
         run(&file, &spec(path, depth), &control).unwrap()
     }
 
@@ -364,7 +365,7 @@ mod tests {
     fn a_target_that_is_too_small_is_refused() {
         let (_dir, file) = target(Bytes::mib(1));
         let stop = AtomicBool::new(false);
-        let control = Control { stop: &stop, progress: None };
+        let control = Control { stop: &stop, progress: None, keep: None };
         let error = run(&file, &spec(Path::Auto, 1), &control).unwrap_err();
         assert!(matches!(error, RunError::TooSmall { .. }));
     }
@@ -379,7 +380,7 @@ mod tests {
             // Opened for reading only: every write fails with EBADF.
             let file = Target::one(File::open(&name).unwrap(), Bytes::mib(4));
             let stop = AtomicBool::new(false);
-            let control = Control { stop: &stop, progress: None };
+            let control = Control { stop: &stop, progress: None, keep: None };
             let result = run(&file, &spec(path, 2), &control).unwrap();
             assert!(result.recording.errors() >= 1, "{}", result.path);
             assert_eq!(result.recording.error_samples[0].errno, libc::EBADF);

@@ -111,12 +111,21 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Ends the interval that is over; says whether the user asked to stop.
+    /// Ends the interval that is over; says whether the user asked to stop. `client` is a number, and
+    /// whether it is recorded.
     #[inline]
-    pub fn roll(&self, recorder: &mut Recorder, client: u32, now: Nanos) -> bool {
+    pub fn roll(
+        &self,
+        recorder: &mut Recorder,
+        (client, recorded): (u32, bool),
+        now: Nanos,
+    ) -> bool {
         let mut stopping = false;
         while let Some(summary) = recorder.poll(now) {
             self.control.tell(client, summary);
+            if recorded {
+                self.control.keep(recorder, now);
+            }
             stopping |= self.control.stopping();
         }
         stopping

@@ -126,7 +126,7 @@ impl Driver {
         let mut stopped = false;
         let mut now = shared.clock.now();
         loop {
-            stopped |= shared.roll(&mut recorder, self.number, now);
+            stopped |= shared.roll(&mut recorder, (self.number, group.recorded), now);
             let mut wait_until = None;
             if !stopped && !shared.is_over() {
                 wait_until = self.issue(shared, now)?;
@@ -142,7 +142,7 @@ impl Driver {
             }
             self.wait(wait_until.map(|until| until.since(now)))?;
             now = shared.clock.now();
-            stopped |= shared.roll(&mut recorder, self.number, now);
+            stopped |= shared.roll(&mut recorder, (self.number, group.recorded), now);
             self.reap(shared, now, &mut recorder);
         }
         let client = self.client.clone();

@@ -201,7 +201,7 @@ mod tests {
         let group = Group { clients: 2, ..Group::new(plan) };
         let spec = Spec { path, verify: Some(ledger), ..Spec::new(vec![group], timeline, Seed(1)) };
         let stop = AtomicBool::new(false);
-        run(target, &spec, &Control { stop: &stop, progress: None })
+        run(target, &spec, &Control { stop: &stop, progress: None, keep: None })
     }
 
     fn check_all(written: &Written) -> Result<u64, Box<Corruption>> {

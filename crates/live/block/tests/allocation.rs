@@ -43,7 +43,8 @@ fn trial(target: &Target, path: Path, milliseconds: u64) -> (u64, u64) {
     let spec = Spec { path, ..Spec::new(vec![Group::new(plan)], timeline, Seed(1)) };
     let stop = AtomicBool::new(false);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
-    let result = run(target, &spec, &Control { stop: &stop, progress: None }).expect("it runs");
+    let result =
+        run(target, &spec, &Control { stop: &stop, progress: None, keep: None }).expect("it runs");
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
     (allocations, result.recording.total(None).counts.ops)
 }

@@ -111,7 +111,7 @@ fn check_clients<E: Engine>(dir: &Path) -> Result<(), KvError> {
     let engine = E::open(dir, &options(Durability::Os))?;
     load(&engine, &spec(), None, &mut |_| true)?;
     let stop = AtomicBool::new(false);
-    let control = Control { stop: &stop, progress: None };
+    let control = Control { stop: &stop, progress: None, keep: None };
     let measured = measure(&engine, &spec(), None, &control)?;
     assert_eq!(measured.failure, None);
     for class in [OpClass::Read, OpClass::Write] {

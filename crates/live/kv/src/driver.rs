@@ -153,6 +153,7 @@ pub fn measure<E: Engine>(
         measured.recording.merge(&recording);
         measured.failure = measured.failure.or(failure);
     }
+    measured.recording.merge(&control.kept());
     Ok(measured)
 }
 
@@ -196,6 +197,7 @@ fn run_client<E: Engine>(
         now = Nanos::from(origin.elapsed());
         while let Some(summary) = recorder.poll(now) {
             shared.control.tell(index, summary);
+            shared.control.keep(&mut recorder, now);
             if shared.control.stopping() {
                 break 'trial;
             }

@@ -6,7 +6,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use stats::Summary;
+use stats::{Recorder, Recording, Summary};
+use units::Nanos;
 
 /// An interval that one client has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,13 +25,42 @@ pub struct Control<'a> {
     pub stop: &'a AtomicBool,
     /// Where intervals are told.
     pub progress: Option<SyncSender<Progress>>,
+    /// Where they are kept while a long trial runs.
+    pub keep: Option<&'a dyn Keep>,
 }
+
+/// Keeps intervals that have ended outside of memory, so that a kill does not lose them.
+pub trait Keep: std::fmt::Debug + Sync {
+    /// Takes them; never blocks.
+    fn keep(&self, ended: Recording);
+    /// Gives back all that it has taken; called once, when the clients have ended.
+    fn take_back(&self) -> Recording;
+}
+
+/// Time between pieces of one client.
+const KEEP_EVERY: Nanos = Nanos::from_secs(1);
 
 impl Control<'_> {
     /// Whether the trial should stop at the next end of an interval.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Hands on what a client's recorder has of ended intervals, from time to time.
+    #[inline]
+    pub fn keep(&self, recorder: &mut Recorder, now: Nanos) {
+        if let Some(keep) = self.keep
+            && let Some(ended) = recorder.take_ended(now, KEEP_EVERY)
+        {
+            keep.keep(ended);
+        }
+    }
+
+    /// What was handed on.
+    #[must_use]
+    pub fn kept(&self) -> Recording {
+        self.keep.map_or_else(Recording::default, Keep::take_back)
     }
 
     /// Tells of an ended interval; never blocks.

@@ -138,6 +138,7 @@ pub fn measure<E: Engine>(
         measured.failure = measured.failure.or(end.failure);
         missed = missed.max(end.missed);
     }
+    measured.recording.merge(&control.kept());
     measured.recording.missed_arrivals = missed;
     measured.given_up = shared.given_up.load(Ordering::Relaxed);
     Ok(measured)

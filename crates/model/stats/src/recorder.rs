@@ -179,6 +179,8 @@ pub struct Recorder {
     service: [Option<Lane>; OpClass::COUNT],
     done: Recording,
     raw: Vec<Raw>,
+    /// When ended intervals were last taken out.
+    taken_at: Nanos,
 }
 
 impl Recorder {
@@ -198,7 +200,20 @@ impl Recorder {
             service: Default::default(),
             done,
             raw: Vec::new(),
+            taken_at: Nanos::ZERO,
         }
+    }
+
+    /// The intervals that have ended, taken out of memory, when the last were taken at least `every` ago.
+    /// Merged with what [`Recorder::finish`] gives they are the whole recording.
+    pub fn take_ended(&mut self, now: Nanos, every: Nanos) -> Option<Recording> {
+        if now.since(self.taken_at) < every || self.done.intervals.is_empty() {
+            return None;
+        }
+        self.taken_at = now;
+        self.encode();
+        let intervals = std::mem::take(&mut self.done.intervals);
+        Some(Recording { intervals, ..Recording::default() })
     }
 
     /// A recorder that keeps service times beside response times, for open loops.
@@ -394,6 +409,28 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
+        /// What a journal was given while a trial ran, and what was left at its end, are the whole.
+        #[test]
+        fn pieces_taken_out_on_the_way_lose_nothing(
+            mut samples in prop::collection::vec((0u64..1500, 1u64..400), 1..200),
+            every in 1u64..700,
+        ) {
+            samples.sort_unstable();
+            let mut recorder = Recorder::with_service(TIMELINE, &CLASSES);
+            let mut kept = Recording::default();
+            for &(completed, latency) in &samples {
+                while recorder.poll(Nanos(completed)).is_some() {}
+                if let Some(piece) = recorder.take_ended(Nanos(completed), Nanos(every)) {
+                    kept.merge(&piece);
+                }
+                recorder.record(sample(completed, latency));
+            }
+            let mut rest = recorder.finish(Nanos(1500));
+            rest.merge(&kept);
+            let whole = feed(&samples);
+            prop_assert!(rest.intervals == whole.intervals);
+        }
+
         /// Two clients merged must give what one client doing both would give; otherwise figures
         /// depend on how many threads recorded them.
         #[test]

@@ -146,6 +146,17 @@ impl Interval {
         sum
     }
 
+    /// Adds what another client did in the same interval.
+    fn add(&mut self, other: &Self) {
+        self.end = self.end.max(other.end);
+        for (class, add) in other.tallies.iter() {
+            let tally = self.tallies.of(class);
+            tally.counts += add.counts;
+            tally.latency.merge(&add.latency);
+            tally.service.merge(&add.service);
+        }
+    }
+
     /// Length in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
@@ -179,25 +190,26 @@ pub struct Recording {
 
 impl Recording {
     /// Adds what another client of the same trial recorded over the same timeline. Where one client
-    /// has fewer intervals (it stopped earlier), the rest is the other's alone.
+    /// has fewer intervals (it stopped earlier), the rest is the other's alone. Both are in order of time;
+    /// costs as much as both are long.
     pub fn merge(&mut self, other: &Self) {
+        let place = |interval: &Interval| (interval.phase, interval.start);
+        let mut at = 0;
         for theirs in &other.intervals {
-            let same =
-                |mine: &&mut Interval| mine.start == theirs.start && mine.phase == theirs.phase;
-            match self.intervals.iter_mut().find(same) {
-                Some(mine) => {
-                    mine.end = mine.end.max(theirs.end);
-                    for (class, add) in theirs.tallies.iter() {
-                        let tally = mine.tallies.of(class);
-                        tally.counts += add.counts;
-                        tally.latency.merge(&add.latency);
-                        tally.service.merge(&add.service);
-                    }
+            while self.intervals.get(at).is_some_and(|mine| place(mine) < place(theirs)) {
+                at += 1;
+            }
+            match self.intervals.get_mut(at) {
+                Some(mine) if place(mine) == place(theirs) => mine.add(theirs),
+                Some(_) => {
+                    // The rest is merged in one go: an insertion for each would move it each time.
+                    let rest = self.intervals.split_off(at);
+                    self.intervals.extend(merged(rest, &other.intervals, theirs));
+                    break;
                 }
                 None => self.intervals.push(theirs.clone()),
             }
         }
-        self.intervals.sort_by_key(|interval| (interval.phase, interval.start));
         self.error_samples.extend_from_slice(&other.error_samples);
         self.missed_arrivals += other.missed_arrivals;
     }
@@ -247,6 +259,27 @@ impl Recording {
     pub fn errors(&self) -> u64 {
         self.intervals.iter().map(|interval| interval.counts().errors).sum()
     }
+}
+
+/// Both in order, of `other` from `first` on.
+fn merged(mine: Vec<Interval>, other: &[Interval], first: &Interval) -> Vec<Interval> {
+    let place = |interval: &Interval| (interval.phase, interval.start);
+    let mut out: Vec<Interval> = Vec::with_capacity(mine.len() + other.len());
+    let mut mine = mine.into_iter().peekable();
+    for theirs in other.iter().skip_while(|one| place(one) < place(first)) {
+        while let Some(before) = mine.next_if(|one| place(one) < place(theirs)) {
+            out.push(before);
+        }
+        match mine.next_if(|one| place(one) == place(theirs)) {
+            Some(mut both) => {
+                both.add(theirs);
+                out.push(both);
+            }
+            None => out.push(theirs.clone()),
+        }
+    }
+    out.extend(mine);
+    out
 }
 
 /// Whether `one` counts where `wanted` is asked for; all together are reads and writes.

@@ -111,7 +111,7 @@ impl Private {
             changes: Vec::new(),
         };
         let stop = AtomicBool::new(false);
-        let control = Control { stop: &stop, progress: None };
+        let control = Control { stop: &stop, progress: None, keep: None };
         measure(&self.engine(job), &spec, &control, &|| (), &mut Vec::new).expect("it runs")
     }
 
