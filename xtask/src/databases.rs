@@ -87,7 +87,7 @@ impl Session for NothingSession<'_> {
     }
 }
 
-/// CPU an operation, ns, of `role` over a loaded database of `records`.
+/// CPU per operation, ns, of `role` over a loaded database of `records`.
 fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
     let failed = |error: std::io::Error| KvError::Engine {
         engine: "bench",
@@ -140,7 +140,7 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
 /// What an engine said.
 pub fn table() -> Result<(), String> {
     let text = |error: KvError| error.to_string();
-    println!("cached lookups of {VALUE} B, one reader, CPU an operation");
+    println!("cached lookups of {VALUE} B, one reader, CPU per operation");
     let own = cpu::<Nothing>(NOTHING, KvRole::READER).map_err(text)?;
     println!("{:<10} {own:>8.0} ns", "driver");
     let share = |name: &str, whole: f64| {

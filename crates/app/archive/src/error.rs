@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why a run folder can not be written or read.
+/// Why a run folder cannot be written or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ArchiveError {

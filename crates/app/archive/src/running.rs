@@ -1,9 +1,9 @@
 //! The journal of a trial that runs: what it has recorded so far, durable every few seconds.
 //!
-//! A line a piece, each a whole record as another process would send it; the first says which trial it is. A
-//! trial that ends as it should takes its pieces back and the file goes; after a kill they are what is left of
-//! it. Invariants: at most [`WRITE_EVERY`] and what one sync takes are lost; memory holds what was recorded
-//! since the last line, however long the trial. What it is not: a finished trial.
+//! A line per piece, each a whole record as another process would send it; the first says which trial it is.
+//! A trial that ends as it should takes its pieces back and the file goes; after a kill they are what is left
+//! of it. Invariants: at most [`WRITE_EVERY`], a client's second and what one sync takes are lost; memory
+//! holds what was recorded since the last line, however long the trial. What it is not: a finished trial.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -122,8 +122,8 @@ pub(crate) fn begin(path: &Path, trial: &TrialRecord) -> Result<(), ArchiveError
     append(&mut file, trial).map_err(ArchiveError::io("write", path))
 }
 
-/// What is left of a trial that was running: its first line with the pieces of all others, up to one that a kill
-/// has cut off.
+/// What is left of a trial that was running: its first line with the pieces of all others, up to one that a
+/// kill has cut off.
 pub(crate) fn read_running(path: &Path) -> Result<TrialRecord, ArchiveError> {
     let bytes = read_file(path)?;
     let text = String::from_utf8_lossy(&bytes);

@@ -180,7 +180,7 @@ impl RunWriter {
 /// A trial's record in one line, for another process.
 ///
 /// # Errors
-/// When its histograms can not be written.
+/// When its histograms cannot be written.
 pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
     let log = write_log(&trial.recording)
         .map_err(|error| ArchiveError::damaged(Path::new("the record"), error))?;

@@ -266,7 +266,7 @@ fn refused(scratch: &Scratch, words: &str, reason: &str) {
     assert!(text.contains("refused") && text.contains(reason) && text.contains("next:"), "{text}");
 }
 
-/// The one mistake that can not be undone is overwriting a disk that holds something.
+/// The one mistake that cannot be undone is overwriting a disk that holds something.
 #[test]
 fn the_guard_refuses_every_device_that_is_not_free() {
     let scratch = Scratch::new();

@@ -100,7 +100,7 @@ fn after_a_kill_of_the_program_the_database_holds_what_was_acknowledged() {
     }
 }
 
-/// A check that can not fail would be worth nothing: an acknowledged update that is not there is told.
+/// A check that cannot fail would be worth nothing: an acknowledged update that is not there is told.
 #[test]
 fn an_update_that_was_acknowledged_and_is_gone_is_told() {
     let scratch = Scratch::new();
@@ -212,7 +212,7 @@ fn mounted_below(place: &Path) -> bool {
     mounts.contains(&place.display().to_string())
 }
 
-/// A disk that goes away under an engine may end its process (a mapped page that can not be read is a
+/// A disk that goes away under an engine may end its process (a mapped page that cannot be read is a
 /// SIGBUS): the program must live and say so.
 #[test]
 fn a_disk_that_goes_away_under_an_engine_costs_its_trial_only() {

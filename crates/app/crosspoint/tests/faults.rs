@@ -194,7 +194,8 @@ fn a_long_trial_that_is_killed_keeps_all_but_its_last_seconds() {
         let scratch = Scratch::new();
         let text = format!(
             "schema = 1\nname = \"long\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\nsize = \"8MiB\"\n\
-             [[experiment]]\nname = \"e\"\nwarm_up = \"0s\"\nmeasure = \"10min\"\ninterval = \"100ms\"\n{load}"
+             [[experiment]]\nname = \"e\"\nwarm_up = \"0s\"\nmeasure = \"10min\"\n\
+             interval = \"100ms\"\n{load}"
         );
         std::fs::write(scratch.path().join("long.toml"), text).expect("a study");
         let (mut child, mut errors) =

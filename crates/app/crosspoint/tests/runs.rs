@@ -143,7 +143,7 @@ fn ctrl_c_saves_reports_partial_and_exits_130() {
     assert!(figures.contains("\"partial\": true"));
 }
 
-/// The same seed must give the same bytes, or a prediction can not be checked by anybody else.
+/// The same seed must give the same bytes, or a prediction cannot be checked by anybody else.
 #[test]
 fn a_virtual_run_is_the_same_to_the_byte_and_matches_the_golden_figures() {
     let documents: Vec<String> = (0..2)

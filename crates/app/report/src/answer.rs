@@ -453,7 +453,7 @@ fn database_sentences(run: &Run) -> Vec<String> {
     let predicted = run.trials.iter().any(|trial| trial.source == "predicted");
     if predicted && !sentences.is_empty() {
         sentences.push(
-            "Databases are measured here only: they can not be predicted on other drives yet."
+            "Databases are measured here only: they cannot be predicted on other drives yet."
                 .into(),
         );
     }

@@ -1,7 +1,7 @@
 //! Figures and the one-file report.
 //!
 //! Invariants: every figure carries its source, and sources never mix; a percentile that the sample
-//! count can not support is left out; the report asks nothing of the network.
+//! count cannot support is left out; the report asks nothing of the network.
 //! What it is not: a judge of differences between runs.
 
 mod act;

@@ -109,7 +109,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
     let not_drawn = bounds::fit(&mut drawn);
     let data = serde_json::to_string(&drawn).map_err(|error| failed(&error))?;
-    // `<` can not appear in a script element's text, or it could end it.
+    // `<` cannot appear in a script element's text, or it could end it.
     let data = data.replace('<', "\\u003c");
     let style = format!("{UPLOT_STYLE}\n{STYLE}");
     let library = without_links(UPLOT_SCRIPT);

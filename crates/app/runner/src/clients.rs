@@ -33,7 +33,7 @@ pub(crate) fn service_threads(job: &ActJob) -> u32 {
 /// The clients of `job`, and the bytes of each device that they address.
 ///
 /// # Errors
-/// Why the load can not be offered there.
+/// Why the load cannot be offered there.
 pub(crate) fn groups(job: &Job, ground: Ground) -> Result<(Vec<Group>, Bytes), String> {
     match job {
         Job::Block(job) => Ok((block_groups(job, ground), ground.device)),

@@ -129,7 +129,7 @@ impl Runner<'_> {
 const FULL: Bytes = Bytes(4 << 20);
 
 /// Removes the database of a trial. Says whether its file system was full, which engines tell in many ways
-/// (LMDB as an input/output error), and leaves to the undo journal what can not be removed now.
+/// (LMDB as an input/output error), and leaves to the undo journal what cannot be removed now.
 fn put_away(place: &Path, mut outcome: Outcome) -> Outcome {
     if databases::is_device(place) {
         return outcome;

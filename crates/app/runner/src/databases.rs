@@ -177,7 +177,7 @@ fn memory_note(job: &KvJob, used: MemoryUse) -> String {
     )
 }
 
-/// Keeps the files of a database in `to`. They are copied where they can not be moved: a file system that
+/// Keeps the files of a database in `to`. They are copied where they cannot be moved: a file system that
 /// was made for them goes with the run.
 pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
     if is_device(from) {

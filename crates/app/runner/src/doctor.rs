@@ -19,7 +19,7 @@ pub enum Status {
     Ok,
     /// Works with less.
     Limited,
-    /// A study that needs it can not run.
+    /// A study that needs it cannot run.
     Missing,
 }
 
@@ -84,7 +84,7 @@ fn own_cost() -> Check {
         own.ring_ns.map_or(String::new(), |ring| format!(", {ring:.0} ns with io_uring NOP"));
     let status = if own.batch_ns <= OWN_COST_WANTED { Status::Ok } else { Status::Limited };
     let detail = format!(
-        "{:.0} ns an operation one at a time, {:.0} ns in batches of 32{ring}",
+        "{:.0} ns per operation one at a time, {:.0} ns in batches of 32{ring}",
         own.single_ns, own.batch_ns
     );
     let fix = (status == Status::Limited)
@@ -140,7 +140,7 @@ fn blkid() -> Check {
     Check {
         name,
         status: if found { Status::Ok } else { Status::Limited },
-        detail: if found { "found" } else { "not found; block devices can not be written to" }
+        detail: if found { "found" } else { "not found; block devices cannot be written to" }
             .into(),
         fix: (!found).then(|| "apt-get install util-linux".into()),
     }

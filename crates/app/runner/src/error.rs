@@ -34,7 +34,7 @@ pub enum ExitClass {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RunnerError {
-    /// A study file that can not be read.
+    /// A study file that cannot be read.
     #[error("cannot read {path}: {source}")]
     StudyFile {
         /// The file.
@@ -69,7 +69,7 @@ pub enum RunnerError {
         /// The name, and those that there are.
         reason: String,
     },
-    /// The stack can not be used.
+    /// The stack cannot be used.
     #[error(transparent)]
     Stack(#[from] StackError),
     /// The run folder.

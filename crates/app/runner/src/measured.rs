@@ -234,7 +234,7 @@ fn cost_notes(spec: &Spec<'_>, result: &RunResult, own: OwnCost) -> Vec<String> 
     if total.ops > 0 {
         let mean = total.latency_sum.get() as f64 / total.ops as f64;
         notes.push(format!(
-            "own cost {:.0} ns an operation, at most {:.2} % of the mean latency measured",
+            "own cost {:.0} ns per operation, at most {:.2} % of the mean latency measured",
             own.single_ns,
             own.single_ns / mean.max(1.0) * 100.0
         ));

@@ -22,7 +22,7 @@ const SMALLEST_REQUEST: u32 = 512;
 /// Runs `trial` on the device of `profile`; gives what it recorded and what must be said of it.
 ///
 /// # Errors
-/// Why the load can not be offered there.
+/// Why the load cannot be offered there.
 pub(crate) fn predict(
     profile: &Profile,
     stack: &Stack,
@@ -63,7 +63,7 @@ pub(crate) fn predict(
     Ok((recording, notes))
 }
 
-/// Why a job can not be predicted on a profile: it makes data durable, and nothing is known of that there.
+/// Why a job cannot be predicted on a profile: it makes data durable, and nothing is known of that there.
 pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
     let durable = match job {
         Job::Block(job) => {

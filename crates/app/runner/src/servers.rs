@@ -71,7 +71,7 @@ impl Running {
     }
 }
 
-/// Why a run can not begin, from a server's refusal.
+/// Why a run cannot begin, from a server's refusal.
 pub(crate) fn environment(stack: &str, error: &SqlError) -> RunnerError {
     let Refusal { reason, next } = match error {
         SqlError::Refused(refusal) => refusal.clone(),

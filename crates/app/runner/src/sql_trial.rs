@@ -374,7 +374,7 @@ impl Runner<'_> {
         ask(line, one, request, self.waiting(one.trial, one.experiment), &mut heard)
     }
 
-    /// Removes the database of a stack; what can not be removed now is left to the undo journal.
+    /// Removes the database of a stack; what cannot be removed now is left to the undo journal.
     pub(crate) fn forget(&mut self, stack: &str) {
         if let Some(loaded) = self.loaded.remove(stack) {
             let _ = std::fs::remove_dir_all(&loaded.place);

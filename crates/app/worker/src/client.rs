@@ -26,7 +26,7 @@ use crate::protocol::{GO, Reply, Request, summary_of};
 #[non_exhaustive]
 pub enum WorkerError {
     /// It does not start.
-    #[error("{} can not be started: {reason}", program.display())]
+    #[error("{} cannot be started: {reason}", program.display())]
     NoProgram {
         /// The program.
         program: PathBuf,

@@ -1,4 +1,4 @@
-//! A key-value trial: load, put out of the page cache, measure; or fill and measure that.
+//! A key-value trial: load, evicted from the page cache, measure; or fill and measure that.
 //!
 //! Invariant: the place is empty before. What it is not: a comparison of engines at unequal durability; the
 //! promise of each is noted.
@@ -293,7 +293,7 @@ fn filled<E: Engine>(
 fn cool(place: &Path, notes: &mut Vec<String>) {
     notes.push(match evict(place).and_then(|()| residency(place)) {
         Ok(left) if left.share() <= RESIDENT_MAX => {
-            "database put out of the page cache after the load".into()
+            "database evicted from the page cache after the load".into()
         }
         Ok(left) => format!(
             "started warm: {:.1} % of the database was still resident",

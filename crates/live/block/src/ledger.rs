@@ -39,7 +39,7 @@ impl Ledger {
     /// of run `run`. Says whether it was there already.
     ///
     /// # Errors
-    /// When the file can not be made or mapped, or is the ledger of another shape.
+    /// When the file cannot be made or mapped, or is the ledger of another shape.
     pub fn open(path: &Path, run: u64, block: Bytes, span: Bytes) -> io::Result<(Self, bool)> {
         let blocks = span.get() / block.get().max(1);
         let count = HEADER + usize::try_from(blocks).map_err(io::Error::other)?;

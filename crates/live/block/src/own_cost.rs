@@ -19,7 +19,7 @@ const OPERATIONS: u64 = 200_000;
 /// Rounds; the median counts.
 const ROUNDS: usize = 5;
 
-/// Our own cost, nanoseconds of one CPU an operation.
+/// Our own cost, nanoseconds of one CPU per operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct OwnCost {
     /// Client, recorder and clock, one operation at a time: what every latency contains at most.

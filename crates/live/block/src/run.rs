@@ -145,7 +145,7 @@ pub enum RunError {
 /// Runs `spec` on `target`, which holds at least the plan's span.
 ///
 /// # Errors
-/// [`RunError`] when it can not start, the ring breaks down or data is wrong; failed operations are data
+/// [`RunError`] when it cannot start, the ring breaks down or data is wrong; failed operations are data
 /// instead.
 pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<RunResult, RunError> {
     let (have, span) = (target.smallest(), target.each());

@@ -125,7 +125,7 @@ fn read_block(target: &Target, offset: u64, length: usize) -> std::io::Result<Ve
 /// `go_on` says no.
 ///
 /// # Errors
-/// The first block that is wrong; or that it can not be read.
+/// The first block that is wrong; or that it cannot be read.
 pub fn read_back(
     target: &Target,
     ledger: &Ledger,

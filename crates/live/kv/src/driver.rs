@@ -164,7 +164,7 @@ fn run_client<E: Engine>(
     index: u32,
 ) -> ClientResult {
     let session = engine.session();
-    // Every client passes the barrier, even one that can not go on, so that none waits for ever.
+    // Every client passes the barrier, even one that cannot go on, so that none waits for ever.
     shared.start.wait();
     let origin = *shared.origin.get_or_init(Instant::now);
     let mut session = session?;

@@ -49,7 +49,7 @@ impl Ledger {
     /// Makes a ledger of `records` records of the database at `place`.
     ///
     /// # Errors
-    /// When the file can not be made, or the place is named by more than some thousand bytes.
+    /// When the file cannot be made, or the place is named by more than some thousand bytes.
     pub fn create(path: &Path, place: &Path, records: u64) -> io::Result<Self> {
         let name = place.as_os_str().as_encoded_bytes();
         if name.len() as u64 > HEADER - PLACE_AT {

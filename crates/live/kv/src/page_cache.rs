@@ -17,7 +17,7 @@ use units::Bytes;
 /// Files that are mapped or open elsewhere may stay.
 ///
 /// # Errors
-/// When a file can not be opened or written back.
+/// When a file cannot be opened or written back.
 pub fn evict(place: &Path) -> io::Result<()> {
     for path in files_of(place)? {
         let file = File::open(&path)?;
@@ -58,7 +58,7 @@ impl Residency {
 /// counts as not resident, a file that goes meanwhile as none.
 ///
 /// # Errors
-/// When a file can not be read or mapped.
+/// When a file cannot be read or mapped.
 pub fn residency(place: &Path) -> io::Result<Residency> {
     let mut sum = Residency::default();
     for path in files_of(place)? {

@@ -1,4 +1,4 @@
-//! Threads that the kernel made to carry out io_uring requests which a target can not take without
+//! Threads that the kernel made to carry out io_uring requests which a target cannot take without
 //! waiting ("punted" requests): zram, brd and md are such targets.
 //!
 //! They belong to this process, and so does their CPU; tools that count the submitting thread alone miss

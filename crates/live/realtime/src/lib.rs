@@ -1,7 +1,7 @@
 //! Device models by the wall clock: the driver of everything that is emulated live.
 //!
 //! The model is told the instant at which each request arrives and is advanced when something is due; it
-//! can not tell this driver from the one of virtual time. What a request takes is decided by the model
+//! cannot tell this driver from the one of virtual time. What a request takes is decided by the model
 //! alone; how late its completion is delivered is this driver's own error, and is measured.
 //!
 //! Invariants: instants given to the model never decrease; a completion is delivered once, never before

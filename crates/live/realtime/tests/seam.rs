@@ -73,7 +73,7 @@ fn real_time_and_virtual_time_give_the_same_service_times() {
     }
 }
 
-/// At depth 1 an idle device is met each time, so the clock can not matter: the median service time is that
+/// At depth 1 an idle device is met each time, so the clock cannot matter: the median service time is that
 /// of the driver of virtual time.
 #[test]
 fn at_depth_1_the_median_is_that_of_virtual_time() {

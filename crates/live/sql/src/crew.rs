@@ -71,7 +71,7 @@ pub(crate) fn run<E: Engine>(
     if sessions.is_err() {
         shared.failed.store(true, Ordering::Relaxed);
     }
-    // Every crew passes both barriers, even one that can not go on, so that none waits for ever.
+    // Every crew passes both barriers, even one that cannot go on, so that none waits for ever.
     shared.start.wait();
     shared.start.wait();
     let origin = *shared.origin.get_or_init(Instant::now);

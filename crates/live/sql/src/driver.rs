@@ -92,7 +92,7 @@ pub(crate) struct Shared<'a> {
 /// `watch` gives counters beside the engine's own.
 ///
 /// # Errors
-/// When a client can not connect; what fails later is data.
+/// When a client cannot connect; what fails later is data.
 pub fn measure<E: Engine>(
     engine: &E,
     spec: &Spec,

@@ -26,7 +26,7 @@ pub struct Refusal {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SqlError {
-    /// It can not be used as it is: no server, no right, no such setting.
+    /// It cannot be used as it is: no server, no right, no such setting.
     #[error("{}", .0.reason)]
     Refused(Refusal),
     /// It holds what is somebody else's, and that is not written to.

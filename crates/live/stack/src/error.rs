@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use units::Bytes;
 
-/// Why a stack can not be used.
+/// Why a stack cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StackError {
@@ -33,7 +33,7 @@ pub enum StackError {
         /// Bytes needed, with a margin.
         needed: Bytes,
     },
-    /// The file system can not bypass the page cache.
+    /// The file system cannot bypass the page cache.
     #[error("{path}: the file system ({file_system}) does not support O_DIRECT")]
     NoDirectIo {
         /// Directory.

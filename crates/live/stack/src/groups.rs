@@ -103,7 +103,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // What can not be undone now is still in the journal.
+        // What cannot be undone now is still in the journal.
         let _ = remove_group(&self.path, &self.hierarchy.home, &self.mark);
     }
 }

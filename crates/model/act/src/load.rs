@@ -102,7 +102,7 @@ const LARGE_DEPTH: u32 = 64;
 /// Clients of one kind: their plan, how many there are, and whether they are recorded.
 pub type ActGroup = (BlockPlan, u32, bool);
 
-/// The clients that offer `config`'s load in `phase` until `end`, or why they can not.
+/// The clients that offer `config`'s load in `phase` until `end`, or why they cannot.
 ///
 /// # Errors
 /// When the devices are too small for one large block, or there are more service threads than requests.

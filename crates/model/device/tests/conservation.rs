@@ -163,7 +163,7 @@ fn a_single_server_waits_as_m_d_1() {
     assert!((mean / exact - 1.0).abs() < 0.01, "waited {mean:.1} ns, M/D/1 {exact:.1} ns");
 }
 
-/// Six virtual machines share what one can not use: the claim of the ICPADS 2018 study.
+/// Six virtual machines share what one cannot use: the claim of the ICPADS 2018 study.
 #[test]
 fn several_paths_use_what_one_can_not() {
     let most = |name: &str| {

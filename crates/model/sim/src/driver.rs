@@ -368,7 +368,7 @@ mod tests {
     fn a_thread_is_limited_by_its_cpu() {
         let host = HostModel { submit: Nanos(3_000), complete: Nanos(2_000), ..NO_HOST };
         let total = run(host, 64, 32, 1, 1).total(None);
-        // 5 us of CPU an operation: 200k/s, 2000 in 10 ms.
+        // 5 us of CPU per operation: 200k/s, 2000 in 10 ms.
         assert!((1_990..=2_010).contains(&total.counts.ops), "{}", total.counts.ops);
         let two = run(host, 64, 32, 2, 1).total(None);
         assert!((3_980..=4_020).contains(&two.counts.ops), "{}", two.counts.ops);

@@ -27,7 +27,7 @@ impl StoredLatency {
     /// Encodes `latency`, which may come from a damaged file.
     ///
     /// # Errors
-    /// What can not be encoded: a count above `i64::MAX`.
+    /// What cannot be encoded: a count above `i64::MAX`.
     pub fn encode(latency: &Histogram) -> Result<Self, String> {
         let mut bytes = Vec::new();
         if !latency.is_empty() {

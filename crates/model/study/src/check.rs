@@ -436,7 +436,7 @@ fn check_act(one: &Experiment, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Why this experiment can not run on that stack, if so.
+/// Why this experiment cannot run on that stack, if so.
 pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
     let model = matches!(stack.device, DeviceName::Model(_));
     let needs_data = |block: &crate::BlockMatrix| block.verify || block.precondition.is_some();
@@ -451,7 +451,7 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
     match &stack.device {
         _ if !database => None,
         DeviceName::Model(_) => Some(
-            "databases can not be predicted on a device model yet; only block experiments can"
+            "databases cannot be predicted on a device model yet; only block experiments can"
                 .into(),
         ),
         DeviceName::Paths(paths) => {

@@ -30,7 +30,7 @@ pub struct KvMatrix {
     /// Values are spread evenly between `value_size` and this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_size_max: Option<Bytes>,
-    /// Share of a value's bytes that can not be compressed.
+    /// Share of a value's bytes that cannot be compressed.
     #[serde(default = "default_random_payload")]
     pub random_payload: Share,
     /// Client threads of the workload, 0 to 256: in `read_while_writing` and `read_while_scanning` the
@@ -70,7 +70,7 @@ pub struct KvMatrix {
     /// records' bytes (`20%`: the database is five times memory).
     #[serde(default)]
     pub memory: Memory,
-    /// Put the database out of the page cache after the load; `false`: clients begin with what it left there.
+    /// Evict the database from the page cache after the load; `false`: clients begin with what it left there.
     #[serde(default = "default_true")]
     pub cold_start: bool,
     /// Keep a log of acknowledged updates outside the database, and hold the database against it when its
@@ -210,7 +210,7 @@ pub struct KvJob {
     pub value_size: Bytes,
     /// Bytes of a value, at most.
     pub value_size_max: Bytes,
-    /// Share of a value that can not be compressed.
+    /// Share of a value that cannot be compressed.
     pub random_payload: Share,
     /// Reader threads, or all threads of workloads that are no readers beside another.
     pub readers: u32,

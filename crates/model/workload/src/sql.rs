@@ -187,7 +187,7 @@ pub struct SqlOp {
     pub other: u64,
     /// What the texts that are written are made of.
     pub text: Seed,
-    /// It begins a transaction.
+    /// It begins per transaction.
     pub first: bool,
     /// It ends one.
     pub last: bool,

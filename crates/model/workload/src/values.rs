@@ -39,7 +39,7 @@ pub struct ValueShape {
 }
 
 impl ValueShape {
-    /// Values of one size that can not be compressed.
+    /// Values of one size that cannot be compressed.
     #[must_use]
     pub const fn of(size: usize) -> Self {
         Self { least: size, most: size, random: Share::ALL }

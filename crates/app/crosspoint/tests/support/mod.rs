@@ -94,7 +94,7 @@ pub fn expect(output: &Output, code: i32) {
     assert_eq!(output.status.code(), Some(code), "{said}");
 }
 
-/// Says, and counts, that a test can not run here.
+/// Says, and counts, that a test cannot run here.
 pub fn skip(test: &str, missing: &str) {
     println!("SKIPPED {test}: {missing}");
     if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {

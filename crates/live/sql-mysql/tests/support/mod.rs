@@ -28,7 +28,7 @@ pub fn missing(programs: &[&str]) -> bool {
     false
 }
 
-/// Says, and counts, that a test can not run here.
+/// Says, and counts, that a test cannot run here.
 fn skip(missing: &str) {
     println!("SKIPPED {missing}");
     if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
