@@ -45,7 +45,7 @@ pub fn tables(devices: &Path) -> Result<String, String> {
             );
         }
         out.push('\n');
-        for kind in [JobKind::Read, JobKind::Write, JobKind::Mix] {
+        for kind in [JobKind::Read, JobKind::Write, JobKind::Mix, JobKind::Durable] {
             let _ = match spread(&checks, kind) {
                 Some((median, worst, n)) => writeln!(
                     out,

@@ -134,6 +134,14 @@ fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
     assert!(gains[0].0 < 2.0 && gains[1].0 < 2.0, "a flush is a command: {gains:?}");
     assert!(gains[2].0 > 30.0, "64 commits share one flush: {gains:?}");
     assert!(gains[1].1 > 40.0 * gains[2].1, "forced writes: {gains:?}");
+    // A flush is one program of 2 ms, a forced write two.
+    let flushed = figure(
+        &scratch,
+        "samsung-980-pro",
+        "iops",
+        ("durability-flush", &[("op", "write"), ("sync_every", "1")]),
+    );
+    assert!((0.45..0.55).contains(&(gains[2].1 / flushed)), "{} of {flushed}", gains[2].1);
     // Nobody knows what a flush takes on a drive whose profile does not say what becomes of its buffer.
     let text =
         include_str!("../../../../devices/intel-p3700.toml").replace("\nwrite_cache", "\n# ");

@@ -36,7 +36,11 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
     let mut found: Vec<(u64, Single<'_>)> = Vec::new();
     for group in groups(run) {
         let depth = in_flight(&group);
-        if group.first.engine != "block" || group.is_open_loop() || group.classes() != [ops] {
+        let durable = group.first.point.contains_key("dsync");
+        if group.first.engine != "block" || group.is_open_loop() || durable || !group.is_sound() {
+            continue;
+        }
+        if group.classes() != [ops] {
             continue;
         }
         let Ok(p50) = group.percentile(ops, 50.0) else {
@@ -104,7 +108,8 @@ fn nothing_sentence(run: &Run) -> String {
         run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed).collect();
     let reason = failed.iter().find_map(|trial| trial.failure.as_deref());
     match (failed.len(), reason) {
-        (0, _) => "No trial has finished yet.".into(),
+        (0, _) if run.trials.is_empty() => "No trial has finished yet.".into(),
+        (0, _) => "No trial answers in one sentence; see the figures.".into(),
         (count, reason) => format!(
             "No trial gave an answer; {count} failed: {}",
             reason.unwrap_or("no reason was recorded")
@@ -420,6 +425,7 @@ fn database_sentences(run: &Run) -> Vec<String> {
         let (Some(reads), Some(writes)) = (group.rate(READS), group.rate(WRITES)) else {
             continue;
         };
+        let due = if group.is_open_loop() { " from when it was due" } else { "" };
         let readers = group.first.point.get("readers").cloned().unwrap_or_default();
         let durability = group.first.point.get("durability").cloned().unwrap_or_default();
         let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(e.value));
@@ -431,11 +437,17 @@ fn database_sentences(run: &Run) -> Vec<String> {
         };
         let title = short(group.stack_title());
         let updates = format!(
-            "{} updates/s (durability {durability}, median commit {commit}; measured)",
+            "{} updates/s (durability {durability}, median commit {commit}{due}; measured)",
             human_count(writes.value)
         );
         let sentence = match readers.as_str() {
             "0" => format!("{engine} on {title}, a writer alone: {updates}."),
+            _ if reads.value == 0.0 => format!("{engine} on {title}: {updates}."),
+            _ if writes.value == 0.0 => format!(
+                "{engine} on {title} with {readers} readers: {} lookups/s{}.",
+                human_count(reads.value),
+                drift(&group),
+            ),
             _ => format!(
                 "{engine} on {title} with {readers} readers: {} lookups/s{} beside {updates}.",
                 human_count(reads.value),

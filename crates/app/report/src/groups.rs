@@ -119,7 +119,7 @@ impl Group<'_> {
 
     /// Whether operations were due by a schedule.
     pub fn is_open_loop(&self) -> bool {
-        self.first.point.contains_key("arrivals")
+        ["arrivals", "write_rate"].iter().any(|key| self.first.point.contains_key(*key))
     }
 
     /// A percentile of the response time, in nanoseconds.

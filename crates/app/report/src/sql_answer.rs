@@ -85,7 +85,7 @@ fn best_sentences(run: &Run) -> Vec<String> {
                 format!("durability {}", of("durability")),
             ),
             None => (
-                "a server of its own".to_owned(),
+                "your own server".to_owned(),
                 setting("innodb_buffer_pool_size").parse().map_or_else(
                     |_| "the server's buffer pool".to_owned(),
                     |bytes| format!("the server's buffer pool of {}", units::Bytes(bytes)),

@@ -141,7 +141,7 @@ impl<'a> Shared<'a> {
         // Everything was done before the time was over: a plan bounded by operations.
         let early = !stopped && !self.is_over() && now < self.spec.timeline.end();
         let mut recording = if early { recorder.finish_early(now) } else { recorder.finish(now) };
-        recording.missed_arrivals = client.missed();
+        recording.missed_arrivals = client.missed(now);
         if !group.plan.background && self.foreground_left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.over.store(true, Ordering::Relaxed);
         }

@@ -184,7 +184,7 @@ fn run_client<E: Engine>(
         let issue = match client.next(now) {
             Step::Issue(issue) => Some(issue),
             Step::WaitUntil(due) => {
-                rest(due.since(now), spec.timeline.interval);
+                observe::rest(due.since(now), spec.timeline.interval);
                 None
             }
             Step::WaitCompletion | Step::Finished => {
@@ -225,13 +225,8 @@ fn run_client<E: Engine>(
         }
     }
     let mut recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
-    recording.missed_arrivals = client.missed();
+    recording.missed_arrivals = client.missed(now);
     Ok((recording, failure))
-}
-
-/// Sleeps until something is due, but no longer than an interval, so that its end is told in time.
-fn rest(left: Nanos, interval: Nanos) {
-    std::thread::sleep(Duration::from_nanos(left.get().min(interval.get())));
 }
 
 fn record(

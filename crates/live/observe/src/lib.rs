@@ -13,7 +13,7 @@ mod sampler;
 mod usage;
 
 pub use block_device::{BlockDevice, DiskCounters, DiskTimes};
-pub use control::{Control, Keep, Progress};
+pub use control::{Control, Keep, Progress, rest};
 pub use host_cpu::HostCpu;
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};

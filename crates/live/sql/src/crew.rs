@@ -9,7 +9,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -173,7 +173,7 @@ impl<S: Session> Crew<'_, S> {
             }
             let Some(due) = self.links[0].due else { return Ok(()) };
             let interval = self.shared.spec.timeline.interval;
-            std::thread::sleep(Duration::from_nanos(due.since(now).get().min(interval.get())));
+            observe::rest(due.since(now), interval);
             now = self.now();
             self.poll(now);
         }
@@ -237,7 +237,7 @@ impl<S: Session> Crew<'_, S> {
     fn end(mut self) -> CrewEnd {
         let now = self.now();
         let all_done = !self.over() && now < self.shared.spec.timeline.end();
-        let missed = self.links.last_mut().map_or(0, |link| link.client.missed());
+        let missed = self.links.last_mut().map_or(0, |link| link.client.missed(now));
         let recorder = self.recorder;
         let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
         CrewEnd { recording, failure: self.trouble.first, missed }

@@ -2,7 +2,7 @@
 //! finishes before its service time, admission is limited, the same seed gives the same completions.
 
 use crosspoint_device::{
-    BUILT_IN, Completion, Condition, Device, Model, Operation, Parameters, Profile, Request,
+    BUILT_IN, Completion, Condition, Device, Model, Operation, Parameters, Profile, Request, Stage,
 };
 use proptest::prelude::*;
 use units::{Nanos, Seed};
@@ -225,4 +225,61 @@ fn a_page_cache_answers_as_its_hit_ratio_says() {
     assert!((ratio - 0.5).abs() < 0.01, "hit ratio {ratio}");
     assert!((mean(&hits) - 1.0).abs() < 0.2, "t_load {} us", mean(&hits));
     assert!((40.0..55.0).contains(&mean(&misses)), "t_io {} us", mean(&misses));
+}
+
+/// Where the time of one 4 KiB operation on an idle device goes is known from the constants: nothing waits.
+#[test]
+fn stages_of_a_lone_request_are_its_constants() {
+    let lone = |name: &str, request: Request| {
+        let mut model = Model::new(&profile(name), Condition::Fresh, Seed(1));
+        let mut done = Vec::new();
+        model.submit(Nanos(1000), request);
+        while done.is_empty() {
+            model.advance(model.next_event().expect("something happens"), &mut done);
+        }
+        done[0].stages
+    };
+    let (read, write) = (Request::read(0, 0, 4096), Request::write(0, 0, 4096));
+    let Parameters::XPoint(p) = profile("intel-p4800x").parameters else { panic!("3D XPoint") };
+    let stages = lone("intel-p4800x", read);
+    assert_eq!(stages.of(Stage::Media), p.media_time.value);
+    assert_eq!(stages.of(Stage::Controller), p.serial_time.value + p.fixed_time.value);
+    assert_eq!(stages.of(Stage::Queue), Nanos::ZERO);
+    let Parameters::Nand(p) = profile("samsung-970-pro").parameters else { panic!("flash") };
+    let stages = lone("samsung-970-pro", read);
+    assert_eq!(stages.of(Stage::Controller), p.front_time.value + p.controller_time.value);
+    assert_eq!(stages.of(Stage::Transfer), p.channel_time.value + p.link_time.value);
+    assert!(stages.of(Stage::Media) > p.read_time.value - p.read_time_sigma.value * 5);
+    assert_eq!(stages.of(Stage::Queue), Nanos::ZERO);
+    let forced = lone("samsung-970-pro", Request { fua: true, ..write });
+    let program = p.flush_program_time.expect("it is known").value;
+    // Its acknowledgement goes on beside the first program.
+    let beside = program * 2 - forced.of(Stage::Media);
+    assert!(beside <= p.write_ack_time.value + p.link_time.value, "{beside}");
+    let Parameters::Hop(p, _) = profile("p4800x-over-nvmeof-rdma").parameters else {
+        panic!("hop")
+    };
+    let stages = lone("p4800x-over-nvmeof-rdma", read);
+    assert!(stages.of(Stage::Hop) >= p.serial_time.value + Nanos(p.round_trip.value.get() / 2 * 2));
+    assert_eq!(stages.of(Stage::Queue), Nanos::ZERO);
+    let Parameters::Cache(p, _) = profile("page-cache-over-s3510").parameters else {
+        panic!("cache")
+    };
+    assert_eq!(lone("page-cache-over-s3510", write).of(Stage::Cache), p.lookup_time.value);
+}
+
+/// A flush has nothing to do after a forced write, and all to do after another.
+#[test]
+fn a_flush_pays_for_what_is_not_durable_yet() {
+    let after = |fua: bool| {
+        let mut model = Model::new(&profile("samsung-970-pro"), Condition::Fresh, Seed(1));
+        let mut done = Vec::new();
+        model.submit(Nanos::ZERO, Request { fua, ..Request::write(0, 0, 4096) });
+        model.advance(Nanos::from_secs(1), &mut done);
+        model.submit(Nanos::from_secs(1), Request::flush(1));
+        model.advance(Nanos::from_secs(2), &mut done);
+        done[1].at.since(Nanos::from_secs(1))
+    };
+    assert!(after(true) < Nanos::from_micros(100), "{}", after(true));
+    assert!(after(false) > Nanos::from_millis(2), "{}", after(false));
 }

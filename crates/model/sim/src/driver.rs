@@ -125,7 +125,7 @@ pub fn run_block<D: Device, W: Workload<Op = BlockOp>>(run: BlockRun<D, W>) -> R
     for (recorder, client) in driver.recorders.into_iter().zip(&mut driver.run.clients) {
         if client.recorded {
             recording.merge(&recorder.finish(now));
-            recording.missed_arrivals += client.workload.missed();
+            recording.missed_arrivals += client.workload.missed(Nanos::MAX);
         }
     }
     recording

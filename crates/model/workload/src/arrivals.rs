@@ -169,15 +169,28 @@ impl Schedule {
         };
     }
 
-    /// Arrivals that were due before `end` and are still to come.
+    /// Arrivals that were due before `end` and are still to come; beyond a million those that the rates give.
     pub fn missed(&self, end: Nanos, random: &mut Xoshiro256PlusPlus) -> u64 {
+        const COUNTED: u64 = 1_000_000;
         let mut rest = self.clone();
         let mut missed = 0;
-        while rest.next < end {
+        while rest.next < end && missed < COUNTED {
             rest.advance(random);
             missed += 1;
         }
-        missed
+        if rest.next >= end {
+            return missed;
+        }
+        let expected = rest.position_at(end) - rest.position_at(rest.next);
+        missed + (expected / f64::from(self.client.of.max(1))) as u64
+    }
+
+    /// Expected arrivals of all clients until an instant.
+    fn position_at(&self, at: Nanos) -> f64 {
+        let begun = self.steps.iter().rev().find(|(_, step)| step.from <= at);
+        begun.map_or(0.0, |(start, step)| {
+            start + at.since(step.from).as_secs_f64() * step.per_second
+        })
     }
 }
 

@@ -336,9 +336,10 @@ impl Workload for BlockClient {
         Step::Issue(Issue { id, op, intended })
     }
 
-    fn missed(&mut self) -> u64 {
+    fn missed(&mut self, until: Nanos) -> u64 {
+        let end = self.plan.end.min(until);
         match &self.schedule {
-            Some(schedule) if self.left > 0 => schedule.missed(self.plan.end, &mut self.random),
+            Some(schedule) if self.left > 0 => schedule.missed(end, &mut self.random),
             _ => 0,
         }
     }
@@ -448,7 +449,7 @@ mod tests {
         }
         assert_eq!(client.next(Nanos::from_secs(1)), Step::Finished);
         // 1000 were due in the second, 3 were issued.
-        assert_eq!(client.missed(), 997);
+        assert_eq!(client.missed(Nanos::MAX), 997);
     }
 
     #[test]

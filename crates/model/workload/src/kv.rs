@@ -274,10 +274,12 @@ impl Workload for KvClient {
         Step::Issue(Issue { id: OpId(0), op, intended })
     }
 
-    fn missed(&mut self) -> u64 {
+    fn missed(&mut self, until: Nanos) -> u64 {
         let left = self.role.operations.map_or(u64::MAX, |most| most.saturating_sub(self.issued));
-        let missed =
-            self.schedule.as_ref().map_or(0, |due| due.missed(self.plan.end, &mut self.gaps));
+        let missed = self
+            .schedule
+            .as_ref()
+            .map_or(0, |due| due.missed(self.plan.end.min(until), &mut self.gaps));
         missed.min(left)
     }
 
@@ -341,7 +343,8 @@ mod tests {
         assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(1));
         assert_eq!(issue(&mut writer, late).intended, Nanos::from_millis(2));
         // What was due and is not issued any more is counted: 1000 were, three were issued.
-        assert_eq!(writer.missed(), 997);
+        assert_eq!(writer.missed(Nanos::MAX), 997);
+        assert_eq!(writer.missed(Nanos::from_millis(10)), 7, "one that is stopped missed no more");
         let rates = vec![RateStep { from: Nanos::ZERO, per_second: 1000.0 }];
         let arrivals = Arrivals::Open(OpenLoop { spacing: Spacing::Constant, rates, burst: 10 });
         let role = KvRole { arrivals, ..KvRole::WRITER };

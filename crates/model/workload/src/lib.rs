@@ -229,9 +229,10 @@ pub trait Workload {
     /// What to do at `now`. Call again until it no longer says [`Step::Issue`]. Costs nanoseconds.
     fn next(&mut self, now: Nanos) -> Step<Self::Op>;
 
-    /// Operations that were due before the end and were never issued; 0 in a closed loop. Asked once the
-    /// workload is finished or stopped.
-    fn missed(&mut self) -> u64 {
+    /// Operations that were due before the end, and before `until`, when the client stopped, and were never
+    /// issued; 0 in a closed loop. Asked once the workload is finished or stopped.
+    fn missed(&mut self, until: Nanos) -> u64 {
+        let _ = until;
         0
     }
 

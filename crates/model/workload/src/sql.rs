@@ -345,14 +345,14 @@ impl Workload for SqlClient {
     }
 
     /// Arrivals before the end that nobody took; asked of one client once all have ended.
-    fn missed(&mut self) -> u64 {
+    fn missed(&mut self, until: Nanos) -> u64 {
         let taken = self.tickets.load(Ordering::Relaxed);
         let Some((schedule, random, next)) = &mut self.schedule else { return 0 };
         while *next < taken {
             schedule.advance(random);
             *next += 1;
         }
-        let rest = schedule.missed(self.plan.end, random);
+        let rest = schedule.missed(self.plan.end.min(until), random);
         rest.min(self.plan.transactions.unwrap_or(u64::MAX).saturating_sub(taken))
     }
 

@@ -379,8 +379,10 @@ impl Cache {
         self.cleaning.retain(|number| *number != order);
         self.clean(now);
         self.go_on_with_flushes(now);
-        // One line was cleaned: one writer may go on.
-        if let Some(waiting) = self.throttled.pop_front() {
+        // Writers go on until there is as much dirty as may be; what one rewrites may be dirty already.
+        while self.dirty < self.dirty_max
+            && let Some(waiting) = self.throttled.pop_front()
+        {
             self.serve(now, waiting);
         }
     }
@@ -525,6 +527,20 @@ mod tests {
         // Four at once, then one for each line read (10 us) and written (100 us).
         let last = done.last().unwrap().at.get() / 1000;
         assert!((34 * 110..38 * 110).contains(&last), "{last}");
+    }
+
+    /// Writers that wait while lines are rewritten must not be forgotten when cleaning stops.
+    #[test]
+    fn every_writer_that_waits_goes_on() {
+        let mut cache = cache(CacheMode::WriteBack, "50%");
+        cache.dirty_max = 6;
+        for id in 0..300u64 {
+            let line = if id < 6 { id } else { id % 2 };
+            cache.submit(Nanos::ZERO, Request::write(id, line * 4096, 4096));
+        }
+        let mut done = Vec::new();
+        cache.advance(Nanos::from_secs(10), &mut done);
+        assert_eq!(done.len(), 300);
     }
 
     #[test]

@@ -55,8 +55,7 @@ pub struct NandParameters {
     /// What becomes of buffered writes when the power fails; absent: not known, and no study that flushes
     /// is predicted.
     pub write_cache: Option<Constant<WriteCache>>,
-    /// Time of a program that a flush or a forced write asks for; absent: `program_time`. Drives that write
-    /// one bit a cell first are faster there.
+    /// Time of a program that a flush or a forced write asks for; absent: `program_time`.
     pub flush_program_time: Option<Constant<Nanos>>,
     /// Units programmed in parallel.
     pub program_units: Constant<u32>,

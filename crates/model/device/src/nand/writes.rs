@@ -48,7 +48,12 @@ impl Nand {
                 let programmed = self.program_gathered(now);
                 let mapped = self.program(programmed, self.flush_program_time());
                 let done = mapped.max(acknowledged);
-                self.slots[slot as usize].media = done.since(acknowledged);
+                // The rest until then was waiting for the unit.
+                let programs = self.flush_program_time() * 2;
+                self.slots[slot as usize].media = programs.min(done.since(acknowledged));
+                // All that was acknowledged is programmed and mapped.
+                self.buffer.unmapped = false;
+                self.buffer.durable_at = self.buffer.durable_at.max(mapped);
                 self.events.push(done, Event::new(COMPLETE, slot));
             }
         }
