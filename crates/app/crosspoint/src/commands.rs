@@ -112,7 +112,8 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let page = end.path.join("report.html");
     // A page that was made before the last trial came does not know it.
     let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
-    let known = changed(&page) >= changed(&end.path.join("trials")) && page.exists();
+    let known =
+        changed(&page) >= changed(&end.path.join("trials")) && result_file::is_whole_page(&page);
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
         // To make it anew takes longer than to look for trials that are missing.
         out!("nothing was left to run");

@@ -104,6 +104,14 @@ fn write_aside(bytes: &[u8], aside: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Whether a page is there that this program made, to its end; a link or a directory is none.
+pub fn is_whole_page(path: &Path) -> bool {
+    let file = std::fs::symlink_metadata(path).is_ok_and(|facts| facts.is_file());
+    let whole =
+        || std::fs::read(path).is_ok_and(|page| page.trim_ascii_end().ends_with(b"</html>"));
+    file && is_ours(path).unwrap_or(false) && whole()
+}
+
 fn is_ours(path: &Path) -> io::Result<bool> {
     let mut beginning = Vec::new();
     File::open(path)?.take(BEGINNING).read_to_end(&mut beginning)?;

@@ -200,6 +200,23 @@ fn what_is_in_the_way_stops_all(theirs: &Theirs, scratch: &Scratch, conn: &mut m
     assert!(!output.status.success(), "{}", stderr(&output));
     assert_eq!(conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows"), before);
     conn.query_drop("DROP TABLE guard").expect("dropped");
+    // So does a key among the tables themselves: they would go one by one.
+    conn.query_drop("ALTER TABLE sbtest2 ADD FOREIGN KEY (id) REFERENCES sbtest1 (id)")
+        .expect("a key");
+    let output = run(&["run", "sql.toml", "--out", "six-b"]);
+    assert!(!output.status.success(), "{}", stderr(&output));
+    assert_eq!(conn.query_first("SELECT COUNT(*) FROM sbtest1").expect("rows"), before);
+    // A mark that is not ours is somebody's table.
+    conn.query_drop("CREATE DATABASE other").expect("a database");
+    conn.query_drop("GRANT ALL ON other.* TO rich").expect("rights");
+    conn.query_drop("CREATE TABLE other.crosspoint_mark (identity INT)").expect("a table");
+    conn.query_drop("INSERT INTO other.crosspoint_mark VALUES (7)").expect("a row");
+    let theirs_too = theirs.keys("rich", "other") + "allow_overwrite = \"other\"\n";
+    write_study(scratch, "", &[("e", SHORT, &theirs_too)]);
+    expect(&run(&["run", "sql.toml", "--out", "eight"]), 4);
+    let kept: Option<u64> =
+        conn.query_first("SELECT COUNT(*) FROM other.crosspoint_mark").expect("it is there");
+    assert_eq!(kept, Some(1));
     conn.query_drop("CREATE DATABASE code").expect("a database");
     conn.query_drop("GRANT ALL ON code.* TO rich").expect("rights");
     conn.query_drop("CREATE PROCEDURE code.p() SELECT 1").expect("a procedure");
@@ -297,6 +314,14 @@ fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn:
     // A variable that rises with it is set back as well.
     let mut command = scratch.crosspoint();
     command.args(["run", "sql.toml", "--out", "with"]);
+    let output = command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts");
+    expect(&output, 0);
+    assert_eq!(conn.query_first(ask).expect("it"), capacity);
+    // And one that falls, under whatever spelling.
+    let change = "change = [{ at = \"100ms\", set = \"INNODB_IO_CAPACITY_MAX=100\" }]\n";
+    write_study(scratch, "", &[("e", SHORT, &(theirs.keys("rich", "mine") + change))]);
+    let mut command = scratch.crosspoint();
+    command.args(["run", "sql.toml", "--out", "falls"]);
     let output = command.env("CROSSPOINT_SQL_PASSWORD", PASSWORD).output().expect("it starts");
     expect(&output, 0);
     assert_eq!(conn.query_first(ask).expect("it"), capacity);

@@ -97,8 +97,9 @@ pub(crate) fn probe(stack: &str, job: &SqlJob) -> Result<(), RunnerError> {
     };
     let checked = match &job.dsn {
         Some(dsn) => target_of(dsn).map_err(refuse).and_then(|target| {
-            target.check(job).map(|_| ())?;
-            sql_mysql::before_change(&target, job).map(|_| ())
+            // The look makes a table for a moment: two runs at once would see each other's.
+            let _held = sql_mysql::hold(&target)?;
+            target.check(job).map(|_| ())
         }),
         None => {
             let listen = Listen::parse(&job.listen).map_err(refuse);

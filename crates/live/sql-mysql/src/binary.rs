@@ -73,6 +73,7 @@ impl Binary {
         };
         let mut command = Command::new(&path);
         command.args(["--no-defaults", "--version"]).stdin(Stdio::null());
+        crate::server::bare_environment(&mut command);
         let output = stack::output_within(&mut command, (VERSION_MAX, None), |_| ());
         let output = output.map_err(|error| refuse(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -48,6 +48,7 @@ pub fn initialise(
 ) -> Result<(), SqlError> {
     let mut command = Command::new(&binary.path);
     command.args(base(home, page_size));
+    crate::server::bare_environment(&mut command);
     mark.put_on(&mut command);
     home.confine(&mut command, Vec::new());
     let statements = match binary.flavour {

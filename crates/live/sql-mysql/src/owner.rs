@@ -49,7 +49,18 @@ fn find(conn: &mut Conn, job: &SqlJob) -> Result<Found, SqlError> {
          AND NOT (table_name = '{PROBE}' AND table_comment = '{COMMENT}') ORDER BY table_name"
     );
     let mut tables: Vec<String> = conn.query(all).map_err(told)?;
-    let ours = tables.iter().any(|name| name == MARK);
+    let marked = format!(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() \
+         AND table_name = '{MARK}' AND table_comment = '{COMMENT}'"
+    );
+    // A name alone is nobody's mark.
+    let ours = conn.query_first::<u8, _>(marked).map_err(told)?.is_some();
+    if !ours && tables.iter().any(|name| name == MARK) {
+        return Err(SqlError::NotOurs(Refusal {
+            reason: format!("the database has a table {MARK} that Crosspoint did not make"),
+            next: "name another database".into(),
+        }));
+    }
     if ours {
         let marks: Vec<String> =
             conn.query(format!("SELECT identity FROM {MARK}")).map_err(told)?;
@@ -115,6 +126,8 @@ pub(crate) fn claim(conn: &mut Conn, job: &SqlJob) -> Result<(), SqlError> {
         Found::Empty => Vec::new(),
         Found::Others { tables, .. } => tables,
     };
+    // A statement that waits for somebody's lock would be carried out after we have gone.
+    conn.query_drop("SET SESSION lock_wait_timeout = 5").map_err(told)?;
     // Those that the study fills, and no other that only looks like one.
     let mut due: Vec<String> = (1..=job.tables).map(|number| format!("sbtest{number}")).collect();
     due.push(MARK.to_owned());
@@ -144,8 +157,7 @@ fn check_obstacles(conn: &mut Conn, due: &[String]) -> Result<(), SqlError> {
     let keys = format!(
         "SELECT CONCAT(constraint_schema, '.', table_name, ' has a foreign key to ', referenced_table_name) \
          FROM information_schema.referential_constraints WHERE unique_constraint_schema = DATABASE() \
-         AND referenced_table_name IN ({names}) \
-         AND NOT (constraint_schema = DATABASE() AND table_name IN ({names}))"
+         AND referenced_table_name IN ({names})"
     );
     for question in [views, keys] {
         if let Some(obstacle) = conn.query_first::<String, _>(question).map_err(told)? {
@@ -160,7 +172,7 @@ fn check_obstacles(conn: &mut Conn, due: &[String]) -> Result<(), SqlError> {
 
 /// A variable's name as it may stand in a statement.
 fn name_of(name: &str) -> Result<String, SqlError> {
-    let name = name.trim().replace('-', "_");
+    let name = name.trim().replace('-', "_").to_ascii_lowercase();
     let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     if plain {
         return Ok(name);
@@ -202,10 +214,12 @@ pub fn hold(target: &Target) -> Result<Held, SqlError> {
     }))
 }
 
-/// Variables that rise with another and do not fall with it again.
-const FOLLOWERS: [(&str, &str); 2] = [
+/// Variables that rise or fall with another and do not come back with it.
+const FOLLOWERS: [(&str, &str); 4] = [
     ("innodb_io_capacity", "innodb_io_capacity_max"),
+    ("innodb_io_capacity_max", "innodb_io_capacity"),
     ("innodb_max_dirty_pages_pct_lwm", "innodb_max_dirty_pages_pct"),
+    ("innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm"),
 ];
 
 /// What the variables are that a job changes on a server of the user's, in the order in which they are

@@ -82,11 +82,7 @@ impl Server {
             format!("--secure-file-priv={}", home.seen(FILES)),
             format!("--init-file={}", home.seen(ACCOUNTS)),
         ]);
-        // Of our environment it gets where programs are, and by whom it is looked for.
-        command.env_clear();
-        for name in ["PATH", "CROSSPOINT_STATE_DIR"] {
-            command.envs(std::env::var_os(name).map(|value| (name, value)));
-        }
+        bare_environment(&mut command);
         journal.mark().put_on(&mut command);
         // A group of its own: an interrupt from the terminal is for the program, which then stops it.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(file);
@@ -223,6 +219,14 @@ impl Drop for Server {
                 std::thread::sleep(LOOK);
             }
         }
+    }
+}
+
+/// Of our environment a server gets where programs are, and by whom it is looked for.
+pub(crate) fn bare_environment(command: &mut Command) {
+    command.env_clear();
+    for name in ["PATH", "CROSSPOINT_STATE_DIR"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
     }
 }
 

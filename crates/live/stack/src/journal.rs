@@ -92,7 +92,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether a process that has ended has left a variable changed on the server of `dsn`.
+    /// Whether a process that has ended has left a variable changed on the server that `dsn` leads to: the
+    /// same address, whatever the account and the database.
     ///
     /// # Errors
     /// When the journals cannot be read.
@@ -109,9 +110,12 @@ impl Journal {
                 continue;
             }
             let text = fs::read_to_string(&path).unwrap_or_default();
-            let owed = text.lines().filter_map(|line| serde_json::from_str::<Undo>(line).ok()).any(
-                |undo| matches!(undo, Undo::RestoreSetting { dsn: other, .. } if other == dsn),
-            );
+            let undos = text.lines().filter_map(|line| serde_json::from_str::<Undo>(line).ok());
+            let owed = |undo: Undo| match undo {
+                Undo::RestoreSetting { dsn: other, .. } => address_of(&other) == address_of(dsn),
+                _ => false,
+            };
+            let owed = undos.into_iter().any(owed);
             if owed {
                 return Ok(true);
             }
@@ -183,6 +187,13 @@ impl Drop for Journal {
     fn drop(&mut self) {
         self.undo_all();
     }
+}
+
+/// The server that a dsn leads to, without account and database.
+fn address_of(dsn: &str) -> &str {
+    let place = dsn.rsplit_once('@').map_or(dsn, |(_, place)| place);
+    let separator = if place.starts_with('/') { ':' } else { '/' };
+    place.rsplit_once(separator).map_or(place, |(server, _)| server)
 }
 
 fn write_line(file: &mut File, value: &impl Serialize) -> io::Result<()> {

@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 use serde::Deserialize;
 use thiserror::Error;
-use units::Bytes;
+use units::{Bytes, Nanos};
 
 use crate::cache::CacheParameters;
 use crate::cloud::CloudParameters;
@@ -206,6 +206,7 @@ impl Profile {
         (depth, devices): (u32, &Cell<u32>),
     ) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text)?;
+        let endless = toml::from_str::<toml::Value>(text).ok().and_then(|value| endless(&value));
         let name: String = file.name.chars().take(100).collect();
         let refuse = |reason: String| ProfileError::Impossible { name: name.clone(), reason };
         let words =
@@ -214,6 +215,9 @@ impl Profile {
             if words.chars().any(|c| c.is_control() && c != '\n') || words.len() > 4000 {
                 return Err(refuse(format!("`{key}` is too long or holds control characters")));
             }
+        }
+        if let Some(time) = endless {
+            return Err(refuse(format!("a time of {time}; allowed: at most a day")));
         }
         devices.set(devices.get() + 1);
         if devices.get() > DEVICES_MAX {
@@ -269,6 +273,20 @@ impl Profile {
             acceptance: file.acceptance,
             phenomena: file.phenomenon,
         })
+    }
+}
+
+/// A time in a profile that no device takes; near the end of the clock nothing would ever end.
+fn endless(value: &toml::Value) -> Option<String> {
+    const LONGEST: Nanos = Nanos::from_secs(86_400);
+    match value {
+        toml::Value::String(text) => {
+            let time = text.parse::<Nanos>().ok()?;
+            (time > LONGEST).then(|| text.chars().take(40).collect())
+        }
+        toml::Value::Array(all) => all.iter().find_map(endless),
+        toml::Value::Table(table) => table.iter().find_map(|(_, one)| endless(one)),
+        _ => None,
     }
 }
 
@@ -450,6 +468,9 @@ mod tests {
         let text = P4800X.replace("channels = { value = 7", "channels = { value = 4294967295");
         let error = Profile::parse(&text).unwrap_err().to_string();
         assert!(error.contains("at most 65536"), "{error}");
+        let text = P4800X.replace("value = \"30us\"", "value = \"9223372036854775807ns\"");
+        let error = Profile::parse(&text).unwrap_err().to_string();
+        assert!(error.contains("at most a day"), "{error}");
         let error = Profile::parse(&P4800X.replace("schema = 1", "schema = 2")).unwrap_err();
         assert!(error.to_string().contains("allowed: 1"), "{error}");
     }

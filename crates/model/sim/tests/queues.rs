@@ -128,8 +128,8 @@ fn of(run: BlockRun<Model, workload::BlockClient>, class: OpClass) -> (f64, f64)
     (mean, total.counts.ops as f64 / recording.seconds())
 }
 
-/// Each forced write is two programs of a fixed time at one unit, its data and the mapping: random arrivals wait
-/// as Pollaczek and Khinchine have it.
+/// Each forced write is two programs of a fixed time at one unit, its data and the mapping: random arrivals
+/// wait as Pollaczek and Khinchine have it.
 #[test]
 fn forced_writes_wait_as_m_d_1() {
     let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));
@@ -153,8 +153,8 @@ fn forced_writes_wait_as_m_d_1() {
     }
 }
 
-/// A log whose groups of `k` appends end with a flush: each group is one program of what was gathered with the
-/// mapping, so the appends that a second takes are `k / program time`.
+/// A log whose groups of `k` appends end with a flush: each group is one program of what was gathered with
+/// the mapping, so the appends that a second takes are `k / program time`.
 #[test]
 fn a_group_commit_costs_one_program() {
     let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));

@@ -305,9 +305,12 @@ impl<'a> Job<'a> {
                 if kind.ends_with("read") { 100 } else { 0 }
             }
             "rw" | "readwrite" | "randrw" => {
+                let line = |key| self.section.options.get(key).map(|(_, line)| *line);
+                let later = line("rwmixwrite") > line("rwmixread");
                 let read = self.number(&["rwmixread"])?;
-                let write = self.number(&["rwmixwrite"])?;
-                read.or(write.map(|write| 100 - write.min(100))).unwrap_or(50)
+                let write = self.number(&["rwmixwrite"])?.map(|write| 100 - write.min(100));
+                // Of both the later counts.
+                if later { write.or(read) } else { read.or(write) }.unwrap_or(50)
             }
             _ => {
                 let allowed = "carried over: read, write, randread, randwrite, rw, randrw";
