@@ -43,7 +43,7 @@ pub enum ArchiveError {
         reason: String,
     },
     /// A folder with files that are not of a run.
-    #[error("{0} is there already and is no empty directory")]
+    #[error("{0} is there already and not empty, or no directory")]
     Foreign(PathBuf),
     /// Another process writes to the run.
     #[error("another process is writing to {0}")]
