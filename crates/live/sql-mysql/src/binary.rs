@@ -56,7 +56,13 @@ impl Binary {
                 "auto" => "no server of MariaDB or MySQL is installed here".into(),
                 path => format!("{path} is no file"),
             },
-            next: "apt-get install mariadb-server, or server = \"/path/of/mariadbd\"".into(),
+            next: match wanted {
+                "auto" => {
+                    "apt-get install mariadb-server, or server = \"/path/of/mariadbd\"".into()
+                }
+                _ => "server = \"auto\" takes the machine's; crosspoint doctor says which that is"
+                    .into(),
+            },
         })
     }
 
