@@ -109,6 +109,8 @@ mod tests {
         while marked(&mark).is_empty() {
             std::thread::yield_now();
         }
+        // To wait for it would close its input, and it would end by itself.
+        let _input = ours.stdin.take();
         let waiter = std::thread::spawn(move || ours.wait());
         assert!(end_marked(&mark).unwrap() >= 1);
         assert!(waiter.join().unwrap().is_ok());
