@@ -6,9 +6,9 @@
 //! holds what was recorded since the last line, however long the trial. What it is not: a finished trial.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -24,18 +24,33 @@ pub(crate) const RUNNING: &str = ".running-";
 /// Longest time between lines, while something is recorded.
 pub const WRITE_EVERY: Duration = Duration::from_secs(2);
 
+#[derive(Debug)]
 enum Word {
     Piece(Recording),
     End,
 }
 
+/// The file of a journal, with what is known to be whole of it.
+#[derive(Debug)]
+struct Lines {
+    file: File,
+    /// Where the lines of this keeper begin.
+    begun: u64,
+    /// Bytes of its whole lines.
+    whole: u64,
+    /// Lines written.
+    written: u32,
+}
+
+/// What the thread ends with: the file, and what could not be written to it.
+type Rest = (Lines, Recording);
+
 /// Writes the pieces of a trial to its journal, on a thread of its own: a disk that is slow to sync slows no
-/// client.
+/// client. What cannot be written stays in memory.
 #[derive(Debug)]
 pub struct Keeper {
-    path: PathBuf,
     words: Sender<Word>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<Rest>>>,
 }
 
 impl Keeper {
@@ -45,68 +60,117 @@ impl Keeper {
     /// [`ArchiveError::Io`] when it cannot be opened.
     pub fn start(path: &Path) -> Result<Self, ArchiveError> {
         let file = OpenOptions::new()
+            .read(true)
             .append(true)
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)
             .map_err(ArchiveError::io("open", path))?;
+        let whole = file.metadata().map_err(ArchiveError::io("look at", path))?.len();
+        let mut lines = Lines { file, begun: whole, whole, written: 0 };
         let (words, heard) = channel();
-        let thread = std::thread::spawn(move || write_pieces(file, &heard));
-        Ok(Self { path: path.to_owned(), words, thread: Mutex::new(Some(thread)) })
+        let thread = std::thread::spawn(move || {
+            let rest = write_pieces(&heard, WRITE_EVERY, &mut |piece| lines.append(piece));
+            (lines, rest)
+        });
+        Ok(Self { words, thread: Mutex::new(Some(thread)) })
     }
 }
 
 impl observe::Keep for Keeper {
     fn keep(&self, ended: Recording) {
-        // A journal that cannot be written any more loses its pieces, not the trial; see `take_back`.
+        // The thread hears until it is told to end.
         let _ = self.words.send(Word::Piece(ended));
     }
 
-    fn take_back(&self) -> Recording {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn take_back(&self) -> Result<Recording, String> {
         let _ = self.words.send(Word::End);
-        let _ = thread.map(JoinHandle::join);
-        read_running(&self.path).map_or_else(|_| Recording::default(), |trial| trial.recording)
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let joined = thread.map(JoinHandle::join).and_then(Result::ok);
+        let (mut lines, rest) = joined.ok_or("its thread is gone")?;
+        // Through the descriptor: whatever its name leads to by now.
+        let mut whole = lines.read_back()?;
+        whole.merge(&rest);
+        Ok(whole)
     }
 }
 
-/// Merges what comes, and writes it as one line every [`WRITE_EVERY`].
-fn write_pieces(mut file: File, heard: &Receiver<Word>) {
+/// Merges what comes, and has it written `every` so often until the end; gives what could not be written.
+fn write_pieces(
+    heard: &Receiver<Word>,
+    every: Duration,
+    write: &mut dyn FnMut(&Recording) -> std::io::Result<()>,
+) -> Recording {
     let mut pending = Recording::default();
     let mut due: Option<Instant> = None;
     loop {
-        let wait = due.map_or(Duration::from_secs(3600), |due| due.duration_since(Instant::now()));
-        let word = match heard.recv_timeout(wait) {
+        let wait = due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
+        let ended = match heard.recv_timeout(wait) {
             Ok(Word::Piece(piece)) => {
                 pending.merge(&piece);
-                due.get_or_insert_with(|| Instant::now() + WRITE_EVERY);
-                None
+                due.get_or_insert_with(|| Instant::now() + every);
+                false
             }
-            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => Some(()),
-            Err(RecvTimeoutError::Timeout) => None,
+            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => true,
+            Err(RecvTimeoutError::Timeout) => false,
         };
-        let ended = word.is_some();
-        if !pending.intervals.is_empty() && (ended || due.is_some_and(|due| due <= Instant::now()))
-        {
-            let recording = std::mem::take(&mut pending);
-            let piece = TrialRecord { recording, ..TrialRecord::blank("") };
-            if append(&mut file, &piece).is_err() {
-                // What it held is lost; what follows may still be written once there is room again.
-                due = Some(Instant::now() + WRITE_EVERY);
-                continue;
+        if ended || due.is_some_and(|due| due <= Instant::now()) {
+            let empty = pending.intervals.is_empty();
+            let written = empty || write(&pending).is_ok();
+            if written {
+                pending = Recording::default();
             }
-            due = None;
+            // There may be room again by then.
+            due = (!written).then(|| Instant::now() + every);
         }
         if ended {
-            return;
+            return pending;
         }
     }
 }
 
-fn append(file: &mut File, piece: &TrialRecord) -> std::io::Result<()> {
+impl Lines {
+    /// Appends a line, or leaves the file as it was.
+    fn append(&mut self, piece: &Recording) -> std::io::Result<()> {
+        // What a failed append has left behind its whole lines would cut off all that follow.
+        self.file.set_len(self.whole)?;
+        let piece = TrialRecord { recording: piece.clone(), ..TrialRecord::blank("") };
+        self.whole += append(&mut self.file, &piece)?;
+        self.written += 1;
+        Ok(())
+    }
+
+    /// All that was written.
+    fn read_back(&mut self) -> Result<Recording, String> {
+        let mut bytes = Vec::new();
+        let read = self
+            .file
+            .seek(SeekFrom::Start(self.begun))
+            .and_then(|_| (&self.file).take(self.whole - self.begun).read_to_end(&mut bytes));
+        read.map_err(|error| format!("the journal of the trial cannot be read back: {error}"))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let mut recording = Recording::default();
+        let mut found = 0;
+        for piece in text.lines().map_while(|line| from_line(line).ok()) {
+            recording.merge(&piece.recording);
+            found += 1;
+        }
+        if found == self.written {
+            return Ok(recording);
+        }
+        Err(format!(
+            "{found} of {} lines of the journal of the trial could be read back",
+            self.written
+        ))
+    }
+}
+
+/// Appends a record as a line, durably; gives its bytes.
+fn append(file: &mut File, piece: &TrialRecord) -> std::io::Result<u64> {
     let mut line = to_line(piece).map_err(std::io::Error::other)?;
     line.push('\n');
     file.write_all(line.as_bytes())?;
-    file.sync_data()
+    file.sync_data()?;
+    Ok(line.len() as u64)
 }
 
 /// Makes a journal with its first line: which trial it is.
@@ -119,7 +183,7 @@ pub(crate) fn begin(path: &Path, trial: &TrialRecord) -> Result<(), ArchiveError
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)
         .map_err(ArchiveError::io("create", path))?;
-    append(&mut file, trial).map_err(ArchiveError::io("write", path))
+    append(&mut file, trial).map(|_| ()).map_err(ArchiveError::io("write", path))
 }
 
 /// What is left of a trial that was running: its first line with the pieces of all others, up to one that a
@@ -136,4 +200,86 @@ pub(crate) fn read_running(path: &Path) -> Result<TrialRecord, ArchiveError> {
     }
     trial.outcome = TrialOutcome::Partial;
     Ok(trial)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use observe::Keep;
+    use stats::{Interval, Phase};
+    use units::Nanos;
+
+    fn piece(number: u64) -> Recording {
+        let (start, end) = (Nanos::from_millis(number), Nanos::from_millis(number + 1));
+        let mut interval = Interval::empty(Phase::Measure, start, end);
+        interval.tallies.of(workload::OpClass::Read).counts.ops = number + 1;
+        Recording { intervals: vec![interval], ..Recording::default() }
+    }
+
+    fn ops(recording: &Recording) -> Vec<u64> {
+        recording.intervals.iter().map(|interval| interval.counts().ops).collect()
+    }
+
+    /// A full disk under the run folder must cost the trial nothing, and must not hang its end.
+    #[test]
+    fn what_cannot_be_written_stays_in_memory_and_is_written_later() {
+        let (words, heard) = channel();
+        for number in 0..3 {
+            words.send(Word::Piece(piece(number))).unwrap();
+        }
+        words.send(Word::End).unwrap();
+        let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
+        let rest = write_pieces(&heard, Duration::ZERO, &mut |_| full());
+        assert_eq!(ops(&rest), [1, 2, 3]);
+        for number in 0..3 {
+            words.send(Word::Piece(piece(number))).unwrap();
+        }
+        words.send(Word::End).unwrap();
+        let (mut tries, mut written) = (0, Recording::default());
+        let rest = write_pieces(&heard, Duration::ZERO, &mut |pending| {
+            tries += 1;
+            if tries < 3 {
+                return full();
+            }
+            written.merge(pending);
+            Ok(())
+        });
+        assert_eq!((ops(&written), ops(&rest)), (vec![1, 2, 3], vec![]));
+    }
+
+    /// A line that was cut off by a full disk must not hide those after it; a journal that is taken away must
+    /// not cost what it held.
+    #[test]
+    fn a_torn_line_hides_nothing_and_a_name_that_is_gone_costs_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        begin(&path, &TrialRecord::blank("lmdb")).unwrap();
+        let file = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let whole = file.metadata().unwrap().len();
+        let mut lines = Lines { file, begun: whole, whole, written: 0 };
+        lines.append(&piece(0)).unwrap();
+        lines.file.write_all(b"[{\"format\":1,\"num").unwrap();
+        lines.append(&piece(1)).unwrap();
+        assert_eq!(ops(&read_running(&path).unwrap().recording), [1, 2]);
+        assert_eq!(ops(&lines.read_back().unwrap()), [1, 2]);
+        let keeper = Keeper::start(&path).unwrap();
+        keeper.keep(piece(2));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(ops(&keeper.take_back().unwrap()), [3]);
+    }
+
+    /// Lines that cannot be read again are said to be missing: a trial with a hole is no whole one.
+    #[test]
+    fn a_journal_that_was_changed_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        begin(&path, &TrialRecord::blank("lmdb")).unwrap();
+        let keeper = Keeper::start(&path).unwrap();
+        keeper.keep(piece(0));
+        let thread = keeper.thread.lock().unwrap().take().unwrap();
+        keeper.words.send(Word::End).unwrap();
+        let (mut lines, _) = thread.join().unwrap();
+        lines.file.set_len(lines.whole - 5).unwrap();
+        assert!(lines.read_back().unwrap_err().contains("0 of 1 lines"));
+    }
 }

@@ -126,16 +126,20 @@ impl RunWriter {
     /// # Errors
     /// [`ArchiveError::Io`].
     pub fn begin_trial(&self, trial: &TrialRecord) -> Result<PathBuf, ArchiveError> {
-        let path = self.path.join(TRIALS).join(format!("{RUNNING}{}", trial.slug));
+        let path = self.running(&trial.slug);
         begin(&path, trial)?;
         fs::canonicalize(&path).map_err(ArchiveError::io("find", &path))
+    }
+
+    fn running(&self, slug: &str) -> PathBuf {
+        self.path.join(TRIALS).join(format!("{RUNNING}{slug}"))
     }
 
     /// What the journal of a trial has; nothing where there is none.
     #[must_use]
     pub fn kept(&self, slug: &str) -> Recording {
-        let path = self.path.join(TRIALS).join(format!("{RUNNING}{slug}"));
-        read_running(&path).map_or_else(|_| Recording::default(), |trial| trial.recording)
+        read_running(&self.running(slug))
+            .map_or_else(|_| Recording::default(), |trial| trial.recording)
     }
 
     /// Makes a finished trial durable.
@@ -172,7 +176,7 @@ impl RunWriter {
         fs::rename(&aside, &folder).map_err(ArchiveError::io("rename", &aside))?;
         sync_directory(&trials)?;
         // It is whole now; without a journal there was nothing to remove.
-        let _ = fs::remove_file(trials.join(format!("{RUNNING}{}", trial.slug)));
+        let _ = fs::remove_file(self.running(&trial.slug));
         Ok(())
     }
 }

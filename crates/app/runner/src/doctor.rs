@@ -9,8 +9,6 @@ use serde::Serialize;
 use stack::{direct_io_works, free_space};
 use units::Bytes;
 
-use crate::lacks::is_there;
-
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -136,7 +134,7 @@ fn space(dir: &Path) -> Check {
 
 fn blkid() -> Check {
     let name = "blkid";
-    let found = is_there("blkid");
+    let found = stack::find_program("blkid").is_some();
     Check {
         name,
         status: if found { Status::Ok } else { Status::Limited },
@@ -174,7 +172,8 @@ fn bare_devices() -> Check {
 
 fn grounds() -> Check {
     let tools = ["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "blkdiscard"];
-    let missing: Vec<&str> = tools.into_iter().filter(|tool| !is_there(tool)).collect();
+    let missing: Vec<&str> =
+        tools.into_iter().filter(|tool| stack::find_program(tool).is_none()).collect();
     let root = rustix::process::geteuid().is_root();
     let (status, detail, fix) = match (root, missing.is_empty()) {
         (true, true) => (Status::Ok, "root, losetup, ext4, xfs, btrfs".to_owned(), None),

@@ -1,13 +1,12 @@
 //! What this machine lacks for a plan, each with the command that mends it, before anything is made.
 //!
 //! Invariant: only looks; nothing is opened for writing, no server is asked, and nothing is started: a study
-//! may be somebody else's. What it is not: the guard, which
-//! refuses what must not be touched.
+//! may be somebody else's. What it is not: the guard, which refuses what must not be touched.
 
 use std::path::{Path, PathBuf};
 
 use stack::free_space;
-use study::{DeviceName, FileSystem, Job, Memory, Plan, Source, Stack, Study};
+use study::{DeviceName, FileSystem, Job, Memory, Plan, Source, Stack, Study, Trial};
 
 use crate::estimate::file_space;
 use crate::servers::absent_server;
@@ -29,9 +28,7 @@ pub struct Lack {
 pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
     let mut found = Vec::new();
     for stack in &study.stack {
-        let measured =
-            |trial: &&study::Trial| trial.stack == stack.name && trial.source == Source::Measured;
-        let jobs: Vec<&Job> = plan.trials.iter().filter(measured).map(|trial| &trial.job).collect();
+        let jobs = measured_jobs(plan, stack);
         if jobs.is_empty() {
             continue;
         }
@@ -48,15 +45,15 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
     found
 }
 
+fn measured_jobs<'a>(plan: &'a Plan, stack: &Stack) -> Vec<&'a Job> {
+    let own = |trial: &&Trial| trial.stack == stack.name && trial.source == Source::Measured;
+    plan.trials.iter().filter(own).map(|trial| &trial.job).collect()
+}
+
 /// What a plan needs of the system, in words.
 #[must_use]
 pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
-    let jobs = |stack: &Stack| -> Vec<&Job> {
-        let own =
-            |trial: &&study::Trial| trial.stack == stack.name && trial.source == Source::Measured;
-        plan.trials.iter().filter(own).map(|trial| &trial.job).collect()
-    };
-    let mut stacks = study.stack.iter().map(|stack| (stack, jobs(stack)));
+    let mut stacks = study.stack.iter().map(|stack| (stack, measured_jobs(plan, stack)));
     if stacks.clone().any(|(stack, jobs)| needs_root(stack, &jobs).is_some()) {
         "root (file systems, devices or limits of its own)"
     } else if stacks.any(|(stack, _)| matches!(stack.device, DeviceName::Paths(_))) {
@@ -135,7 +132,8 @@ fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
         FileSystem::Xfs => ("mkfs.xfs", "xfsprogs"),
         FileSystem::Btrfs => ("mkfs.btrfs", "btrfs-progs"),
     };
-    (!is_there(program))
+    stack::find_program(program)
+        .is_none()
         .then(|| (format!("{program} was not found"), format!("apt-get install {package}")))
 }
 
@@ -152,11 +150,4 @@ fn program(job: &Job) -> Option<(String, String)> {
         }
         _ => None,
     }
-}
-
-/// Whether a program is where programs are looked for.
-pub(crate) fn is_there(program: &str) -> bool {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::env::split_paths(&paths).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    paths.into_iter().any(|dir| dir.join(program).is_file())
 }

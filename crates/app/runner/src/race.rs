@@ -8,7 +8,7 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex};
 
 use study::{Job, Trial};
-use worker::Ended;
+use worker::{Ended, SqlRequest};
 
 use crate::RunnerError;
 use crate::databases::start_host;
@@ -111,15 +111,17 @@ impl Runner<'_> {
         for ((one, prepared), line) in ready.iter().zip(&lines) {
             prepared.hold_clients(one.job, line)?;
         }
+        let journals = ready.iter().map(|(one, _)| self.begin_journal(one.trial));
+        let journals = journals.collect::<Result<Vec<_>, _>>()?;
         let gate = Gate::new(ready.len());
         let (send, receive) = sync_channel(1024);
         std::thread::scope(|scope| {
             let threads: Vec<_> = ready
                 .iter()
-                .zip(lines)
-                .map(|((one, prepared), line)| {
+                .zip(lines.into_iter().zip(journals))
+                .map(|((one, prepared), (line, journal))| {
                     let (send, gate) = (send.clone(), &gate);
-                    let request = request_of(*one, prepared, true);
+                    let request = SqlRequest { journal, ..request_of(*one, prepared, true) };
                     let waiting = self.waiting(one.trial, one.experiment);
                     scope.spawn(move || {
                         let mut there = false;

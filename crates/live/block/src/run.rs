@@ -179,7 +179,7 @@ pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<Ru
         result.recording.merge(&end.recording);
         result.busy = result.busy.max(end.busy);
     }
-    result.recording.merge(&shared.control.kept());
+    result.notes.extend(shared.control.take_back(&mut result.recording));
     result.notes.extend(punted_note(spec, workers.since(&before)));
     result.notes.extend(lag.map(|lag| {
         format!(

@@ -124,7 +124,7 @@ impl<'a> Shared<'a> {
         while let Some(summary) = recorder.poll(now) {
             self.control.tell(client, summary);
             if recorded {
-                self.control.keep(recorder, now);
+                self.control.keep(recorder, client, now);
             }
             stopping |= self.control.stopping();
         }

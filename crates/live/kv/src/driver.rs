@@ -153,7 +153,8 @@ pub fn measure<E: Engine>(
         measured.recording.merge(&recording);
         measured.failure = measured.failure.or(failure);
     }
-    measured.recording.merge(&control.kept());
+    let lost = control.take_back(&mut measured.recording);
+    measured.failure = measured.failure.or(lost);
     Ok(measured)
 }
 
@@ -197,7 +198,7 @@ fn run_client<E: Engine>(
         now = Nanos::from(origin.elapsed());
         while let Some(summary) = recorder.poll(now) {
             shared.control.tell(index, summary);
-            shared.control.keep(&mut recorder, now);
+            shared.control.keep(&mut recorder, index, now);
             if shared.control.stopping() {
                 break 'trial;
             }

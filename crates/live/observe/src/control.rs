@@ -48,9 +48,14 @@ pub trait Keep: std::fmt::Debug + Sync {
     /// Takes them; never blocks.
     fn keep(&self, ended: Recording);
     /// Gives back all that it has taken; called once, when the clients have ended.
-    fn take_back(&self) -> Recording;
+    ///
+    /// # Errors
+    /// Why some of it cannot be given back, in words.
+    fn take_back(&self) -> Result<Recording, String>;
 }
 
+/// Clients hand on in so many groups, one after the other.
+const TURNS: u64 = 8;
 /// Time between pieces of one client.
 const KEEP_EVERY: Nanos = Nanos::from_secs(1);
 
@@ -61,20 +66,29 @@ impl Control<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Hands on what a client's recorder has of ended intervals, from time to time.
+    /// Hands on what the recorder of `client` has of ended intervals, from time to time; not all clients at
+    /// the same instant, where hundreds would encode their histograms in each other's way.
     #[inline]
-    pub fn keep(&self, recorder: &mut Recorder, now: Nanos) {
-        if let Some(keep) = self.keep
+    pub fn keep(&self, recorder: &mut Recorder, client: u32, now: Nanos) {
+        let Some(keep) = self.keep else { return };
+        let turn = Nanos(KEEP_EVERY.get() / TURNS * (u64::from(client) % TURNS));
+        if now >= KEEP_EVERY + turn
             && let Some(ended) = recorder.take_ended(now, KEEP_EVERY)
         {
             keep.keep(ended);
         }
     }
 
-    /// What was handed on.
+    /// Adds what was handed on to what the clients still had; what is to be said of it.
     #[must_use]
-    pub fn kept(&self) -> Recording {
-        self.keep.map_or_else(Recording::default, Keep::take_back)
+    pub fn take_back(&self, recording: &mut Recording) -> Option<String> {
+        match self.keep?.take_back() {
+            Ok(kept) => {
+                recording.merge(&kept);
+                None
+            }
+            Err(reason) => Some(reason),
+        }
     }
 
     /// Tells of an ended interval; never blocks.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is not known to work is refused before anything is made. What it is not: a server.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -38,8 +38,6 @@ pub struct Binary {
 const VERSION_MAX: Duration = Duration::from_secs(30);
 /// Names of servers' programs.
 const NAMES: [&str; 2] = ["mariadbd", "mysqld"];
-/// Where distributions put them beside the search path.
-const PLACES: [&str; 4] = ["/usr/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/mysql/bin"];
 
 impl Binary {
     /// Where the program at `wanted` is, or the machine's if that is `auto`; nothing is started.
@@ -48,7 +46,7 @@ impl Binary {
     /// When there is none.
     pub fn place(wanted: &str) -> Result<PathBuf, Refusal> {
         let path = match wanted {
-            "auto" => NAMES.iter().find_map(|name| on_path(name)),
+            "auto" => NAMES.iter().find_map(|name| stack::find_program(name)),
             path => Some(PathBuf::from(path)).filter(|path| path.is_file()),
         };
         path.ok_or_else(|| Refusal {
@@ -88,12 +86,6 @@ impl Binary {
         check_version(flavour, &version).map_err(refuse)?;
         Ok(Self { path, flavour, version: format!("{} {version}", word(flavour)) })
     }
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let paths = std::env::split_paths(&paths).chain(PLACES.iter().map(PathBuf::from));
-    paths.map(|dir: PathBuf| dir.join(name)).find(|path: &PathBuf| Path::is_file(path))
 }
 
 /// `mariadbd  Ver 10.11.19-MariaDB-... for ...` or `mysqld  Ver 8.0.36 for Linux ...`.

@@ -31,14 +31,7 @@ impl Listen {
     /// # Errors
     /// What is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        if text == "auto" {
-            return Ok(Self::Own);
-        }
-        let port = text.strip_prefix("127.0.0.1:").and_then(|port| port.parse().ok());
-        port.map(Self::Port).ok_or_else(|| {
-            let text: String = text.chars().take(200).collect();
-            format!("listen = \"{text}\"; allowed: auto, 127.0.0.1:PORT")
-        })
+        Ok(study::listen_port(text)?.map_or(Self::Own, Self::Port))
     }
 
     /// Whether nobody is there.

@@ -152,7 +152,7 @@ impl<S: Session> Crew<'_, S> {
     fn poll(&mut self, now: Nanos) {
         while let Some(summary) = self.recorder.poll(now) {
             self.shared.control.tell(self.number, summary);
-            self.shared.control.keep(&mut self.recorder, now);
+            self.shared.control.keep(&mut self.recorder, self.number, now);
             self.stopped |= self.shared.control.stopping();
         }
     }

@@ -138,7 +138,8 @@ pub fn measure<E: Engine>(
         measured.failure = measured.failure.or(end.failure);
         missed = missed.max(end.missed);
     }
-    measured.recording.merge(&control.kept());
+    let lost = control.take_back(&mut measured.recording);
+    measured.failure = measured.failure.or(lost);
     measured.recording.missed_arrivals = missed;
     measured.given_up = shared.given_up.load(Ordering::Relaxed);
     Ok(measured)

@@ -101,7 +101,11 @@ impl Journal {
         let dir = state::journals(&self.state)?;
         let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
         for path in entries.flatten().map(|entry| entry.path()) {
-            let Ok(file) = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(&path)
+            let Ok(file) = OpenOptions::new()
+                .read(true)
+                // What is no file is not waited for.
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                .open(&path)
             else {
                 continue;
             };

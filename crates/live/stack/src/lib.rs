@@ -34,7 +34,7 @@ pub use test_file::{TestFile, fill};
 pub use trust::check_directory;
 pub use undo::Undo;
 pub use volume::{Format, Volume};
-pub use within::output_within;
+pub use within::{find_program, output_within};
 pub use work_area::WorkArea;
 
 /// What other programs and the kernel print, and journals, as they are read here; for fuzz targets too.

@@ -6,6 +6,7 @@
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -19,6 +20,17 @@ use crate::PASSWORD_VARIABLE;
 const SAID_MAX: u64 = 1 << 20;
 /// Time between looks.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Where a program is: on the search path, or where distributions put those of administrators. Nothing is
+/// started.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    const PLACES: [&str; 5] =
+        ["/usr/sbin", "/sbin", "/usr/libexec", "/usr/local/sbin", "/usr/local/mysql/bin"];
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::env::split_paths(&paths).chain(PLACES.iter().map(PathBuf::from));
+    paths.map(|dir| dir.join(name)).find(|path| path.is_file())
+}
 
 /// Runs `command`, whose standard input was set, until its end, at most for `most`, or until `stop`.
 /// `begun` gets the child first.

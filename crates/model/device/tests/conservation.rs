@@ -283,3 +283,20 @@ fn a_flush_pays_for_what_is_not_durable_yet() {
     assert!(after(true) < Nanos::from_micros(100), "{}", after(true));
     assert!(after(false) > Nanos::from_millis(2), "{}", after(false));
 }
+
+/// What an earlier flush is still writing was acknowledged before a later one came.
+#[test]
+fn a_flush_ends_no_sooner_than_one_before_it() {
+    let mut model = Model::new(&profile("samsung-970-pro"), Condition::Fresh, Seed(1));
+    let mut done = Vec::new();
+    // A whole program unit, so that the first flush has a mapping of its own to program after it.
+    model.submit(Nanos::ZERO, Request::write(0, 0, 32 << 10));
+    model.advance(Nanos::from_micros(100), &mut done);
+    model.submit(Nanos::from_micros(100), Request::flush(1));
+    model.submit(Nanos::from_micros(100), Request::write(2, 1 << 20, 4096));
+    model.advance(Nanos::from_micros(140), &mut done);
+    model.submit(Nanos::from_micros(140), Request::flush(3));
+    model.advance(Nanos::from_secs(1), &mut done);
+    let end = |id: u64| done.iter().find(|one| one.id == id).expect("it ended").at;
+    assert!(end(3) >= end(1), "{} before {}", end(3), end(1));
+}

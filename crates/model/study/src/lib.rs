@@ -50,5 +50,6 @@ pub use overrides::apply_overrides;
 pub use parse::{LONGEST_TEXT, StudyError, parse, resolved_text, schema};
 pub use plan::{Plan, Skip, Source, Trial, plan};
 pub use sql::{SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatrix, SqlWorkload};
+pub use sql_check::listen_port;
 pub use sql_keys::SqlKeys;
 pub use sql_settings::check_setting;

@@ -68,20 +68,26 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
             return Err(wrong("flush_method", message));
         }
     }
-    check_listen(&sql.listen).map_err(|message| wrong("listen", message))?;
+    listen_port(&sql.listen).map_err(|message| wrong("listen", message))?;
     check_together(sql).map_err(|(key, message)| wrong(key, message))?;
     check_of_a_server(sql).map_err(|(key, message)| wrong(key, message))?;
     check_race(study, one, sql).map_err(|(key, message)| wrong(key, message))
 }
 
-/// Where a private server may listen: ports below 1024 are not for a user without rights.
-fn check_listen(listen: &str) -> Result<(), String> {
-    let port = listen.strip_prefix("127.0.0.1:").and_then(|port| port.parse::<u16>().ok());
-    if listen == "auto" || port.is_some_and(|port| port >= 1024) {
-        return Ok(());
+/// The port of the loopback on which a private server listens; none for a socket of its own. Ports below 1024
+/// are not for a user without rights.
+///
+/// # Errors
+/// What is allowed.
+pub fn listen_port(listen: &str) -> Result<Option<u16>, String> {
+    if listen == "auto" {
+        return Ok(None);
     }
-    let listen: String = listen.chars().take(200).collect();
-    Err(format!("listen = {listen}; allowed: auto, 127.0.0.1:PORT with a port of 1024 to 65535"))
+    let port = listen.strip_prefix("127.0.0.1:").and_then(|port| port.parse::<u16>().ok());
+    port.filter(|port| *port >= 1024).map(Some).ok_or_else(|| {
+        let listen: String = listen.chars().take(200).collect();
+        format!("listen = {listen}; allowed: auto, 127.0.0.1:PORT with a port of 1024 to 65535")
+    })
 }
 
 /// What the server of a dsn decides about, and a study cannot: what would be printed is not what was.

@@ -51,7 +51,7 @@ pub struct KvRole {
     pub keys: KvKeys,
     /// It goes on beside the clients of interest.
     pub background: bool,
-    /// When operations are due: those of all clients that share them.
+    /// When operations are due: those of all clients that share them. A closed loop has no pauses here.
     pub arrivals: Arrivals,
     /// Which of those clients this is, and of how many.
     pub place: ClientIndex,
@@ -130,9 +130,6 @@ pub struct KvClient {
     schedule: Option<Schedule>,
     /// Of the schedule, so that a rate does not change which records are drawn.
     gaps: Xoshiro256PlusPlus,
-    /// When the operation before completed, and the pause after it.
-    ready: Nanos,
-    think: Nanos,
     random: Xoshiro256PlusPlus,
 }
 
@@ -155,10 +152,6 @@ impl KvClient {
         };
         let mut gaps = Xoshiro256PlusPlus::seed_from_u64(seed.derive("arrivals", 0).0);
         let schedule = Schedule::new(&role.arrivals, role.place, &mut gaps);
-        let think = match role.arrivals {
-            Arrivals::Closed { think } => think,
-            Arrivals::Open(_) => Nanos::ZERO,
-        };
         let (generation, issued, inserted, in_flight) = (0, 0, 0, false);
         Self {
             plan,
@@ -171,8 +164,6 @@ impl KvClient {
             in_flight,
             schedule,
             gaps,
-            ready: Nanos::ZERO,
-            think,
             random,
         }
     }
@@ -255,23 +246,19 @@ impl Workload for KvClient {
         if self.ended(now) {
             return Step::Finished;
         }
-        let due = self.schedule.as_ref().map_or(self.ready, Schedule::next);
+        let due = self.schedule.as_ref().map_or(now, Schedule::next);
         if due > now {
             // Nothing is due before the end: the client waits for that.
             return Step::WaitUntil(due.min(self.plan.end));
         }
-        let intended = match &mut self.schedule {
-            // Late or not, response time counts from here.
-            Some(schedule) => {
-                schedule.advance(&mut self.gaps);
-                due
-            }
-            None => now,
-        };
+        // Late or not, response time counts from when it was due.
+        if let Some(schedule) = &mut self.schedule {
+            schedule.advance(&mut self.gaps);
+        }
         self.in_flight = true;
         let op = self.operation();
         self.issued += 1;
-        Step::Issue(Issue { id: OpId(0), op, intended })
+        Step::Issue(Issue { id: OpId(0), op, intended: due })
     }
 
     fn missed(&mut self, until: Nanos) -> u64 {
@@ -283,9 +270,8 @@ impl Workload for KvClient {
         missed.min(left)
     }
 
-    fn completed(&mut self, _id: OpId, _outcome: Outcome, now: Nanos) {
+    fn completed(&mut self, _id: OpId, _outcome: Outcome, _now: Nanos) {
         self.in_flight = false;
-        self.ready = now + self.think;
     }
 }
 

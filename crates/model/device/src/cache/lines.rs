@@ -66,7 +66,7 @@ impl Cache {
         Some(place)
     }
 
-    /// Makes room for every line of a request; `None` when one cannot be had.
+    /// Makes room for every line of a request; `None` when there is none for one.
     pub(super) fn allocate_all(&mut self, request: Request) -> Option<u32> {
         let mut first = None;
         for number in self.numbers(request) {

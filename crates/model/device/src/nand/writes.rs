@@ -86,17 +86,17 @@ impl Nand {
         if self.is_volatile() && std::mem::take(&mut self.buffer.unmapped) {
             let takes = self.flush_program_time();
             let before = self.buffer.programmed_at;
-            self.buffer.durable_at = match self.buffer.gathered {
+            let programmed = match self.buffer.gathered {
                 0 => self.program(before.max(now), takes),
                 _ => self.program_gathered(now),
             };
-            let begins = self.buffer.durable_at - takes;
             let state = &mut self.slots[slot as usize];
-            (state.cache, state.media) = (before.min(begins).since(now), takes);
+            (state.cache, state.media) = (before.min(programmed - takes).since(now), takes);
+            self.buffer.durable_at = self.buffer.durable_at.max(programmed);
         } else {
-            // What an earlier flush is still writing was acknowledged before this one, too.
             self.slots[slot as usize].cache = self.buffer.durable_at.since(now);
         }
+        // What an earlier flush is still writing was acknowledged before this one, too.
         self.events.push(self.buffer.durable_at.max(now), Event::new(COMPLETE, slot));
     }
 
