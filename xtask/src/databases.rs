@@ -11,7 +11,7 @@ use observe::{Control, Usage};
 use stats::Timeline;
 use study::Durability;
 use units::{Bytes, Nanos, Seed};
-use workload::{KvRole, ValueShape, Values};
+use workload::{KvClient, KvRole, ValueShape, Values};
 
 /// Records of the engine that does nothing: two digits of the key name one, and all fit the second-level
 /// cache, so that looking them up costs next to nothing.
@@ -111,7 +111,6 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
         records,
         key_size: 16,
         values: ValueShape::of(VALUE),
-        clients: vec![role],
         load_batch: 1000,
         timeline: Timeline {
             warm_up: Nanos::from_secs(2),
@@ -125,8 +124,9 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
     load(&engine, &spec, None, &mut |_| true)?;
     let stop = AtomicBool::new(false);
     let before = Usage::now();
-    let measured =
-        measure(&engine, &spec, None, &Control { stop: &stop, progress: None, keep: None })?;
+    let clients = KvClient::all(&[role], records, spec.timeline.end(), spec.seed);
+    let control = Control { stop: &stop, progress: None, keep: None };
+    let measured = measure(&engine, &spec, clients, None, &control)?;
     let cpu = Usage::now().since(&before).cpu();
     engine.close()?;
     std::fs::remove_dir_all(&dir).map_err(failed)?;

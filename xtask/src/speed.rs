@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use device::{Condition, Model, Profile};
-use sim::{BlockRun, Client, HostModel, run_block};
+use sim::{BlockPath, HostModel, run};
 use stats::Timeline;
 use units::{Bytes, Nanos, Seed, Share};
-use workload::BlockPlan;
+use workload::{BlockGroup, BlockPlan};
 
 /// Repetitions of each row; the median is printed.
 const ROUNDS: usize = 5;
@@ -78,13 +78,9 @@ fn round(profile: &Profile, queue_depth: u32, read_share: Share) -> (f64, f64, f
     };
     let seed = Seed(1);
     let began = Instant::now();
-    let recording = run_block(BlockRun {
-        device: Model::new(profile, Condition::Steady, seed),
-        host: HostModel::io_uring(),
-        clients: Client::group(&plan, 1, seed),
-        timeline,
-        seed,
-    });
+    let device = Model::new(profile, Condition::Steady, seed);
+    let target = BlockPath::new(device, HostModel::io_uring(), 1, seed);
+    let recording = run(target, BlockGroup::new(plan).clients(seed), timeline);
     let real = began.elapsed().as_secs_f64();
     let ops: u64 = recording.intervals.iter().map(|interval| interval.counts().ops).sum();
     let iops = recording.total(None).counts.ops as f64 / recording.seconds();

@@ -5,7 +5,6 @@
 
 mod ahead;
 mod catalog;
-mod clients;
 mod database_trial;
 mod databases;
 mod devices;

@@ -10,11 +10,12 @@ use std::path::Path;
 use block::{Ledger, OwnCost, RunError, RunResult, Spec, Target};
 use observe::{Control, HostCpu, Usage};
 use stack::StackError;
-use study::{Experiment, Job, OnError, Precondition, Stack, Submission, Trial};
+use study::{
+    Experiment, Extent, Job, OnError, Precondition, Stack, Submission, Trial, block_groups,
+};
 use units::{Nanos, Seed};
 
 use crate::RunnerError;
-use crate::clients::{Ground, groups};
 use crate::precondition::precondition;
 
 /// `O_DIRECT` on Linux for the architectures that Rust's standard library can open with.
@@ -76,10 +77,11 @@ pub(crate) fn run(
     let devices = u32::try_from(place.files.len()).unwrap_or(1);
     let (wanted, path) = (precondition_of(&trial.job, place.fills), path_of(stack, &trial.job));
     let smallest = smallest_request(&place.files[0]);
-    let ground = Ground {
+    let extent = Extent {
         device: stack.size,
         devices,
         smallest_request: smallest,
+        cpus: observe::cpus(),
         end: trial.timeline.end(),
     };
     let refuse = |reason: String| RunnerError::Environment {
@@ -87,7 +89,7 @@ pub(crate) fn run(
         reason,
         next: "crosspoint plan STUDY".into(),
     };
-    let (groups, each) = groups(&trial.job, ground).map_err(refuse)?;
+    let (groups, each) = block_groups(&trial.job, extent).map_err(refuse)?;
     let target = Target::new(place.files, each);
     let max_lag = match &trial.job {
         Job::Act(job) if job.config.max_lag_sec > 0 => {

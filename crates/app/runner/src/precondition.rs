@@ -4,13 +4,13 @@
 //! Invariant: whether steady state was reached is said, never assumed. What it is not: a purge; secure
 //! erase and TRIM are left to the user.
 
-use block::{Group, Spec, Target};
+use block::{Spec, Target};
 use observe::Control;
 use stats::Timeline;
 use stats::steady::{Steadiness, WINDOW};
 use study::Precondition;
 use units::{Bytes, Nanos, Share, human_count};
-use workload::{BlockPlan, Pattern};
+use workload::{BlockGroup, BlockPlan, Pattern};
 
 /// Size of the writes that fill a device, and how many are in flight.
 const FILL_BLOCK: u32 = 128 << 10;
@@ -84,7 +84,7 @@ fn fill(
         operations: Some(blocks * u64::from(fills)),
         ..BlockPlan::reads(FILL_BLOCK, first.span, timeline.end())
     };
-    let groups = vec![Group::new(plan)];
+    let groups = vec![BlockGroup::new(plan)];
     let fill = Spec { groups, timeline, verify: None, max_lag: None, ..spec.clone() };
     let recording = block::run(target, &fill, control)?.recording;
     Ok((first.span, recording.errors()))

@@ -6,12 +6,10 @@
 use archive::{NOTE_THREAD_LIMIT, StackRecord, THREAD_LIMIT_SHARE, Validation};
 use device::{Condition, Model, Profile};
 use rayon::prelude::*;
-use sim::{BlockRun, Client, HostModel, JobKind, check_job, check_phenomena, run_block, spread};
+use sim::{BlockPath, HostModel, JobKind, check_job, check_phenomena, run, spread};
 use stats::Recording;
-use study::{Job, Stack, Submission, Trial};
+use study::{Extent, Job, Stack, Submission, Trial, block_groups};
 use units::{Nanos, Seed};
-
-use crate::clients::{Ground, groups};
 
 /// Virtual time of each acceptance job.
 const CHECK_TIME: Nanos = Nanos::from_millis(200);
@@ -29,36 +27,24 @@ pub(crate) fn predict(
     trial: &Trial,
     seed: Seed,
 ) -> Result<(Recording, Vec<String>), String> {
-    let ground = Ground {
+    let extent = Extent {
         device: stack.size.min(profile.capacity),
         devices: 1,
         smallest_request: SMALLEST_REQUEST,
+        cpus: observe::cpus(),
         end: trial.timeline.end(),
     };
-    let (groups, _) = groups(&trial.job, ground)?;
-    let clients: Vec<Client<_>> = groups
-        .iter()
-        .flat_map(|group| {
-            let mut clients = Client::group(&group.plan, group.clients, seed);
-            for client in &mut clients {
-                (client.recorded, client.dsync) = (group.recorded, group.dsync);
-            }
-            clients
-        })
-        .collect();
+    let (groups, _) = block_groups(&trial.job, extent)?;
+    let clients: Vec<_> = groups.iter().flat_map(|group| group.clients(seed)).collect();
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
     let host = host_of(stack, profile)?;
     let condition = match stack.condition {
         study::Condition::Steady => Condition::Steady,
         study::Condition::Fresh => Condition::Fresh,
     };
-    let recording = run_block(BlockRun {
-        device: Model::new(profile, condition, seed),
-        host,
-        clients,
-        timeline: trial.timeline,
-        seed,
-    });
+    let device = Model::new(profile, condition, seed);
+    let target = BlockPath::new(device, host, clients.len(), seed);
+    let recording = run(target, clients, trial.timeline);
     let notes = notes(&recording, host, threads);
     Ok((recording, notes))
 }

@@ -8,7 +8,6 @@ use study::{Job, Trial};
 use units::{Nanos, human_count};
 use workload::OpClass;
 
-use crate::clients::service_threads;
 use crate::execute::{Outcome, Runner};
 
 impl Runner<'_> {
@@ -53,7 +52,10 @@ impl Runner<'_> {
         {
             // The number that ran, also where the configuration leaves it to the machine.
             point.retain(|(name, _)| *name != "service_threads");
-            point.push(("service_threads", service_threads(job).to_string()));
+            point.push((
+                "service_threads",
+                study::service_threads(job, observe::cpus()).to_string(),
+            ));
         }
         TrialRecord {
             number: trial.number,

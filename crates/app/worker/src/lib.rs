@@ -16,4 +16,3 @@ pub use client::{Understood, Waiting, understood};
 pub use host::{Handler, Handlers, SqlHandler, serve};
 pub use protocol::{CheckRequest, Request, SqlRequest, TrialRequest};
 pub use sql_trial::PAGE_BYTES;
-pub use trial::clients_of;

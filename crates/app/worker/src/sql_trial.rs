@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use archive::{CounterSample, LoadRecord, TrialRecord, to_line};
 use observe::{BlockDevice, Control, Counter, Usage};
-use sql::{Engine, Spec, SqlError, load, measure, plan_of};
+use sql::{Engine, Spec, SqlError, load, measure};
 use sql_mysql::watch_process;
 use stats::Timeline;
+use study::sql_plan;
 use units::{Nanos, Seed};
+use workload::{OpClass, SqlClient, changed_bytes};
 
 use crate::protocol::SqlRequest;
 use crate::trial::Meter;
@@ -30,7 +32,7 @@ pub(crate) fn load_tables<E: Engine>(
     engine.claim()?;
     let device = BlockDevice::under(&request.data);
     let meter = Meter::start(device.as_ref());
-    let plan = plan_of(job, Nanos::MAX);
+    let plan = sql_plan(job, Nanos::MAX);
     let whole = load(&engine, &plan, (Seed(request.seed), job.load_threads), &mut |rows| {
         loading(rows);
         !control.stopping()
@@ -46,7 +48,7 @@ pub(crate) fn load_tables<E: Engine>(
         usage,
         disk,
         db_bytes: engine.table_bytes(),
-        user_bytes: rows * u64::from(sql::changed_bytes(workload::OpClass::Insert)),
+        user_bytes: rows * u64::from(changed_bytes(OpClass::Insert)),
     };
     let totals = BTreeMap::from([(PAGE_BYTES.to_owned(), engine.page_bytes() as f64)]);
     let record = TrialRecord {
@@ -71,20 +73,15 @@ pub(crate) fn run<E: Engine>(
         measure: Nanos(request.measure_ns),
         interval: Nanos(request.interval_ns),
     };
-    let spec = Spec {
-        plan: plan_of(job, timeline.end()),
-        threads: job.threads,
-        timeline,
-        seed: Seed(request.seed),
-        stop_on_error: request.stop_on_error,
-        changes: job.change.clone(),
-    };
+    let spec = Spec { timeline, stop_on_error: request.stop_on_error, changes: job.change.clone() };
+    let plan = sql_plan(job, timeline.end());
+    let clients = SqlClient::all(&plan, job.threads, Seed(request.seed));
     let device = BlockDevice::under(&request.data);
     let mut watch = || watched(request.process, device.as_ref());
     let sums = engine.sums();
     let of_server = process_sums(request.process);
     let meter = Meter::start(device.as_ref());
-    let measured = measure(&engine, &spec, control, ready, &mut watch)?;
+    let measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
     let (wall_ns, usage, disk) = meter.read();
     let mut totals: BTreeMap<String, f64> =
         engine.totals(&sums).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -12,12 +12,9 @@ use archive::{CounterSample, LoadRecord, TrialRecord};
 use kv::{Checked, Engine, KvError, Ledger, Measured, Options, Spec, evict, residency};
 use observe::{BlockDevice, Control, DiskCounters, Usage};
 use stats::Timeline;
-use study::{Durability, KvJob, KvWorkload};
+use study::{Durability, KvJob, KvWorkload, kv_roles, value_shape};
 use units::{Bytes, Nanos, Seed};
-use workload::{
-    Arrivals, ClientIndex, KvAction, KvKeys, KvRole, OpenLoop, RateStep, Spacing, ValueShape,
-    Values,
-};
+use workload::{Client, KvClient, Values};
 
 use crate::protocol::{CheckRequest, TrialRequest};
 
@@ -27,79 +24,6 @@ const RESIDENT_MAX: f64 = 0.01;
 const FILL_MAX: Nanos = Nanos::from_secs(48 * 3600);
 /// Shortest interval of a fill's time series.
 const FILL_INTERVAL: Nanos = Nanos::from_millis(250);
-/// Records that one operation of `read_seq` reads.
-const SEQUENTIAL: u32 = 100;
-/// Records that one operation of a scan of everything reads.
-const SCANNED: u32 = 1000;
-
-fn open(spacing: Spacing, rate: units::Rate, burst: u32) -> Arrivals {
-    let rates = vec![RateStep { from: Nanos::ZERO, per_second: rate.get() as f64 }];
-    Arrivals::Open(OpenLoop { spacing, rates, burst })
-}
-
-/// When the operations of a job are due, those of its one writer apart.
-fn arrivals_of(job: &KvJob) -> Arrivals {
-    let spacing = match job.arrivals {
-        study::Arrivals::Poisson => Spacing::Poisson,
-        study::Arrivals::Constant | study::Arrivals::Closed => Spacing::Constant,
-    };
-    job.rate.map_or(Arrivals::CLOSED, |rate| open(spacing, rate, 1))
-}
-
-/// What each client of a job does.
-#[must_use]
-pub fn clients_of(job: &KvJob) -> Vec<KvRole> {
-    use KvAction::{Delete, Get, Insert, Put, Scan, ScanUpTo, Update};
-    let keys = KvKeys::Drawn(job.keys.distribution());
-    let drawn = |action| KvRole { keys, ..KvRole::of(action) };
-    let in_order = |action| KvRole { keys: KvKeys::InOrder, ..KvRole::of(action) };
-    let all = |role: KvRole| {
-        let role = KvRole { arrivals: arrivals_of(job), ..role };
-        let place = |index| ClientIndex { index, of: job.readers };
-        (0..job.readers).map(|index| KvRole { place: place(index), ..role.clone() }).collect()
-    };
-    let ycsb = |one, other| all(KvRole { keys: YCSB, ..KvRole::mixed(one, other) });
-    let beside = |other: KvRole| -> Vec<KvRole> { [vec![other], all(drawn(Get))].concat() };
-    let mut clients = match job.workload {
-        KvWorkload::FillSeq => vec![in_order(Put)],
-        KvWorkload::FillRandom | KvWorkload::BulkLoad | KvWorkload::Overwrite => all(drawn(Put)),
-        KvWorkload::UpdateRandom => all(drawn(Update)),
-        KvWorkload::ReadRandom => all(drawn(Get)),
-        KvWorkload::ReadSeq => all(in_order(Scan(SEQUENTIAL))),
-        KvWorkload::SeekRandom => all(drawn(Scan(job.seek_records))),
-        KvWorkload::DeleteRandom => all(drawn(Delete)),
-        KvWorkload::ReadWhileWriting => {
-            let (spacing, burst) = (Spacing::Constant, job.write_burst.max(1));
-            let arrivals =
-                job.write_rate.map_or(Arrivals::CLOSED, |rate| open(spacing, rate, burst));
-            beside(KvRole { arrivals, ..drawn(Put) })
-        }
-        KvWorkload::ReadWhileScanning => {
-            beside(KvRole { background: true, ..in_order(Scan(SCANNED)) })
-        }
-        KvWorkload::YcsbA => ycsb((Get, 50), (Put, 50)),
-        KvWorkload::YcsbB => ycsb((Get, 95), (Put, 5)),
-        KvWorkload::YcsbC => ycsb((Get, 1), (Get, 0)),
-        KvWorkload::YcsbD => {
-            let role = KvRole::mixed((Get, 95), (Insert, 5));
-            all(KvRole { keys: KvKeys::Latest, ..role })
-        }
-        KvWorkload::YcsbE => ycsb((ScanUpTo(100), 95), (Insert, 5)),
-        KvWorkload::YcsbF => ycsb((Get, 50), (Update, 50)),
-    };
-    let most = if job.workload.fills() { Some(job.records) } else { job.operations };
-    if let Some(most) = most {
-        let count = clients.len() as u64;
-        for (index, client) in (0u64..).zip(&mut clients) {
-            client.operations = Some(most / count + u64::from(index < most % count));
-        }
-    }
-    clients
-}
-
-/// Records by popularity, scattered (Cooper et al., SoCC 2010, section 5.1).
-const YCSB: KvKeys = KvKeys::Drawn(workload::Offsets::Zipf { exponent: 0.99 });
-
 fn spec_of(request: &TrialRequest) -> Spec {
     let job = &request.job;
     let timeline = if job.workload.fills() {
@@ -115,8 +39,7 @@ fn spec_of(request: &TrialRequest) -> Spec {
     Spec {
         records: job.records,
         key_size: job.key_size as usize,
-        values: shape_of(job),
-        clients: clients_of(job),
+        values: value_shape(job),
         load_batch: job.load_batch,
         timeline,
         seed: Seed(request.seed),
@@ -124,10 +47,8 @@ fn spec_of(request: &TrialRequest) -> Spec {
     }
 }
 
-fn shape_of(job: &KvJob) -> ValueShape {
-    let bytes = |size: Bytes| usize::try_from(size.get()).unwrap_or(usize::MAX);
-    let (least, most) = (bytes(job.value_size), bytes(job.value_size_max));
-    ValueShape { least, most, random: job.random_payload }
+fn clients_of(job: &KvJob, spec: &Spec) -> Vec<Client<KvClient>> {
+    KvClient::all(&kv_roles(job), spec.records, spec.timeline.end(), spec.seed)
 }
 
 pub(crate) fn options_of(job: &KvJob) -> Options {
@@ -210,7 +131,8 @@ pub(crate) fn run<E: Engine>(
         let load = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
         let engine = E::open(place, &options_of(job))?;
         let meter = Meter::start(device.as_ref());
-        let measured = kv::measure(&engine, &spec, ledger.as_ref(), control);
+        let measured =
+            kv::measure(&engine, &spec, clients_of(job, &spec), ledger.as_ref(), control);
         let (_, usage, disk) = meter.read();
         conclude(&engine, place, &mut notes);
         totals = engine.totals();
@@ -267,7 +189,7 @@ fn filled<E: Engine>(
     let (job, place) = (&request.job, request.place.as_path());
     let engine = E::open(place, &options_of(job))?;
     let meter = Meter::start(device);
-    let measured = kv::measure(&engine, spec, None, control)?;
+    let measured = kv::measure(&engine, spec, clients_of(job, spec), None, control)?;
     let (wall_ns, usage, _) = meter.read();
     *totals = engine.totals();
     if job.workload == KvWorkload::BulkLoad && !control.stopping() {
@@ -331,7 +253,7 @@ pub(crate) fn check<E: Engine>(request: &CheckRequest) -> Result<String, KvError
         return Err(failed(std::io::Error::other(format!("{} is gone", place.display()))));
     }
     let engine = E::open(&place, &options_of(job))?;
-    let values = Values::new(shape_of(job), Seed(request.seed));
+    let values = Values::new(value_shape(job), Seed(request.seed));
     let checked = ledger.check(&engine, &values, job.key_size as usize)?;
     engine.close()?;
     let Checked { records, updated, lost } = checked;
@@ -349,42 +271,4 @@ pub(crate) fn check<E: Engine>(request: &CheckRequest) -> Result<String, KvError
 fn allocated_bytes(place: &Path) -> u64 {
     let entries = fs::read_dir(place).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|file| file.blocks() * 512).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn job(keys: &str) -> KvJob {
-        let text = format!(
-            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
-             name = \"e\"\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n{keys}"
-        );
-        let plan = study::plan(&study::parse(&text).unwrap());
-        let study::Job::Kv(job) = plan.trials[0].job.clone() else { panic!("a database") };
-        *job
-    }
-
-    /// A client too many or too few is another workload under the same name.
-    #[test]
-    fn jobs_have_the_clients_that_their_words_promise() {
-        let clients = |keys: &str| clients_of(&job(keys));
-        assert_eq!(clients("readers = 3\n").len(), 4);
-        let both = clients("readers = 3\nwrite_rate = \"1k/s\"\n");
-        assert_eq!((both[0].mix[0].0, both[0].arrivals.is_open()), (KvAction::Put, true));
-        assert!(!both[1].arrivals.is_open());
-        let due = clients("readers = 3\narrivals = \"poisson\"\nrate = \"1k/s\"\n");
-        assert!(!due[0].arrivals.is_open(), "the writer has a rate of its own");
-        let places: Vec<_> = due[1..].iter().map(|one| (one.place.index, one.place.of)).collect();
-        assert_eq!(places, [(0, 3), (1, 3), (2, 3)]);
-        let fill = clients("workload = \"fill_random\"\n");
-        assert_eq!((fill.len(), fill[0].operations), (1, Some(10)));
-        let shared = clients("workload = \"read_random\"\nreaders = 4\noperations = 10\n");
-        let each: Vec<_> = shared.iter().filter_map(|client| client.operations).collect();
-        assert_eq!(each, [3, 3, 2, 2]);
-        let scanned = clients("workload = \"read_while_scanning\"\nreaders = 2\n");
-        assert_eq!((scanned.len(), scanned[0].background), (3, true));
-        let seeks = clients("workload = \"seek_random\"\nseek_records = 7\n");
-        assert_eq!(seeks[0].mix[0].0, KvAction::Scan(7));
-    }
 }

@@ -73,7 +73,7 @@ fn null_round(depth: u32) -> f64 {
         now = Nanos::from(began.elapsed());
         recorder.poll(now);
         for issue in batch.drain(..) {
-            recorder.record(Sample::of_block(&issue, (issued, now), Outcome::Done));
+            recorder.record(Sample::of(&issue, (issued, now), (Outcome::Done, issue.op.length)));
             client.completed(issue.id, Outcome::Done, now);
             done += 1;
         }
@@ -123,7 +123,11 @@ fn ring_round() -> std::io::Result<f64> {
         recorder.poll(now);
         for entry in ring.completion() {
             if let Some((issue, issued)) = slots[entry.user_data() as usize].take() {
-                recorder.record(Sample::of_block(&issue, (issued, now), Outcome::Done));
+                recorder.record(Sample::of(
+                    &issue,
+                    (issued, now),
+                    (Outcome::Done, issue.op.length),
+                ));
                 client.completed(issue.id, Outcome::Done, now);
                 done += 1;
             }

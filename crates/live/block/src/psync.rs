@@ -10,14 +10,15 @@ use std::os::unix::fs::FileExt;
 
 use stats::Sample;
 use units::Nanos;
-use workload::{BlockClient, BlockOp, BlockPlan, ClientIndex, OpClass, Outcome, Step, Workload};
+use workload::{
+    BlockClient, BlockGroup, BlockOp, BlockPlan, ClientIndex, OpClass, Outcome, Step, Workload,
+};
 
-use crate::Group;
 use crate::buffers::Buffers;
 use crate::shared::{ClientEnd, Shared};
 
 /// Threads that a group needs on this path.
-pub(crate) fn threads_of(group: &Group) -> u32 {
+pub(crate) fn threads_of(group: &BlockGroup) -> u32 {
     group.plan.queue_depth * group.clients
 }
 
@@ -27,7 +28,7 @@ const SPIN: Nanos = Nanos::from_micros(60);
 /// Runs one thread of `group`; `number` names it in progress.
 pub(crate) fn run_psync(
     shared: &Shared<'_>,
-    group: &Group,
+    group: &BlockGroup,
     index: ClientIndex,
     number: u32,
 ) -> ClientEnd {
@@ -61,20 +62,20 @@ pub(crate) fn run_psync(
         };
         shared.watch_lag(&issue, now);
         let (issued, op) = (now, issue.op);
-        let outcome = perform(shared, group, op, &mut buffers);
+        let outcome = perform(shared, op, &mut buffers);
         now = shared.clock.now();
         stopped |= shared.roll(&mut recorder, (number, group.recorded), now);
         if stopped {
             break;
         }
-        recorder.record(Sample::of_block(&issue, (issued, now), outcome));
+        recorder.record(Sample::of(&issue, (issued, now), (outcome, issue.op.length)));
         shared.conclude(op, outcome, buffers.get(0));
         client.completed(issue.id, outcome, now);
     }
     shared.finish(group, (client, recorder), (now, stopped))
 }
 
-fn perform(shared: &Shared<'_>, group: &Group, op: BlockOp, buffers: &mut Buffers) -> Outcome {
+fn perform(shared: &Shared<'_>, op: BlockOp, buffers: &mut Buffers) -> Outcome {
     let (file, offset) = shared.target.locate(op.offset);
     let file = shared.target.file(file);
     let length = op.length as usize;
@@ -85,7 +86,7 @@ fn perform(shared: &Shared<'_>, group: &Group, op: BlockOp, buffers: &mut Buffer
         OpClass::Write | OpClass::BackgroundWrite => {
             let buffer = buffers.stamped(0, length);
             shared.prepare(op, buffer);
-            if group.dsync {
+            if op.dsync {
                 write_durably(file, buffer, offset)
             } else {
                 file.write_at(buffer, offset)

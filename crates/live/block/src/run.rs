@@ -8,8 +8,8 @@ use std::time::Instant;
 use observe::{Control, IoWorkers};
 use stats::{Recorder, Recording, Timeline};
 use thiserror::Error;
-use units::{Bytes, Nanos, Seed, Share};
-use workload::{BlockPlan, ClientIndex};
+use units::{Bytes, Nanos, Seed};
+use workload::{BlockGroup, ClientIndex};
 
 use crate::psync::{run_psync, threads_of};
 use crate::shared::{ClientEnd, Shared};
@@ -27,37 +27,11 @@ pub enum Path {
     Psync,
 }
 
-/// Clients that do the same.
-#[derive(Debug, Clone)]
-pub struct Group {
-    /// What each client does.
-    pub plan: BlockPlan,
-    /// Number of clients, each with a thread of its own on io_uring.
-    pub clients: u32,
-    /// io_uring: completions to wait for at once, at least 1.
-    pub batch: u32,
-    /// Writes reach the medium before they are acknowledged (`RWF_DSYNC`).
-    pub dsync: bool,
-    /// Share of each payload that cannot be compressed.
-    pub random_payload: Share,
-    /// Whether its operations are recorded at all.
-    pub recorded: bool,
-}
-
-impl Group {
-    /// One client of `plan` with incompressible data, recorded.
-    #[must_use]
-    pub fn new(plan: BlockPlan) -> Self {
-        let (clients, batch) = (1, 1);
-        Self { plan, clients, batch, dsync: false, random_payload: Share::ALL, recorded: true }
-    }
-}
-
 /// A block trial.
 #[derive(Debug, Clone)]
 pub struct Spec<'a> {
     /// Who does what, at the same time.
-    pub groups: Vec<Group>,
+    pub groups: Vec<BlockGroup>,
     /// Phases and interval.
     pub timeline: Timeline,
     /// Seed of offsets and payload.
@@ -77,7 +51,7 @@ pub struct Spec<'a> {
 impl<'a> Spec<'a> {
     /// A trial of `groups` on whatever path there is, that ends at the first failure.
     #[must_use]
-    pub fn new(groups: Vec<Group>, timeline: Timeline, seed: Seed) -> Self {
+    pub fn new(groups: Vec<BlockGroup>, timeline: Timeline, seed: Seed) -> Self {
         Self {
             groups,
             timeline,
@@ -91,7 +65,7 @@ impl<'a> Spec<'a> {
     }
 
     /// A recorder for one client: with service times when they differ from response times.
-    pub(crate) fn recorder(&self, group: &Group) -> Recorder {
+    pub(crate) fn recorder(&self, group: &BlockGroup) -> Recorder {
         let classes = group.plan.classes();
         if group.plan.arrivals.is_open() {
             Recorder::with_service(self.timeline, &classes)
@@ -219,7 +193,7 @@ struct Paths {
 /// Whether a group runs on rings. One operation at a time is left to a plain thread where a ring would hand
 /// it to a worker thread, which would be measured with it: every flush, and everything on a target that
 /// does not take requests without waiting.
-fn on_ring(paths: Paths, spec: &Spec<'_>, group: &Group) -> bool {
+fn on_ring(paths: Paths, spec: &Spec<'_>, group: &BlockGroup) -> bool {
     let punted = group.plan.sync_every > 0 || !paths.nowait;
     let single = group.plan.queue_depth == 1;
     paths.ring && (spec.path == Path::IoUring || !(single && punted))
@@ -227,7 +201,7 @@ fn on_ring(paths: Paths, spec: &Spec<'_>, group: &Group) -> bool {
 
 /// What to say when one operation at a time was left to plain threads for the target's sake.
 fn single_note(paths: Paths, spec: &Spec<'_>) -> Option<String> {
-    let left = |group: &Group| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
+    let left = |group: &BlockGroup| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
     (paths.ring && spec.groups.iter().any(left)).then(|| {
         "the target does not take requests without waiting, and io_uring would hand each to a worker \
          thread; one at a time goes through pread and pwrite instead"
@@ -235,7 +209,7 @@ fn single_note(paths: Paths, spec: &Spec<'_>) -> Option<String> {
     })
 }
 
-fn clients_on(paths: Paths, spec: &Spec<'_>, group: &Group) -> u32 {
+fn clients_on(paths: Paths, spec: &Spec<'_>, group: &BlockGroup) -> u32 {
     if on_ring(paths, spec, group) { group.clients } else { threads_of(group) }
 }
 
@@ -308,7 +282,8 @@ mod tests {
     use stats::Phase;
     use std::fs::File;
     use std::sync::atomic::AtomicBool;
-    use workload::OpClass;
+    use units::Share;
+    use workload::{BlockPlan, OpClass};
 
     fn spec(path: Path, queue_depth: u32) -> Spec<'static> {
         let timeline = Timeline {
@@ -321,7 +296,7 @@ mod tests {
             queue_depth,
             ..BlockPlan::reads(4096, Bytes::mib(4), timeline.end())
         };
-        Spec { path, ..Spec::new(vec![Group::new(plan)], timeline, Seed(1)) }
+        Spec { path, ..Spec::new(vec![BlockGroup::new(plan)], timeline, Seed(1)) }
     }
 
     fn target(size: Bytes) -> (tempfile::TempDir, Target) {

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use observe::{Control, IoWorkers, Usage};
 use stats::{Recorder, Recording};
 use units::Nanos;
-use workload::{BlockClient, BlockOp, Issue, Outcome, Workload};
+use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome, Workload};
 
 use crate::verify::{self, Corruption};
-use crate::{Clock, Group, Spec, Target};
+use crate::{Clock, Spec, Target};
 
 pub(crate) struct Shared<'a> {
     pub target: &'a Target,
@@ -134,7 +134,7 @@ impl<'a> Shared<'a> {
     /// Ends one client that has nothing in flight.
     pub fn finish(
         &self,
-        group: &Group,
+        group: &BlockGroup,
         (mut client, recorder): (BlockClient, Recorder),
         (now, stopped): (Nanos, bool),
     ) -> ClientEnd {

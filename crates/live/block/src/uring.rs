@@ -7,9 +7,10 @@
 use io_uring::{IoUring, opcode, squeue, types};
 use stats::{Recorder, Sample};
 use units::Nanos;
-use workload::{BlockClient, BlockOp, ClientIndex, Issue, OpClass, OpId, Outcome, Step, Workload};
+use workload::{
+    BlockClient, BlockGroup, BlockOp, ClientIndex, Issue, OpClass, OpId, Outcome, Step, Workload,
+};
 
-use crate::Group;
 use crate::buffers::Buffers;
 use crate::shared::{ClientEnd, Shared};
 
@@ -35,7 +36,7 @@ pub(crate) enum UringFailure {
 /// had.
 pub(crate) fn run_uring(
     shared: &Shared<'_>,
-    group: &Group,
+    group: &BlockGroup,
     index: ClientIndex,
     number: u32,
 ) -> Result<(ClientEnd, String), UringFailure> {
@@ -68,7 +69,7 @@ pub(crate) fn run_uring(
         client,
         number,
         batch: group.batch.max(1),
-        write_flags: if group.dsync { libc::RWF_DSYNC } else { 0 },
+        write_flags: if group.plan.dsync { libc::RWF_DSYNC } else { 0 },
         in_flight: 0,
     };
     let end = driver.run(shared, group).map_err(UringFailure::Running)?;
@@ -121,7 +122,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn run(mut self, shared: &Shared<'_>, group: &Group) -> Result<ClientEnd, String> {
+    fn run(mut self, shared: &Shared<'_>, group: &BlockGroup) -> Result<ClientEnd, String> {
         let mut recorder = shared.spec.recorder(group);
         let mut stopped = false;
         let mut now = shared.clock.now();
@@ -262,7 +263,7 @@ impl Driver {
                 errno => Outcome::Failed(-errno),
             };
             self.in_flight -= 1;
-            recorder.record(Sample::of_block(&issue, (issued, now), outcome));
+            recorder.record(Sample::of(&issue, (issued, now), (outcome, issue.op.length)));
             shared.conclude(issue.op, outcome, self.buffers.get(slot));
             self.client.completed(OpId(slot as u32), outcome, now);
         }

@@ -151,13 +151,13 @@ pub fn read_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Group, Path, RunError, Spec, run};
+    use crate::{Path, RunError, Spec, run};
     use observe::Control;
     use stats::Timeline;
     use std::fs::File;
     use std::sync::atomic::AtomicBool;
     use units::{Bytes, Nanos, Seed};
-    use workload::BlockPlan;
+    use workload::{BlockGroup, BlockPlan};
 
     const BLOCK: u64 = 4096;
     const SPAN: Bytes = Bytes(256 * BLOCK);
@@ -198,7 +198,7 @@ mod tests {
             exclusive: true,
             ..BlockPlan::reads(BLOCK as u32, SPAN, timeline.end())
         };
-        let group = Group { clients: 2, ..Group::new(plan) };
+        let group = BlockGroup { clients: 2, ..BlockGroup::new(plan) };
         let spec = Spec { path, verify: Some(ledger), ..Spec::new(vec![group], timeline, Seed(1)) };
         let stop = AtomicBool::new(false);
         run(target, &spec, &Control { stop: &stop, progress: None, keep: None })

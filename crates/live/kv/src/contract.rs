@@ -9,7 +9,7 @@ use observe::Control;
 use stats::Timeline;
 use study::Durability;
 use units::{Bytes, Nanos, Seed};
-use workload::{KvAction, KvRole, OpClass, ValueShape, Values, write_key};
+use workload::{Client, KvAction, KvClient, KvRole, OpClass, ValueShape, Values, write_key};
 
 use crate::{Engine, KvError, Options, Session, Spec, load, measure};
 
@@ -35,7 +35,6 @@ fn spec() -> Spec {
         records: RECORDS,
         key_size: 20,
         values: ValueShape::of(VALUE),
-        clients: vec![KvRole::WRITER, KvRole::READER, KvRole::READER],
         load_batch: 64,
         timeline: Timeline {
             warm_up: Nanos::from_millis(20),
@@ -45,6 +44,10 @@ fn spec() -> Spec {
         seed: Seed(1),
         stop_on_error: true,
     }
+}
+
+fn clients(roles: &[KvRole]) -> Vec<Client<KvClient>> {
+    KvClient::all(roles, RECORDS, spec().timeline.end(), spec().seed)
 }
 
 /// Runs the whole suite on an engine, in sub-directories of the empty directory `dir`.
@@ -112,7 +115,8 @@ fn check_clients<E: Engine>(dir: &Path) -> Result<(), KvError> {
     load(&engine, &spec(), None, &mut |_| true)?;
     let stop = AtomicBool::new(false);
     let control = Control { stop: &stop, progress: None, keep: None };
-    let measured = measure(&engine, &spec(), None, &control)?;
+    let roles = [KvRole::WRITER, KvRole::READER, KvRole::READER];
+    let measured = measure(&engine, &spec(), clients(&roles), None, &control)?;
     assert_eq!(measured.failure, None);
     for class in [OpClass::Read, OpClass::Write] {
         let total = measured.recording.total(Some(class));
@@ -121,7 +125,8 @@ fn check_clients<E: Engine>(dir: &Path) -> Result<(), KvError> {
     check_actions(&engine, &control)?;
     // A missing record must end the trial as wrong data, not as a fast lookup.
     let too_many = Spec { records: RECORDS * 1000, ..spec() };
-    let wrong = measure(&engine, &too_many, None, &control);
+    let lost = KvClient::all(&roles, too_many.records, spec().timeline.end(), spec().seed);
+    let wrong = measure(&engine, &too_many, lost, None, &control);
     assert!(matches!(wrong, Err(KvError::Wrong { .. })), "a missing record is told");
     engine.close()
 }
@@ -132,8 +137,8 @@ fn check_actions<E: Engine>(engine: &E, control: &Control<'_>) -> Result<(), KvE
         KvRole::mixed((KvAction::Update, 1), (KvAction::Insert, 1)),
         KvRole::mixed((KvAction::Scan(10), 1), (KvAction::ScanUpTo(20), 1)),
     ];
-    let clients = mixes.map(|role| KvRole { operations: Some(200), ..role }).to_vec();
-    let measured = measure(engine, &Spec { clients, ..spec() }, None, control)?;
+    let roles = mixes.map(|role| KvRole { operations: Some(200), ..role });
+    let measured = measure(engine, &spec(), clients(&roles), None, control)?;
     assert_eq!(measured.failure, None);
     let sum = |class| -> u64 {
         measured.recording.intervals.iter().map(|i| i.tallies[class].counts.ops).sum()

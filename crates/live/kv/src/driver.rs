@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 use observe::{Control, Sampled, sample};
 use stats::{Recorder, Recording, Sample, Timeline};
 use units::{Nanos, Seed};
-use workload::{
-    Issue, KvClient, KvOp, KvPlan, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
-};
+use workload::{Client, KvOp, Outcome, Step, ValueShape, Values, Workload, write_key};
 
 use crate::operations::{Buffers, Records};
 use crate::{Engine, KvError, Ledger, Session};
@@ -27,13 +25,11 @@ pub struct Spec {
     pub key_size: usize,
     /// Sizes of values and what they are made of.
     pub values: ValueShape,
-    /// What each client does.
-    pub clients: Vec<KvRole>,
     /// Records a transaction while loading.
     pub load_batch: u32,
     /// Phases and interval.
     pub timeline: Timeline,
-    /// Seed of keys and values.
+    /// Seed of values.
     pub seed: Seed,
     /// End the trial at the first failed operation.
     pub stop_on_error: bool,
@@ -102,16 +98,26 @@ struct Shared<'a> {
     failed: AtomicBool,
 }
 
-type ClientResult = Result<(Recording, Option<String>), KvError>;
+/// What a client gave.
+struct ClientEnd<W> {
+    recording: Recording,
+    failure: Option<String>,
+    workload: W,
+    /// When it ended.
+    at: Nanos,
+}
+
+type ClientResult<W> = Result<ClientEnd<W>, KvError>;
 
 /// Runs the clients over a database, and notes in `ledger` what was acknowledged.
 ///
 /// # Errors
 /// [`KvError::Wrong`] at the first value that is not what was written; engine failures during the
 /// trial are data instead.
-pub fn measure<E: Engine>(
+pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
     engine: &E,
     spec: &Spec,
+    clients: Vec<Client<W>>,
     ledger: Option<&Ledger>,
     control: &Control<'_>,
 ) -> Result<Measured, KvError> {
@@ -120,7 +126,7 @@ pub fn measure<E: Engine>(
         control,
         ledger,
         values: Values::new(spec.values, spec.seed),
-        start: Barrier::new(spec.clients.len()),
+        start: Barrier::new(clients.len()),
         origin: OnceLock::new(),
         failed: AtomicBool::new(false),
     };
@@ -130,8 +136,8 @@ pub fn measure<E: Engine>(
         let sampler =
             scope.spawn(|| sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.origin, &done));
         let threads: Vec<_> = (0u32..)
-            .zip(&spec.clients)
-            .map(|(index, role)| scope.spawn(move || run_client(engine, shared, role, index)))
+            .zip(clients)
+            .map(|(index, client)| scope.spawn(move || run_client(engine, shared, client, index)))
             .collect();
         let joined = threads.into_iter().map(|thread| {
             thread.join().unwrap_or_else(|_| {
@@ -142,47 +148,48 @@ pub fn measure<E: Engine>(
                 })
             })
         });
-        let results: Vec<ClientResult> = joined.collect();
+        let results: Vec<ClientResult<W>> = joined.collect();
         done.store(true, Ordering::Relaxed);
         sampler.thread().unpark();
         (results, sampler.join().unwrap_or_default())
     });
     let mut measured = Measured { recording: Recording::default(), failure: None, samples };
+    let mut ends = Vec::with_capacity(results.len());
     for result in results {
-        let (recording, failure) = result?;
-        measured.recording.merge(&recording);
-        measured.failure = measured.failure.or(failure);
+        let end = result?;
+        measured.recording.merge(&end.recording);
+        measured.failure = measured.failure.or(end.failure);
+        ends.push((end.workload, end.at));
+    }
+    let over = ends.iter().map(|(_, at)| *at).max().unwrap_or_default();
+    for (mut workload, _) in ends {
+        measured.recording.missed_arrivals += workload.missed(over);
     }
     let lost = control.take_back(&mut measured.recording);
     measured.failure = measured.failure.or(lost);
     Ok(measured)
 }
 
-fn run_client<E: Engine>(
+fn run_client<E: Engine, W: Workload<Op = KvOp>>(
     engine: &E,
     shared: &Shared<'_>,
-    role: &KvRole,
+    client: Client<W>,
     index: u32,
-) -> ClientResult {
+) -> ClientResult<W> {
     let session = engine.session();
     // Every client passes the barrier, even one that cannot go on, so that none waits for ever.
     shared.start.wait();
     let origin = *shared.origin.get_or_init(Instant::now);
     let mut session = session?;
     let spec = shared.spec;
-    let clients = u32::try_from(spec.clients.len()).unwrap_or(u32::MAX);
-    let plan = KvPlan { records: spec.records, end: spec.timeline.end(), clients };
-    let mut client = KvClient::new(plan, role.clone(), spec.seed, index);
-    let mut recorder = match role.arrivals.is_open() {
-        true => Recorder::with_service(spec.timeline, &role.classes()),
-        false => Recorder::new(spec.timeline, &role.classes()),
-    };
+    let mut recorder = Recorder::of(&client, spec.timeline);
+    let mut workload = client.workload;
     let records = Records { values: &shared.values, ledger: shared.ledger };
     let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;
     let (mut now, mut all_done) = (Nanos::from(origin.elapsed()), false);
     'trial: loop {
-        let issue = match client.next(now) {
+        let issue = match workload.next(now) {
             Step::Issue(issue) => Some(issue),
             Step::WaitUntil(due) => {
                 observe::rest(due.since(now), spec.timeline.interval);
@@ -218,32 +225,13 @@ fn run_client<E: Engine>(
                     (0, Outcome::Failed(UNSPECIFIED))
                 }
             };
-            record(&mut recorder, issue, (issued, now), outcome, bytes);
-            client.completed(issue.id, outcome, now);
+            recorder.record(Sample::of(&issue, (issued, now), (outcome, bytes)));
+            workload.completed(issue.id, outcome, now);
         }
         if shared.failed.load(Ordering::Relaxed) {
             break;
         }
     }
-    let mut recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
-    recording.missed_arrivals = client.missed(now);
-    Ok((recording, failure))
-}
-
-fn record(
-    recorder: &mut Recorder,
-    issue: Issue<KvOp>,
-    (issued, completed): (Nanos, Nanos),
-    outcome: Outcome,
-    bytes: u32,
-) {
-    recorder.record(Sample {
-        class: issue.op.class,
-        intended: issue.intended,
-        issued,
-        completed,
-        bytes,
-        outcome,
-        position: issue.op.record,
-    });
+    let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
+    Ok(ClientEnd { recording, failure, workload, at: now })
 }

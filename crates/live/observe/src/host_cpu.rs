@@ -14,6 +14,12 @@ pub struct HostCpu {
     idle: u64,
 }
 
+/// Processors that this process may use, at least 1.
+#[must_use]
+pub fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
+}
+
 impl HostCpu {
     /// Reads `/proc/stat`; zeros where there is none.
     #[must_use]
@@ -34,7 +40,7 @@ impl HostCpu {
     pub fn busy_since(&self, earlier: &Self, own: Nanos, wall: Nanos) -> Option<(f64, f64)> {
         let busy = self.busy.saturating_sub(earlier.busy) as f64;
         let all = busy + self.idle.saturating_sub(earlier.idle) as f64;
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let cpus = f64::from(cpus());
         if all <= 0.0 || wall == Nanos::ZERO {
             return None;
         }

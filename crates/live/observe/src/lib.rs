@@ -14,7 +14,7 @@ mod usage;
 
 pub use block_device::{BlockDevice, DiskCounters, DiskTimes};
 pub use control::{Control, Keep, Progress, rest};
-pub use host_cpu::HostCpu;
+pub use host_cpu::{HostCpu, cpus};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
 pub use sampler::{Counter, Sampled, sample};

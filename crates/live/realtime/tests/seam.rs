@@ -3,10 +3,10 @@
 
 use crosspoint_realtime::RealTime;
 use device::{Completion, Condition, Device, Model, Profile, Request};
-use sim::{BlockRun, Client, HostModel, run_block};
+use sim::{BlockPath, HostModel, run};
 use stats::Timeline;
 use units::{Nanos, Seed};
-use workload::BlockPlan;
+use workload::{BlockGroup, BlockPlan};
 
 const PROFILES: [&str; 3] = [
     include_str!("../../../../devices/intel-p4800x.toml"),
@@ -95,8 +95,8 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
     let plan = BlockPlan::reads(4096, profile.capacity, timeline.end());
     let host = HostModel::named("none").expect("it is known");
     let device = Model::new(&profile, Condition::Steady, Seed(9));
-    let clients = Client::group(&plan, 1, Seed(9));
-    let total = run_block(BlockRun { device, host, clients, timeline, seed: Seed(9) }).total(None);
+    let target = BlockPath::new(device, host, 1, Seed(9));
+    let total = run(target, BlockGroup::new(plan).clients(Seed(9)), timeline).total(None);
     let (real, predicted) = (took[1_000].get() as f64, total.latency.value_at_quantile(0.5) as f64);
     assert!(
         (real / predicted - 1.0).abs() < 0.02,

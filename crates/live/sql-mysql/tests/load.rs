@@ -4,7 +4,8 @@ mod support;
 
 use crosspoint_sql_mysql::Reach;
 use mysql::prelude::Queryable;
-use sql::{load, plan_of};
+use sql::load;
+use study::sql_plan;
 use support::{Private, job, missing};
 use units::{Nanos, Seed};
 
@@ -22,7 +23,7 @@ fn a_load_that_was_cut_off_goes_on_to_the_same_tables() {
     }
     let job = job("tables = 2\nrows = 9000\nthreads = 1\nkeys = \"gaussian\"\n");
     let private = Private::start(&job, &[]);
-    let (engine, plan) = (private.engine(&job), plan_of(&job, Nanos::MAX));
+    let (engine, plan) = (private.engine(&job), sql_plan(&job, Nanos::MAX));
     let mut conn = private.server.target(Some("sbtest")).connect().expect("a connection");
     assert!(load(&engine, &plan, (Seed(5), 2), &mut |_| true).expect("loaded"));
     let whole = sums(&mut conn);

@@ -7,25 +7,23 @@
 //! What it is not: a choice of what is sent; each connection has a client of its own.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use stats::{Recorder, Recording};
+use stats::{Recorded, Recorder, Recording, SqlParts};
 use units::Nanos;
-use workload::{Issue, Outcome, SqlClient, SqlOp, Step, Workload};
+use workload::{Client, Issue, Outcome, SqlOp, Step, Workload};
 
 use crate::driver::{FAILURES_MAX, Shared};
 use crate::engine::{Engine, Session, SqlError};
-use crate::recording::Open;
 
 /// One connection and what it is about.
-struct Link<S> {
+struct Link<S, W> {
     session: S,
-    client: SqlClient,
-    open: Open,
+    client: W,
+    parts: SqlParts,
     /// What is in flight, and when it was sent.
     sent: Option<(Issue<SqlOp>, Nanos)>,
     /// When it has something to send again, where nothing is in flight.
@@ -33,11 +31,11 @@ struct Link<S> {
 }
 
 /// A thread's connections.
-pub(crate) struct Crew<'a, S> {
+pub(crate) struct Crew<'a, S, W> {
     shared: &'a Shared<'a>,
     /// Number of the crew, from 0.
     number: u32,
-    links: Vec<Link<S>>,
+    links: Vec<Link<S, W>>,
     origin: Instant,
     recorder: Recorder,
     trouble: Trouble,
@@ -45,11 +43,12 @@ pub(crate) struct Crew<'a, S> {
 }
 
 /// What a crew gave.
-pub(crate) struct CrewEnd {
+pub(crate) struct CrewEnd<W> {
     pub recording: Recording,
     pub failure: Option<String>,
-    /// Arrivals that no client took, as one of them tells it.
-    pub missed: u64,
+    pub clients: Vec<W>,
+    /// When it ended.
+    pub at: Nanos,
 }
 
 /// What went wrong.
@@ -60,14 +59,13 @@ struct Trouble {
     count: u32,
 }
 
-/// Connects the clients `from..to`, waits with the others, and runs them to their end.
-pub(crate) fn run<E: Engine>(
+/// Connects the clients, waits with the others, and runs them to their end.
+pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
     engine: &E,
     shared: &Shared<'_>,
-    (number, clients): (u32, std::ops::Range<u32>),
-) -> Result<CrewEnd, SqlError> {
-    let sessions: Result<Vec<_>, SqlError> =
-        clients.clone().map(|_| engine.session(true)).collect();
+    (number, clients): (u32, Vec<Client<W>>),
+) -> Result<CrewEnd<W>, SqlError> {
+    let sessions: Result<Vec<_>, SqlError> = clients.iter().map(|_| engine.session(true)).collect();
     if sessions.is_err() {
         shared.failed.store(true, Ordering::Relaxed);
     }
@@ -76,20 +74,16 @@ pub(crate) fn run<E: Engine>(
     shared.start.wait();
     let origin = *shared.origin.get_or_init(Instant::now);
     let spec = shared.spec;
-    let link = |(index, session)| Link {
+    // Clients of one trial are recorded alike.
+    let recorder = Recorder::of(&clients[0], spec.timeline);
+    let link = |(client, session): (Client<W>, _)| Link {
         session,
-        client: SqlClient::new(spec.plan.clone(), Arc::clone(&shared.tickets), spec.seed, index),
-        open: Open::default(),
+        client: client.workload,
+        parts: SqlParts::default(),
         sent: None,
         due: Some(Nanos::ZERO),
     };
-    let links: Vec<_> = clients.zip(sessions?).map(link).collect();
-    let classes = spec.plan.mix.classes();
-    let recorder = if spec.plan.arrivals.is_open() {
-        Recorder::with_service(spec.timeline, &classes)
-    } else {
-        Recorder::new(spec.timeline, &classes)
-    };
+    let links: Vec<_> = clients.into_iter().zip(sessions?).map(link).collect();
     let trouble = Trouble::default();
     let mut crew = Crew { shared, number, links, origin, recorder, trouble, stopped: false };
     let ended = if crew.links.len() == 1 { crew.run_one() } else { crew.run_many() };
@@ -100,7 +94,7 @@ pub(crate) fn run<E: Engine>(
     Ok(crew.end())
 }
 
-impl<S: Session> Crew<'_, S> {
+impl<S: Session, W: Workload<Op = SqlOp>> Crew<'_, S, W> {
     fn now(&self) -> Nanos {
         Nanos::from(self.origin.elapsed())
     }
@@ -144,7 +138,8 @@ impl<S: Session> Crew<'_, S> {
             Ok(()) => Outcome::Done,
             Err(error) => self.trouble.outcome(self.shared, &mut link.session, &error),
         };
-        link.open.record(&mut self.recorder, &issue, (issued, now), outcome);
+        let times = (issued, now);
+        SqlOp::record(&mut link.parts, &mut self.recorder, &issue, times, (outcome, 0));
         link.client.completed(issue.id, outcome, now);
     }
 
@@ -234,13 +229,13 @@ impl<S: Session> Crew<'_, S> {
         self.links.iter().all(|link| link.sent.is_none() && link.due.is_none())
     }
 
-    fn end(mut self) -> CrewEnd {
+    fn end(self) -> CrewEnd<W> {
         let now = self.now();
         let all_done = !self.over() && now < self.shared.spec.timeline.end();
-        let missed = self.links.last_mut().map_or(0, |link| link.client.missed(now));
         let recorder = self.recorder;
         let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
-        CrewEnd { recording, failure: self.trouble.first, missed }
+        let clients = self.links.into_iter().map(|link| link.client).collect();
+        CrewEnd { recording, failure: self.trouble.first, clients, at: now }
     }
 }
 

@@ -4,16 +4,15 @@
 //! connection. Invariants: all clients start together and share one time origin; a transaction that the
 //! server gave up is counted and begun again; a lost connection ends the trial. What it is not: loading.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, OnceLock};
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use observe::{Control, Counter, Sampled, sample};
 use stats::{Recording, Timeline};
-use study::{SqlChange, SqlDialect, SqlJob};
-use units::{Nanos, Seed};
-use workload::{Arrivals, Spacing, SqlPlan};
+use study::SqlChange;
+use units::Nanos;
+use workload::{Client, SqlOp, Workload};
 
 use crate::crew;
 use crate::engine::{Engine, Session, SqlError};
@@ -21,40 +20,12 @@ use crate::engine::{Engine, Session, SqlError};
 /// A SQL trial.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// What the clients do.
-    pub plan: SqlPlan,
-    /// Connections.
-    pub threads: u32,
     /// Phases and interval.
     pub timeline: Timeline,
-    /// Seed of rows and texts.
-    pub seed: Seed,
     /// End the trial at the first failed statement that the server did not just give up.
     pub stop_on_error: bool,
     /// Variables that are set on the way.
     pub changes: Vec<SqlChange>,
-}
-
-/// What the clients of a job do until `end`.
-#[must_use]
-pub fn plan_of(job: &SqlJob, end: Nanos) -> SqlPlan {
-    SqlPlan {
-        dialect: match job.dialect {
-            SqlDialect::Sysbench05 => workload::SqlDialect::Sysbench05,
-            SqlDialect::Sysbench10 => workload::SqlDialect::Sysbench10,
-        },
-        mix: job.workload.mix(),
-        tables: job.tables,
-        rows: job.rows,
-        range_size: u64::from(job.range_size),
-        keys: job.keys.distribution(),
-        arrivals: match job.rate {
-            Some(rate) => Arrivals::open(Spacing::Poisson, rate),
-            None => Arrivals::CLOSED,
-        },
-        transactions: job.transactions,
-        end,
-    }
 }
 
 /// What a trial gave.
@@ -80,7 +51,6 @@ pub(crate) const FAILURES_MAX: u32 = 1000;
 pub(crate) struct Shared<'a> {
     pub spec: &'a Spec,
     pub control: &'a Control<'a>,
-    pub tickets: Arc<AtomicU64>,
     pub start: Barrier,
     /// The common origin of time, read by whoever passes the barrier first.
     pub origin: OnceLock<Instant>,
@@ -93,18 +63,18 @@ pub(crate) struct Shared<'a> {
 ///
 /// # Errors
 /// When a client cannot connect; what fails later is data.
-pub fn measure<E: Engine>(
+pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     engine: &E,
     spec: &Spec,
+    clients: Vec<Client<W>>,
     control: &Control<'_>,
     ready: &(dyn Fn() + Sync),
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
 ) -> Result<Measured, SqlError> {
-    let crews = crews_of(engine, spec.threads)?;
+    let crews = crews_of(engine, clients)?;
     let shared = Shared {
         spec,
         control,
-        tickets: Arc::default(),
         start: Barrier::new(crews.len() + 1),
         origin: OnceLock::new(),
         failed: AtomicBool::new(false),
@@ -130,29 +100,37 @@ pub fn measure<E: Engine>(
         (results, watcher.join().unwrap_or_default())
     });
     let mut measured = Measured { samples, notes, ..Measured::default() };
-    let mut missed = 0;
+    let mut ends = Vec::with_capacity(results.len());
     for result in results {
         let panicked = |_| SqlError::Lost("a client's thread panicked; please report this".into());
         let end = result.map_err(panicked)??;
         measured.recording.merge(&end.recording);
         measured.failure = measured.failure.or(end.failure);
-        missed = missed.max(end.missed);
+        ends.push((end.clients, end.at));
     }
     let lost = control.take_back(&mut measured.recording);
     measured.failure = measured.failure.or(lost);
-    measured.recording.missed_arrivals = missed;
+    let over = ends.iter().map(|(_, at)| *at).max().unwrap_or_default();
+    for client in ends.iter_mut().flat_map(|(clients, _)| clients) {
+        measured.recording.missed_arrivals += client.missed(over);
+    }
     measured.given_up = shared.given_up.load(Ordering::Relaxed);
     Ok(measured)
 }
 
 /// The clients of each crew.
-fn crews_of<E: Engine>(engine: &E, clients: u32) -> Result<Vec<Range<u32>>, SqlError> {
+fn crews_of<E: Engine, W>(
+    engine: &E,
+    mut clients: Vec<Client<W>>,
+) -> Result<Vec<Vec<Client<W>>>, SqlError> {
     let together = engine.session(false)?.descriptor().is_some();
-    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let processors = u32::try_from(processors).unwrap_or(u32::MAX);
-    let crews = if together { clients.min(processors) } else { clients };
-    let edge = |crew: u32| (u64::from(clients) * u64::from(crew) / u64::from(crews)) as u32;
-    Ok((0..crews).map(|crew| edge(crew)..edge(crew + 1)).collect())
+    let count = clients.len();
+    let crews = if together { count.min(observe::cpus() as usize) } else { count };
+    // From the last crew on, so that each takes what is left at the end.
+    let mut split: Vec<_> =
+        (0..crews).rev().map(|crew| clients.split_off(count * crew / crews)).collect();
+    split.reverse();
+    Ok(split)
 }
 
 /// Samples counters, and sets what is to be set, until the clients are done.

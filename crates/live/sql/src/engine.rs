@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use observe::Counter;
 use study::SqlJob;
 use thiserror::Error;
-use workload::{OpClass, SqlOp};
+use workload::SqlOp;
 
 use crate::place::Place;
 
@@ -180,15 +180,4 @@ pub trait Session {
     /// # Errors
     /// What the engine said.
     fn create_index(&mut self, table: u32) -> Result<(), SqlError>;
-}
-
-/// Bytes of columns that a statement of this class writes: k; c; id, k, c and pad (declared sizes).
-#[must_use]
-pub const fn changed_bytes(class: OpClass) -> u32 {
-    match class {
-        OpClass::IndexUpdate => 4,
-        OpClass::NonIndexUpdate => 120,
-        OpClass::Insert => 4 + 4 + 120 + 60,
-        _ => 0,
-    }
 }

@@ -8,11 +8,10 @@ mod driver;
 mod engine;
 mod load;
 mod place;
-mod recording;
 mod text;
 
-pub use driver::{Measured, Spec, measure, plan_of};
-pub use engine::{Engine, Refusal, Row, Session, SqlError, changed_bytes};
+pub use driver::{Measured, Spec, measure};
+pub use engine::{Engine, Refusal, Row, Session, SqlError};
 pub use load::load;
 pub use place::{Address, Flavour, Place, Secret, Target};
 pub use text::{prepared_text, texts_of, write_text};

@@ -6,9 +6,9 @@
 use device::{Acceptance, Condition, Durable, JobPattern, Model, Profile, Published};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{Arrivals, BlockPlan, Pattern, Spacing};
+use workload::{Arrivals, BlockGroup, BlockPlan, Pattern, Spacing};
 
-use crate::{BlockRun, Client, HostModel, run_block};
+use crate::{BlockPath, HostModel, run};
 
 /// Warm-up of jobs that write, beside the measured time.
 const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
@@ -188,10 +188,11 @@ fn run_job(
         read_share: job.read_share,
         queue_depth: job.queue_depth.max(1),
         sync_every: u32::from(job.durable == Some(Durable::Flush)),
+        dsync: job.durable == Some(Durable::Dsync),
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
-    let mut clients = Client::group(&plan, job.threads.max(1), seed);
-    clients.iter_mut().for_each(|client| client.dsync = job.durable == Some(Durable::Dsync));
+    let group = BlockGroup { clients: job.threads.max(1), ..BlockGroup::new(plan) };
+    let mut clients = group.clients(seed);
     if let Some(rate) = job.beside_writes {
         let writes = BlockPlan {
             read_share: Share::NONE,
@@ -200,12 +201,11 @@ fn run_job(
             background: true,
             ..BlockPlan::reads(4096, profile.capacity, timeline.end())
         };
-        let mut beside = Client::group(&writes, 1, seed.derive("beside", 0));
-        beside.iter_mut().for_each(|client| client.recorded = false);
-        clients.extend(beside);
+        let beside = BlockGroup { recorded: false, ..BlockGroup::new(writes) };
+        clients.extend(beside.clients(seed.derive("beside", 0)));
     }
     let device = Model::new(profile, job.condition, seed);
-    let recording = run_block(BlockRun { device, host, clients, timeline, seed });
+    let recording = run(BlockPath::new(device, host, clients.len(), seed), clients, timeline);
     let ops = recording.total(None).counts.ops;
     let needed = operations_needed(job);
     if ops >= needed || measure >= MEASURE_MAX {

@@ -9,10 +9,10 @@ use std::fmt::Write;
 use device::{Condition, Model, Profile, ProfileError};
 use stats::{Histogram, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::BlockPlan;
+use workload::{BlockGroup, BlockPlan};
 
 use crate::acceptance::predicted;
-use crate::{BlockRun, Client, HostModel, run_block};
+use crate::{BlockPath, HostModel, run};
 
 /// What was measured of one job, all its repetitions together.
 #[derive(Debug, Clone)]
@@ -234,13 +234,9 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
         queue_depth: point.queue_depth,
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
-    let recording = run_block(BlockRun {
-        device: Model::new(profile, Condition::Steady, seed),
-        host: HostModel::io_uring().to(profile),
-        clients: Client::group(&plan, 1, seed),
-        timeline,
-        seed,
-    });
+    let device = Model::new(profile, Condition::Steady, seed);
+    let target = BlockPath::new(device, HostModel::io_uring().to(profile), 1, seed);
+    let recording = run(target, BlockGroup::new(plan).clients(seed), timeline);
     let measured = |p| estimate::percentile(&point.latency, p).ok().map(|e| e.value);
     let pairs = [
         ("IOPS", Some(point.iops())),

@@ -61,10 +61,6 @@ const NONE: HostModel = HostModel {
     ..path("none", [0, 0, 0], "the measurements contain the host they were made on")
 };
 
-/// Work takes so much longer, in percent, while the other hardware thread of the core is busy: two threads
-/// give 1.3 times the throughput of one (assumed; the usual yield of simultaneous multithreading).
-pub(crate) const SIBLING_BUSY_PERCENT: u64 = 154;
-
 /// p99 less p50 of QD1 reads, 1.2 to 1.3 us, is 4.6 means of an exponential (CHEOPS 2023, raw data).
 const BASE_JITTER: Nanos = Nanos(270);
 /// CPU of the benchmark itself between operations: at depth 1 fio's rate is that much below one over its

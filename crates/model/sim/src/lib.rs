@@ -8,13 +8,18 @@
 #![forbid(unsafe_code)]
 
 mod acceptance;
+mod block_path;
+mod cores;
 mod driver;
 mod fit;
 mod host;
 mod phenomena;
+mod target;
 
 pub use acceptance::{Check, JobKind, check, check_job, spread};
-pub use driver::{BlockRun, Client, run_block};
+pub use block_path::BlockPath;
+pub use driver::run;
 pub use fit::{FitError, FitPoint, Naming, Residual, fit, residuals};
 pub use host::HostModel;
 pub use phenomena::check_phenomena;
+pub use target::{Done, Target, Ticket};

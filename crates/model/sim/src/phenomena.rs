@@ -9,10 +9,10 @@ use std::cell::OnceCell;
 use device::{Completion, Condition, Device, Model, Parameters, PhenomenonKind, Profile, Request};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{BlockPlan, OpClass, Pattern};
+use workload::{BlockGroup, BlockPlan, OpClass, Pattern};
 
 use crate::acceptance::Check;
-use crate::{BlockRun, Client, HostModel, run_block};
+use crate::{BlockPath, HostModel, run};
 
 /// Threads of the mixed sweep, each at queue depth 1.
 const MIX_THREADS: u32 = 16;
@@ -136,9 +136,10 @@ impl Phenomena<'_> {
         timeline: Timeline,
         plan: impl Fn(Nanos) -> BlockPlan,
     ) -> Recording {
-        let clients = Client::group(&plan(timeline.end()), threads, self.seed);
+        let group = BlockGroup { clients: threads, ..BlockGroup::new(plan(timeline.end())) };
+        let clients = group.clients(self.seed);
         let device = Model::new(profile, condition, self.seed);
-        run_block(BlockRun { device, host, clients, timeline, seed: self.seed })
+        run(BlockPath::new(device, host, clients.len(), self.seed), clients, timeline)
     }
 
     /// Growth of mean latency at 95 % of the highest rate, interpolated between numbers of threads.

@@ -1,7 +1,7 @@
 //! The event kernel, the arrivals and the recorder together against a queue that has a closed form: if they
 //! are off here, they are off everywhere.
 
-use crosspoint_sim::{BlockRun, Client, HostModel, run_block};
+use crosspoint_sim::{BlockPath, HostModel, run};
 use device::{
     BUILT_IN, Completion, Condition, Device, EventQueue, Model, Profile, Request, Stages,
 };
@@ -10,7 +10,7 @@ use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use stats::Timeline;
 use units::{Bytes, Nanos, Rate, Seed, Share};
-use workload::{Arrivals, BlockPlan, OpClass, Spacing};
+use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Spacing};
 
 /// Mean service time of a server.
 const SERVICE: Nanos = Nanos(100_000);
@@ -54,6 +54,10 @@ fn m_m_c(servers: u32, load: f64) -> f64 {
     1.0 + waits / (f64::from(servers) * (1.0 - load))
 }
 
+fn no_host() -> HostModel {
+    HostModel::named("none").expect("it is known")
+}
+
 #[test]
 fn several_servers_wait_as_m_m_c() {
     assert!((m_m_c(1, 0.5) - 2.0).abs() < 1e-12, "M/M/1 is 1 / (1 - load)");
@@ -68,18 +72,13 @@ fn several_servers_wait_as_m_m_c() {
             arrivals: Arrivals::open(Spacing::Poisson, rate),
             ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
         };
-        let run = BlockRun {
-            device: Servers {
-                free: vec![Nanos::ZERO; servers as usize],
-                random: Xoshiro256PlusPlus::seed_from_u64(7),
-                done: EventQueue::default(),
-            },
-            host: HostModel::named("none").expect("it is known"),
-            clients: Client::group(&plan, 1, Seed(3)),
-            timeline,
-            seed: Seed(3),
+        let device = Servers {
+            free: vec![Nanos::ZERO; servers as usize],
+            random: Xoshiro256PlusPlus::seed_from_u64(7),
+            done: EventQueue::default(),
         };
-        let total = run_block(run).total(None);
+        let target = BlockPath::new(device, no_host(), 1, Seed(3));
+        let total = run(target, BlockGroup::new(plan).clients(Seed(3)), timeline).total(None);
         let mean = total.counts.latency_sum.get() as f64 / total.counts.ops as f64;
         let (found, exact) = (mean / SERVICE.get() as f64, m_m_c(servers, load));
         println!(
@@ -121,8 +120,9 @@ fn volatile_drive(program: Nanos) -> Model {
 }
 
 /// Mean latency in seconds, and operations a second, of a class.
-fn of(run: BlockRun<Model, workload::BlockClient>, class: OpClass) -> (f64, f64) {
-    let recording = run_block(run);
+fn of(device: Model, plan: BlockPlan, timeline: Timeline, class: OpClass) -> (f64, f64) {
+    let target = BlockPath::new(device, no_host(), 1, Seed(3));
+    let recording = run(target, BlockGroup::new(plan).clients(Seed(3)), timeline);
     let total = recording.total(Some(class));
     let mean = total.counts.latency_sum.get() as f64 / total.counts.ops as f64 / 1e9;
     (mean, total.counts.ops as f64 / recording.seconds())
@@ -139,15 +139,11 @@ fn forced_writes_wait_as_m_d_1() {
         let plan = BlockPlan {
             queue_depth: 10_000,
             read_share: Share::NONE,
+            dsync: true,
             arrivals: Arrivals::open(Spacing::Poisson, rate),
             ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
         };
-        let mut clients = Client::group(&plan, 1, Seed(3));
-        clients[0].dsync = true;
-        let host = HostModel::named("none").expect("it is known");
-        let device = volatile_drive(program);
-        let (mean, _) =
-            of(BlockRun { device, host, clients, timeline, seed: Seed(3) }, OpClass::Write);
+        let (mean, _) = of(volatile_drive(program), plan, timeline, OpClass::Write);
         let exact = 2.0 * program.as_secs_f64() * (1.0 + load / (2.0 * (1.0 - load)));
         assert!((mean / exact - 1.0).abs() < 0.015, "{load}: {mean} against {exact}");
     }
@@ -165,18 +161,8 @@ fn a_group_commit_costs_one_program() {
             sync_every: group,
             ..BlockPlan::reads(4096, Bytes::mib(64), timeline.end())
         };
-        let host = HostModel::named("none").expect("it is known");
-        let clients = Client::group(&plan, 1, Seed(3));
-        let device = volatile_drive(program);
-        let run = || BlockRun {
-            device: device.clone(),
-            host,
-            clients: clients.clone(),
-            timeline,
-            seed: Seed(3),
-        };
-        let (flush, _) = of(run(), OpClass::Sync);
-        let (_, rate) = of(run(), OpClass::Write);
+        let of = |class| of(volatile_drive(program), plan.clone(), timeline, class);
+        let ((flush, _), (_, rate)) = (of(OpClass::Sync), of(OpClass::Write));
         assert!((flush / program.as_secs_f64() - 1.0).abs() < 0.001, "{group}: {flush}");
         let exact = f64::from(group) / program.as_secs_f64();
         assert!((rate / exact - 1.0).abs() < 0.002, "{group}: {rate} against {exact}");

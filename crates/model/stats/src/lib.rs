@@ -14,12 +14,14 @@ pub mod cliffs;
 pub mod estimate;
 mod hlog;
 mod latency;
+mod recorded;
 mod recorder;
 mod recording;
 pub mod steady;
 
 pub use hlog::{LogError, read_log, write_log};
 pub use latency::StoredLatency;
+pub use recorded::{Recorded, SqlParts};
 pub use recorder::{Recorder, Sample, Summary, Timeline};
 pub use recording::{Counts, ErrorSample, Interval, Phase, Recording, Tallies, Tally, Total};
 

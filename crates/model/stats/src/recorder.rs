@@ -6,7 +6,7 @@
 //! and they are merged afterwards.
 
 use units::Nanos;
-use workload::{BlockOp, Issue, OpClass, Outcome};
+use workload::{Client, Issue, OpClass, Operation, Outcome};
 
 use crate::recording::{Counts, ErrorSample, Interval, Phase, Recording};
 use crate::{Histogram, StoredLatency, new_histogram};
@@ -83,22 +83,22 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The sample of a block operation.
+    /// The sample of an operation that moved `bytes`.
     #[inline]
     #[must_use]
-    pub fn of_block(
-        issue: &Issue<BlockOp>,
+    pub fn of<Op: Operation>(
+        issue: &Issue<Op>,
         (issued, completed): (Nanos, Nanos),
-        outcome: Outcome,
+        (outcome, bytes): (Outcome, u32),
     ) -> Self {
         Self {
-            class: issue.op.class,
+            class: issue.op.class(),
             intended: issue.intended,
             issued,
             completed,
-            bytes: issue.op.length,
+            bytes,
             outcome,
-            position: issue.op.offset,
+            position: issue.op.position(),
         }
     }
 }
@@ -220,6 +220,16 @@ impl Recorder {
     #[must_use]
     pub fn with_service(timeline: Timeline, classes: &[OpClass]) -> Self {
         Self { service: lanes(classes), ..Self::new(timeline, classes) }
+    }
+
+    /// The recorder that a client needs.
+    #[must_use]
+    pub fn of<W>(client: &Client<W>, timeline: Timeline) -> Self {
+        if client.open_loop {
+            Self::with_service(timeline, &client.classes)
+        } else {
+            Self::new(timeline, &client.classes)
+        }
     }
 
     /// Ends the current interval if `now` is past it and says what was in it. Drivers call it with

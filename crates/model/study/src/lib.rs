@@ -12,6 +12,7 @@
 mod act_matrix;
 mod block;
 mod check;
+mod clients;
 mod count;
 mod device_name;
 mod fio;
@@ -35,6 +36,7 @@ mod times;
 
 pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
+pub use clients::{Extent, block_groups, kv_roles, service_threads, sql_plan, value_shape};
 pub use device_name::DeviceName;
 pub use fio::{Imported, import_fio};
 pub use fio_text::Surroundings;

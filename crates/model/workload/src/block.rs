@@ -39,6 +39,8 @@ pub struct BlockOp {
     pub offset: u64,
     /// Bytes; 0 for a flush.
     pub length: u32,
+    /// A write that is on the medium when it ends (force unit access), as in a file opened with O_DSYNC.
+    pub dsync: bool,
 }
 
 /// What every client of a group does.
@@ -62,6 +64,8 @@ pub struct BlockPlan {
     pub arrivals: Arrivals,
     /// Flush after so many writes of a client; 0: never.
     pub sync_every: u32,
+    /// Each write is on the medium when it ends.
+    pub dsync: bool,
     /// Recorded apart, as what goes on beside the operations of interest.
     pub background: bool,
     /// Each client keeps to a part of the span of its own, and has no two operations on one block in
@@ -87,6 +91,7 @@ impl BlockPlan {
             queue_depth: 1,
             arrivals: Arrivals::CLOSED,
             sync_every: 0,
+            dsync: false,
             background: false,
             exclusive: false,
             operations: None,
@@ -275,7 +280,7 @@ impl BlockClient {
             Some(bound) if self.random.next_u64() >= bound => OpClass::Write,
             _ => OpClass::Read,
         };
-        Some(BlockOp { class, offset, length })
+        Some(BlockOp { class, offset, length, dsync: self.plan.dsync && class == OpClass::Write })
     }
 
     fn in_flight(&self) -> bool {
@@ -291,7 +296,11 @@ impl BlockClient {
         self.writes_since_sync = 0;
         self.syncing = Some(id);
         let class = OpClass::Sync.beside(self.plan.background);
-        Step::Issue(Issue { id, op: BlockOp { class, offset: 0, length: 0 }, intended: now })
+        Step::Issue(Issue {
+            id,
+            op: BlockOp { class, offset: 0, length: 0, dsync: false },
+            intended: now,
+        })
     }
 }
 

@@ -10,7 +10,9 @@ use units::{Nanos, Seed};
 
 use crate::arrivals::Schedule;
 use crate::offsets::{Sampler, uniform};
-use crate::{Arrivals, ClientIndex, Issue, Offsets, OpClass, OpId, Outcome, Step, Workload};
+use crate::{
+    Arrivals, Client, ClientIndex, Issue, Offsets, OpClass, OpId, Outcome, Step, Workload,
+};
 
 /// What is done to one record, or from one record on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +139,20 @@ pub struct KvClient {
 const YCSB_EXPONENT: f64 = 0.99;
 
 impl KvClient {
+    /// The clients of a trial over `records` records until `end`, one a role.
+    #[must_use]
+    pub fn all(roles: &[KvRole], records: u64, end: Nanos, seed: Seed) -> Vec<Client<Self>> {
+        let clients = u32::try_from(roles.len()).unwrap_or(u32::MAX);
+        let plan = KvPlan { records, end, clients };
+        let client = |(index, role): (u32, &KvRole)| Client {
+            workload: Self::new(plan, role.clone(), seed, index),
+            classes: role.classes(),
+            open_loop: role.arrivals.is_open(),
+            recorded: true,
+        };
+        (0..).zip(roles).map(client).collect()
+    }
+
     /// Client number `index` of a trial; each draws from a stream of its own.
     #[must_use]
     pub fn new(plan: KvPlan, role: KvRole, seed: Seed, index: u32) -> Self {

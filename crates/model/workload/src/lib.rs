@@ -11,6 +11,7 @@
 
 mod arrivals;
 mod block;
+mod client;
 mod kv;
 mod offsets;
 mod sizes;
@@ -21,11 +22,13 @@ mod values;
 
 pub use arrivals::{Arrivals, OpenLoop, RateStep, Spacing};
 pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
+pub use client::{BlockGroup, Client, Operation};
 pub use kv::{KvAction, KvClient, KvKeys, KvOp, KvPlan, KvRole};
 pub use offsets::Offsets;
 pub use sizes::Sizes;
 pub use sql::{
-    SQL_C, SQL_PAD, SqlClient, SqlDialect, SqlMix, SqlOp, SqlPlan, phase_of, write_digits,
+    SQL_C, SQL_PAD, SqlClient, SqlDialect, SqlMix, SqlOp, SqlPlan, changed_bytes, phase_of,
+    write_digits,
 };
 pub use sql_numbers::{SqlKeys, SqlNumbers};
 pub use values::{KEY_DIGITS, ValueShape, Values, write_key};
@@ -224,13 +227,14 @@ pub enum Step<Op> {
 /// One client's stream of operations.
 pub trait Workload {
     /// What this workload issues.
-    type Op: Copy;
+    type Op: Operation;
 
     /// What to do at `now`. Call again until it no longer says [`Step::Issue`]. Costs nanoseconds.
     fn next(&mut self, now: Nanos) -> Step<Self::Op>;
 
-    /// Operations that were due before the end, and before `until`, when the client stopped, and were never
-    /// issued; 0 in a closed loop. Asked once the workload is finished or stopped.
+    /// Operations that were due before the end, and before `until`, when the trial stopped, and were never
+    /// issued; 0 in a closed loop. Asked of every client once all of them have ended; the sum over the
+    /// clients is the trial's.
     fn missed(&mut self, until: Nanos) -> u64 {
         let _ = until;
         0

@@ -15,7 +15,8 @@ use units::{Nanos, Seed};
 use crate::arrivals::Schedule;
 use crate::offsets::uniform;
 use crate::{
-    Arrivals, ClientIndex, Issue, OpClass, OpId, Outcome, SqlKeys, SqlNumbers, Step, Workload,
+    Arrivals, Client, ClientIndex, Issue, OpClass, OpId, Outcome, SqlKeys, SqlNumbers, Step,
+    Workload,
 };
 
 /// Whose scripts.
@@ -174,6 +175,17 @@ pub const fn phase_of(class: OpClass) -> Option<OpClass> {
     }
 }
 
+/// Bytes of columns that a statement of this class writes: k; c; id, k, c and pad (declared sizes).
+#[must_use]
+pub const fn changed_bytes(class: OpClass) -> u32 {
+    match class {
+        OpClass::IndexUpdate => 4,
+        OpClass::NonIndexUpdate => 120,
+        OpClass::Insert => 4 + 4 + 120 + 60,
+        _ => 0,
+    }
+}
+
 /// One statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SqlOp {
@@ -235,9 +247,24 @@ pub struct SqlClient {
     /// Row of the delete, for the insert after it.
     deleted: u64,
     in_flight: bool,
+    /// Number of the client, from 0.
+    index: u32,
 }
 
 impl SqlClient {
+    /// The clients of a trial, which share its transactions.
+    #[must_use]
+    pub fn all(plan: &SqlPlan, count: u32, seed: Seed) -> Vec<Client<Self>> {
+        let tickets = Arc::<AtomicU64>::default();
+        let client = |index| Client {
+            workload: Self::new(plan.clone(), Arc::clone(&tickets), seed, index),
+            classes: plan.mix.classes(),
+            open_loop: plan.arrivals.is_open(),
+            recorded: true,
+        };
+        (0..count).map(client).collect()
+    }
+
     /// Client number `index`; `tickets` begins at 0 and is shared by all clients of the trial.
     #[must_use]
     pub fn new(plan: SqlPlan, tickets: Arc<AtomicU64>, seed: Seed, index: u32) -> Self {
@@ -253,6 +280,7 @@ impl SqlClient {
             schedule: schedule.map(|schedule| (schedule, of_schedule, 0)),
             numbers: SqlNumbers::new(plan.keys, plan.rows),
             random: random("sql-client", index),
+            index,
             current: None,
             place: 0,
             table: 1,
@@ -344,8 +372,11 @@ impl Workload for SqlClient {
         Step::Issue(Issue { id: OpId(0), op, intended })
     }
 
-    /// Arrivals before the end that nobody took; asked of one client once all have ended.
+    /// Arrivals that nobody took belong to no client; the first one answers for all.
     fn missed(&mut self, until: Nanos) -> u64 {
+        if self.index > 0 {
+            return 0;
+        }
         let taken = self.tickets.load(Ordering::Relaxed);
         let Some((schedule, random, next)) = &mut self.schedule else { return 0 };
         while *next < taken {

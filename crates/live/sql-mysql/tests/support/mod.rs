@@ -7,11 +7,12 @@ use std::sync::atomic::AtomicBool;
 use crosspoint_sql_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
 use mysql::prelude::Queryable;
 use observe::Control;
-use sql::{Spec, measure, plan_of};
+use sql::{Spec, measure};
 use stack::{Journal, WorkArea};
 use stats::Timeline;
-use study::{Job, SqlJob};
+use study::{Job, SqlJob, sql_plan};
 use units::{Bytes, Nanos, Seed};
+use workload::SqlClient;
 
 /// Says what is missing, and whether anything is.
 pub fn missing(programs: &[&str]) -> bool {
@@ -102,17 +103,13 @@ impl Private {
             measure: Nanos::from_secs(600),
             interval: Nanos::from_secs(1),
         };
-        let spec = Spec {
-            plan: plan_of(job, timeline.end()),
-            threads: job.threads,
-            timeline,
-            seed: Seed(7),
-            stop_on_error: true,
-            changes: Vec::new(),
-        };
+        let spec = Spec { timeline, stop_on_error: true, changes: Vec::new() };
+        let plan = sql_plan(job, timeline.end());
+        let clients = SqlClient::all(&plan, job.threads, Seed(7));
         let stop = AtomicBool::new(false);
         let control = Control { stop: &stop, progress: None, keep: None };
-        measure(&self.engine(job), &spec, &control, &|| (), &mut Vec::new).expect("it runs")
+        measure(&self.engine(job), &spec, clients, &control, &|| (), &mut Vec::new)
+            .expect("it runs")
     }
 
     /// The path of the server's socket, for other programs.

@@ -1,64 +1,65 @@
-//! From what a trial asks for to the clients that do it, for real and for virtual time alike.
-//!
-//! Invariant: measured and predicted trials of one job have the same clients. What it is not: a driver.
+//! The clients of block and ACT jobs.
 
 use act::Shape;
-use block::Group;
-use study::{ActJob, Arrivals, Beside, BlockJob, Job, Offsets, Pattern};
 use units::{Bytes, Nanos, Rate, Share};
-use workload::{BlockPlan, OpenLoop, RateStep, Sizes, Spacing};
+use workload::{BlockGroup, BlockPlan, Sizes};
+
+use super::arrivals;
+use crate::{ActJob, Beside, BlockJob, Job, Offsets, Pattern};
 
 /// What the clients work on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ground {
+pub struct Extent {
     /// Bytes of each device that may be addressed.
     pub device: Bytes,
     /// Devices.
     pub devices: u32,
     /// Smallest request that they take, bytes.
     pub smallest_request: u32,
+    /// Processors of the machine that issues them.
+    pub cpus: u32,
     /// No operation is issued from here on.
     pub end: Nanos,
 }
 
-/// Threads of ACT's phase for a job: its own number, or five a CPU as ACT has it.
-pub(crate) fn service_threads(job: &ActJob) -> u32 {
-    if job.service_threads > 0 {
-        return job.service_threads;
-    }
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(cpus).unwrap_or(1) * 5
+/// Threads of ACT's phase for a job on a machine of `cpus`: its own number, or five a CPU as ACT has it.
+#[must_use]
+pub const fn service_threads(job: &ActJob, cpus: u32) -> u32 {
+    if job.service_threads > 0 { job.service_threads } else { cpus.saturating_mul(5) }
 }
 
 /// The clients of `job`, and the bytes of each device that they address.
 ///
 /// # Errors
 /// Why the load cannot be offered there.
-pub(crate) fn groups(job: &Job, ground: Ground) -> Result<(Vec<Group>, Bytes), String> {
+pub fn block_groups(job: &Job, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), String> {
     match job {
-        Job::Block(job) => Ok((block_groups(job, ground), ground.device)),
-        Job::Act(job) => act_groups(job, ground),
+        Job::Block(job) => Ok((groups(job, extent), extent.device)),
+        Job::Act(job) => act_groups(job, extent),
         Job::Kv(_) | Job::Sql(_) => Err("a database is no block target".into()),
     }
 }
 
-fn act_groups(job: &ActJob, ground: Ground) -> Result<(Vec<Group>, Bytes), String> {
+fn act_groups(job: &ActJob, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), String> {
     let shape = Shape {
-        device: ground.device,
-        smallest_request: ground.smallest_request,
-        service_threads: service_threads(job),
+        device: extent.device,
+        smallest_request: extent.smallest_request,
+        service_threads: service_threads(job, extent.cpus),
     };
-    let planned = act::groups(&job.config, job.phase.phase(), shape, ground.end)?;
+    let planned = act::groups(&job.config, job.phase.phase(), shape, extent.end)?;
     let percent = format!("{}%", job.config.compress_pct);
-    let group = |(plan, clients, recorded): (BlockPlan, u32, bool)| Group {
+    let group = |(plan, clients, recorded): (BlockPlan, u32, bool)| BlockGroup {
         clients,
         recorded,
-        dsync: !job.config.disable_odsync,
         random_payload: percent.parse().unwrap_or(Share::ALL),
-        ..Group::new(BlockPlan { devices: ground.devices, ..plan })
+        ..BlockGroup::new(BlockPlan {
+            devices: extent.devices,
+            dsync: !job.config.disable_odsync,
+            ..plan
+        })
     };
     let each = shape.addressed(&job.config);
-    let span = Bytes(each.get() * u64::from(ground.devices));
+    let span = Bytes(each.get() * u64::from(extent.devices));
     let groups = planned.into_iter().map(group).map(|mut group| {
         group.plan.span = span;
         group
@@ -66,7 +67,7 @@ fn act_groups(job: &ActJob, ground: Ground) -> Result<(Vec<Group>, Bytes), Strin
     Ok((groups.collect(), each))
 }
 
-fn block_groups(job: &BlockJob, ground: Ground) -> Vec<Group> {
+fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
     let sizes: Vec<(u32, f64)> =
         job.size_mix.iter().map(|one| (length(one.size), f64::from(one.weight))).collect();
     let plan = BlockPlan {
@@ -78,28 +79,28 @@ fn block_groups(job: &BlockJob, ground: Ground) -> Vec<Group> {
             Sizes::mix(&sizes)
         },
         alignment: job.alignment,
-        span: Bytes(ground.device.get() * u64::from(ground.devices)),
-        devices: ground.devices,
+        span: Bytes(extent.device.get() * u64::from(extent.devices)),
+        devices: extent.devices,
         queue_depth: job.queue_depth,
         arrivals: arrivals(job.arrivals, (job.rate, &job.rate_step), job.burst, job.think_time),
         sync_every: job.sync_every,
+        dsync: job.dsync,
         background: false,
         exclusive: job.verify,
         operations: job.operations,
-        end: ground.end,
+        end: extent.end,
     };
-    let own = Group {
+    let own = BlockGroup {
         clients: job.threads,
         batch: job.batch,
-        dsync: job.dsync,
         random_payload: job.random_payload,
-        ..Group::new(plan.clone())
+        ..BlockGroup::new(plan.clone())
     };
     let beside = job.beside.iter().map(|beside| beside_group(beside, &plan, job));
     std::iter::once(own).chain(beside).collect()
 }
 
-fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> Group {
+fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> BlockGroup {
     let rate = beside.rate.unwrap_or(Rate(0));
     let plan = BlockPlan {
         pattern: pattern(beside.pattern, beside.offsets),
@@ -109,16 +110,16 @@ fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> Group {
         queue_depth: beside.queue_depth,
         arrivals: arrivals(beside.arrivals, (rate, &[]), beside.burst, beside.think_time),
         sync_every: beside.sync_every,
+        dsync: beside.dsync,
         background: true,
         exclusive: false,
         operations: None,
         ..own.clone()
     };
-    Group {
+    BlockGroup {
         clients: beside.threads,
-        dsync: beside.dsync,
         random_payload: job.random_payload,
-        ..Group::new(plan)
+        ..BlockGroup::new(plan)
     }
 }
 
@@ -131,21 +132,4 @@ fn pattern(pattern: Pattern, offsets: Offsets) -> workload::Pattern {
         Pattern::Random => workload::Pattern::Random(offsets.distribution()),
         Pattern::Sequential => workload::Pattern::Sequential,
     }
-}
-
-fn arrivals(
-    kind: Arrivals,
-    (rate, steps): (Rate, &[study::RateStep]),
-    burst: u32,
-    think: Nanos,
-) -> workload::Arrivals {
-    let spacing = match kind {
-        Arrivals::Closed => return workload::Arrivals::Closed { think },
-        Arrivals::Constant => Spacing::Constant,
-        Arrivals::Poisson => Spacing::Poisson,
-    };
-    let step = |from: Nanos, rate: Rate| RateStep { from, per_second: rate.get() as f64 };
-    let later = steps.iter().map(|one| step(one.at, one.rate));
-    let rates = std::iter::once(step(Nanos::ZERO, rate)).chain(later).collect();
-    workload::Arrivals::Open(OpenLoop { spacing, rates, burst })
 }

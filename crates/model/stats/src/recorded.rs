@@ -1,13 +1,71 @@
-//! One client's statements, gathered into phases and transactions on their way to the recorder.
+//! How operations of each kind go to the recorder: a block or key-value operation as it is, a SQL statement
+//! also as part of its phase and of its transaction.
 //!
 //! Invariant: every statement is recorded once under its class, once as part of its phase (unless it is
 //! alone), once as part of its transaction. What it is not: a clock.
 
-use stats::{Recorder, Sample};
 use units::Nanos;
-use workload::{Issue, OpClass, Outcome, SqlOp, phase_of};
+use workload::{BlockOp, Issue, KvOp, OpClass, Operation, Outcome, SqlOp, changed_bytes, phase_of};
 
-use crate::engine::changed_bytes;
+use crate::{Recorder, Sample};
+
+/// An operation that a driver can record.
+pub trait Recorded: Operation {
+    /// What a client keeps between operations that are recorded together.
+    type Parts: Default;
+
+    /// Records an operation that was issued at the first instant, completed at the second and moved
+    /// `bytes`.
+    fn record(
+        parts: &mut Self::Parts,
+        recorder: &mut Recorder,
+        issue: &Issue<Self>,
+        times: (Nanos, Nanos),
+        end: (Outcome, u32),
+    );
+}
+
+impl Recorded for BlockOp {
+    type Parts = ();
+    #[inline]
+    fn record(
+        (): &mut (),
+        recorder: &mut Recorder,
+        issue: &Issue<Self>,
+        times: (Nanos, Nanos),
+        end: (Outcome, u32),
+    ) {
+        recorder.record(Sample::of(issue, times, end));
+    }
+}
+
+impl Recorded for KvOp {
+    type Parts = ();
+    #[inline]
+    fn record(
+        (): &mut (),
+        recorder: &mut Recorder,
+        issue: &Issue<Self>,
+        times: (Nanos, Nanos),
+        end: (Outcome, u32),
+    ) {
+        recorder.record(Sample::of(issue, times, end));
+    }
+}
+
+impl Recorded for SqlOp {
+    type Parts = SqlParts;
+    /// The bytes are those of the columns that the statement changes.
+    fn record(
+        parts: &mut SqlParts,
+        recorder: &mut Recorder,
+        issue: &Issue<Self>,
+        times: (Nanos, Nanos),
+        (outcome, _): (Outcome, u32),
+    ) {
+        parts.record(recorder, issue, times, outcome);
+    }
+}
 
 /// Statements of one phase that follow each other.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +78,7 @@ struct Phase {
 
 /// What is open of a transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Open {
+pub struct SqlParts {
     /// When the transaction was due, and when it was begun.
     intended: Nanos,
     issued: Nanos,
@@ -29,9 +87,9 @@ pub(crate) struct Open {
     phase: Option<Phase>,
 }
 
-impl Open {
+impl SqlParts {
     /// Records a statement that was issued at `issued` and has completed.
-    pub fn record(
+    fn record(
         &mut self,
         recorder: &mut Recorder,
         issue: &Issue<SqlOp>,
@@ -76,7 +134,7 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stats::Timeline;
+    use crate::Timeline;
     use units::Seed;
     use workload::{OpId, SqlMix};
 
@@ -86,7 +144,7 @@ mod tests {
         let timeline =
             Timeline { warm_up: Nanos::ZERO, measure: Nanos(10_000), interval: Nanos(10_000) };
         let mut recorder = Recorder::new(timeline, &SqlMix::READ_WRITE.classes());
-        let mut open = Open::default();
+        let mut open = SqlParts::default();
         let script = [
             (OpClass::Begin, 0, 10),
             (OpClass::PointSelect, 10, 30),
