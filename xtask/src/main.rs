@@ -25,7 +25,8 @@ fn main() -> ExitCode {
         }
         ["speed"] => {
             speed::own_cost();
-            speed::table(&root().join("devices"), None)
+            let devices = root().join("devices");
+            speed::machine(&devices).and_then(|()| speed::table(&devices, None))
         }
         ["speed-databases"] => databases::table(),
         ["fuzz"] => fuzz("20"),

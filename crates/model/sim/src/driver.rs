@@ -70,8 +70,10 @@ where
     T: Target,
     W: Workload<Op = T::Op>,
 {
+    /// Goes on until no client will ever issue anything again; what a target does in the background has no
+    /// end.
     fn drain(&mut self) {
-        loop {
+        while !self.wakes.is_empty() || self.free_slots.len() < self.slots.len() {
             let wake = self.wakes.next_time().unwrap_or(Nanos::MAX);
             match self.target.next_event() {
                 Some(at) if at < wake => {

@@ -13,6 +13,9 @@ mod cores;
 mod driver;
 mod fit;
 mod host;
+mod machine;
+mod null_engine;
+mod page_cache;
 mod phenomena;
 mod target;
 
@@ -21,5 +24,8 @@ pub use block_path::BlockPath;
 pub use driver::run;
 pub use fit::{FitError, FitPoint, Naming, Residual, fit, residuals};
 pub use host::HostModel;
+pub use machine::{Desk, Held, Lock, Machine, Processors, ThreadId, Threads};
+pub use null_engine::{Layout, NullEngine};
+pub use page_cache::{PageCache, Recency};
 pub use phenomena::check_phenomena;
 pub use target::{Done, Target, Ticket};

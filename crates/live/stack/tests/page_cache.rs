@@ -1,0 +1,244 @@
+//! The page cache in virtual time against the kernel that runs here: if they disagree, every engine whose
+//! data do not fit into memory is predicted with the wrong number of reads.
+//!
+//! A process of its own in a memory group reads pages of a loop device that the test made; the kernel counts
+//! what it read. The same accesses go through the model, with as many frames as the kernel was seen to keep.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crosspoint_stack::{Journal, Limits, Volume, Wanted, WorkArea};
+use sim::{Layout, PageCache, Recency};
+use units::{Bytes, Nanos, Seed};
+use workload::{KvClient, KvKeys, KvPlan, KvRole, Offsets, OpId, Outcome, Step, Workload};
+
+/// Pages that are accessed, and the memory that the process may have.
+const PAGES: u32 = 1 << 16;
+const LIMIT: Bytes = Bytes::mib(64);
+/// Accesses until the cache is in its steady state, and those that count.
+const WARM_UP: usize = 200_000;
+const MEASURED: usize = 320_000;
+/// Times that resident pages are counted in the measured part.
+const COUNTS: usize = 8;
+/// Misses per access of the model lie so near the kernel's.
+const TOLERANCE: f64 = 0.02;
+/// Accesses after which the group's statistics are flushed. Left alone they are every 2 s, and how many
+/// accesses that is would differ from run to run.
+const FLUSH_EVERY: usize = 100;
+
+const PAGE: usize = 4096;
+/// Set for the process that accesses; its value says how.
+const CHILD: &str = "CROSSPOINT_TEST_PAGE_CACHE";
+const PATTERNS: [&str; 2] = ["zipf", "leaves"];
+const ACCESSES: [&str; 3] = ["mmap_random", "mmap", "pread"];
+
+/// Pages in the order in which they are accessed.
+fn accesses(pattern: &str) -> impl Iterator<Item = u32> {
+    let (layout, offsets) = match pattern {
+        "zipf" => (Layout::Flat, Offsets::Zipf { exponent: 0.99 }),
+        _ => (Layout::Leaves { fan_out: 120 }, Offsets::Uniform),
+    };
+    let mut records = PAGES;
+    while layout.pages(records) > PAGES {
+        records -= 1;
+    }
+    let plan = KvPlan { records: u64::from(records), end: Nanos::MAX, clients: 1 };
+    let role = KvRole { keys: KvKeys::Drawn(offsets), ..KvRole::READER };
+    let mut client = KvClient::new(plan, role, Seed(11), 0);
+    let lookups = std::iter::from_fn(move || {
+        let Step::Issue(issue) = client.next(Nanos::ZERO) else { return None };
+        client.completed(OpId(0), Outcome::Done, Nanos::ZERO);
+        Some(issue.op.record as u32)
+    });
+    lookups.flat_map(move |record| layout.path(record, records).into_iter().flatten())
+}
+
+/// Misses per access of the model.
+fn modelled(pattern: &str, recency: Recency, frames: u32) -> f64 {
+    let mut cache = PageCache::new(PAGES, frames, recency).in_group();
+    let mut misses = 0;
+    for (number, page) in accesses(pattern).take(WARM_UP + MEASURED).enumerate() {
+        if number % FLUSH_EVERY == 0 {
+            cache.flush_statistics();
+        }
+        let missed = !cache.access(page);
+        misses += usize::from(missed && number >= WARM_UP);
+    }
+    misses as f64 / MEASURED as f64
+}
+
+/// A map of the device.
+struct Map(*mut u8);
+
+impl Map {
+    fn of(file: &File, random: bool) -> Self {
+        let length = PAGES as usize * PAGE;
+        // SAFETY: a new shared map of an open device, for reading only; the result is checked.
+        let start = unsafe {
+            let (protection, fd) = (libc::PROT_READ, file.as_raw_fd());
+            libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, fd, 0)
+        };
+        assert_ne!(start, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        if random {
+            // SAFETY: the map that was just made, whole.
+            assert_eq!(unsafe { libc::madvise(start, length, libc::MADV_RANDOM) }, 0);
+        }
+        Self(start.cast())
+    }
+
+    fn touch(&self, page: u32) {
+        // SAFETY: `page` is below the number of pages that are mapped.
+        std::hint::black_box(unsafe { self.0.add(page as usize * PAGE).read_volatile() });
+    }
+
+    fn resident(&self) -> u32 {
+        let mut there = vec![0u8; PAGES as usize];
+        // SAFETY: the map as it was made, and a byte for each of its pages.
+        let done =
+            unsafe { libc::mincore(self.0.cast(), PAGES as usize * PAGE, there.as_mut_ptr()) };
+        assert_eq!(done, 0, "mincore: {}", std::io::Error::last_os_error());
+        there.iter().map(|page| u32::from(page & 1)).sum()
+    }
+}
+
+/// Bytes that the block layer read for this process.
+fn read_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").expect("what was read");
+    let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    line.expect("a count").parse().expect("a number")
+}
+
+/// The file with the statistics of the memory group of this process.
+fn group_statistics() -> PathBuf {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").expect("groups");
+    let places = [(":memory:", "/sys/fs/cgroup/memory"), ("0::", "/sys/fs/cgroup")];
+    let found = places.iter().find_map(|(key, root)| {
+        let own = groups.lines().find_map(|line| line.split_once(key))?.1;
+        let file = Path::new(root).join(own.trim_start_matches('/')).join("memory.stat");
+        file.exists().then_some(file)
+    });
+    found.expect("a memory group")
+}
+
+/// The process that accesses: it waits for a line, so that it is in its group before it allocates.
+#[test]
+fn child() {
+    let Ok(how) = std::env::var(CHILD) else { return };
+    let words: Vec<&str> = how.split(' ').collect();
+    let [pattern, access, device] = words[..] else { panic!("{how}") };
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).expect("the word to begin");
+    let file = File::open(device).expect("the device");
+    // SAFETY: an open file; advice changes no memory.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+    let map = Map::of(&file, access == "mmap_random");
+    let mut buffer = [0u8; 64];
+    let mut one = |page: u32| match access {
+        "pread" => {
+            let read = file.read_at(&mut buffer, u64::from(page) * PAGE as u64);
+            assert_eq!(read.expect("a page"), buffer.len());
+        }
+        _ => map.touch(page),
+    };
+    let mut accesses = accesses(pattern);
+    let (group, mut number) = (group_statistics(), 0);
+    let mut one = |page: u32| {
+        if number % FLUSH_EVERY == 0 {
+            // Whoever reads them has them flushed.
+            std::fs::read(&group).expect("the group's statistics");
+        }
+        number += 1;
+        one(page);
+    };
+    accesses.by_ref().take(WARM_UP).for_each(&mut one);
+    let (mut bytes, mut resident) = (0, 0);
+    for _ in 0..COUNTS {
+        let before = read_bytes();
+        accesses.by_ref().take(MEASURED / COUNTS).for_each(&mut one);
+        bytes += read_bytes() - before;
+        resident += map.resident();
+    }
+    println!("CHILD {} {}", bytes / PAGE as u64, resident / COUNTS as u32);
+}
+
+/// Misses per access of the kernel, and the pages that it kept.
+fn measured(journal: &Journal, device: &Path, pattern: &str, access: &str) -> (f64, u32) {
+    let wanted = Wanted { memory: Some(LIMIT), ..Wanted::default() };
+    let limits = Limits::make(journal, &wanted).expect("a group");
+    let mut child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(CHILD, format!("{pattern} {access} {}", device.display()))
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    limits.hold(child.id()).expect("it is held");
+    child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it listens");
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let found = text.lines().find_map(|line| line.split_once("CHILD "));
+    let found = found.unwrap_or_else(|| panic!("no result: {text}")).1;
+    let numbers: Vec<f64> = found.split(' ').map(|one| one.parse().expect("a number")).collect();
+    let [misses, frames] = numbers[..] else { panic!("{found}") };
+    (misses / MEASURED as f64, frames as u32)
+}
+
+#[test]
+fn misses_per_access_are_the_kernels() {
+    let root = rustix::process::geteuid().is_root();
+    if !root || Limits::memory_controller().is_none() {
+        skip("misses of the page cache: needs root and control groups that limit memory");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = Journal::new(&dir.path().join("state"), |_, _, _| Ok(()));
+    let area = WorkArea::create(&journal, dir.path(), "cache").expect("an area");
+    let size = Bytes(u64::from(PAGES) * PAGE as u64);
+    let mut faults = Vec::new();
+    for pattern in PATTERNS {
+        for access in ACCESSES {
+            let area = WorkArea::create(&journal, area.path(), "device").expect("an area");
+            let volume = Volume::on_loop(&journal, &area, size, None).expect("a loop device");
+            no_read_ahead(volume.device());
+            let (kernel, frames) = measured(&journal, volume.device(), pattern, access);
+            let recency = match access {
+                "mmap_random" => Recency::None,
+                "mmap" => Recency::AccessedBit,
+                _ => Recency::Marks,
+            };
+            // The kernel was counted somewhere in a batch of evictions, on average in its middle.
+            let model = modelled(pattern, recency, frames + 16);
+            let error = model / kernel - 1.0;
+            println!(
+                "{pattern} {access}: kernel {kernel:.4}, model {model:.4} ({:+.2} %), {frames} frames",
+                error * 100.0
+            );
+            if error.abs() > TOLERANCE {
+                faults.push(format!("{pattern} {access}: {model} instead of {kernel}"));
+            }
+        }
+    }
+    drop(area);
+    assert!(faults.is_empty(), "{faults:?}");
+}
+
+/// A device of ours reads no pages that nobody asked for.
+fn no_read_ahead(device: &Path) {
+    let number = std::os::unix::fs::MetadataExt::rdev(&std::fs::metadata(device).expect("a node"));
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let file = format!("/sys/dev/block/{major}:{minor}/queue/read_ahead_kb");
+    std::fs::write(&file, "0").expect("no read-ahead");
+}
+
+/// Says, and counts, that a test cannot run here.
+fn skip(missing: &str) {
+    println!("SKIPPED {missing}");
+    if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
+        let file = File::options().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(format!("{missing}\n").as_bytes()));
+    }
+}

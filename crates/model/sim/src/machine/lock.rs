@@ -1,0 +1,45 @@
+//! A lock that is handed on in the order in which it was asked for.
+//!
+//! Invariant: one thread has it at a time; whoever lets it go makes the next one ready, which has it from then
+//! on. What it is not: a spin; who waits uses no processor.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use device::Device;
+
+use super::{Machine, ThreadId};
+
+/// A lock of a machine's threads.
+#[derive(Debug, Default)]
+pub struct Lock {
+    held: Cell<bool>,
+    waiting: RefCell<VecDeque<ThreadId>>,
+}
+
+/// The right that a lock gives, until it is dropped.
+#[derive(Debug)]
+pub struct Held<'a, D: Device> {
+    lock: &'a Lock,
+    machine: &'a Machine<D>,
+}
+
+impl<D: Device> Machine<D> {
+    /// Takes `lock`, after all that asked before.
+    pub async fn lock<'a>(&'a self, lock: &'a Lock) -> Held<'a, D> {
+        if lock.held.replace(true) {
+            lock.waiting.borrow_mut().push_back(self.current());
+            self.park().await;
+        }
+        Held { lock, machine: self }
+    }
+}
+
+impl<D: Device> Drop for Held<'_, D> {
+    fn drop(&mut self) {
+        match self.lock.waiting.borrow_mut().pop_front() {
+            Some(next) => self.machine.wake(next),
+            None => self.lock.held.set(false),
+        }
+    }
+}
