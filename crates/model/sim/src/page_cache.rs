@@ -106,8 +106,8 @@ impl PageCache {
         }
     }
 
-    /// The same in a memory group: reclaim decides by what [`PageCache::flush_statistics`] told it last, which
-    /// the kernel does every [`PageCache::FLUSH_SECONDS`].
+    /// The same in a memory group: reclaim decides by what [`PageCache::flush_statistics`] told it last,
+    /// which the kernel does every [`PageCache::FLUSH_SECONDS`].
     #[must_use]
     pub fn in_group(self) -> Self {
         Self { in_group: true, ..self }

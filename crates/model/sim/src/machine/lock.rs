@@ -1,7 +1,7 @@
 //! A lock that is handed on in the order in which it was asked for.
 //!
-//! Invariant: one thread has it at a time; whoever lets it go makes the next one ready, which has it from then
-//! on. What it is not: a spin; who waits uses no processor.
+//! Invariant: one thread has it at a time; whoever lets it go makes the next one ready, which has it from
+//! then on. What it is not: a spin; who waits uses no processor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
