@@ -2,8 +2,8 @@
 //!
 //! Processor sharing: each of `n` threads goes at the same speed, `capacity(n) / n`. Time of service is kept
 //! as one number that all threads advance by, so that a thread's end is known when it begins and each begin
-//! or end costs O(log n). Invariant: work is conserved to a thousandth of a nanosecond for each event. What it
-//! is not: a scheduler with slices, priorities or affinity.
+//! or end costs O(log n). Invariant: work is conserved to a thousandth of a nanosecond for each event. What
+//! it is not: a scheduler with slices, priorities or affinity.
 
 use std::collections::VecDeque;
 
