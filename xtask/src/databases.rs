@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use kv::{Engine, KvError, Options, Session, Spec, load, measure};
-use observe::{Control, Usage};
+use observe::Control;
 use stats::Timeline;
 use study::Durability;
 use units::{Bytes, Nanos, Seed};
@@ -123,11 +123,11 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
     let engine = E::open(&dir, &options)?;
     load(&engine, &spec, None, &mut |_| true)?;
     let stop = AtomicBool::new(false);
-    let before = Usage::now();
+    let before = observe::usage();
     let clients = KvClient::all(&[role], records, spec.timeline.end(), spec.seed);
     let control = Control { stop: &stop, progress: None, keep: None };
     let measured = measure(&engine, &spec, clients, None, &control)?;
-    let cpu = Usage::now().since(&before).cpu();
+    let cpu = observe::usage().since(&before).cpu();
     engine.close()?;
     std::fs::remove_dir_all(&dir).map_err(failed)?;
     let ops: u64 = measured.recording.intervals.iter().map(|one| one.counts().ops).sum();

@@ -5,22 +5,18 @@
 
 use std::collections::BTreeMap;
 
-use observe::{DiskCounters, Provenance, Sampled, StorageFacts, Usage};
+use observe::{Provenance, StorageFacts};
 use serde::{Deserialize, Serialize};
-use stats::{Counts, ErrorSample, Interval, Phase, Recording};
+use stats::{
+    CounterSample, Counts, DiskCounters, ErrorSample, Interval, Limit, LoadRecord, Phase,
+    Recording, TrialResult, Usage,
+};
+use study::Source;
 use units::Nanos;
 use workload::OpClass;
 
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
-
-/// Part of the note of a trial whose rate was set by the host's submitting thread.
-pub const NOTE_THREAD_LIMIT: &str = "the submitting thread, not the device, sets this rate";
-/// Part of the note of a measured trial during which this host had no CPU left.
-pub const NOTE_CPU_LIMIT: &str =
-    "this host's CPUs, not the device alone, set these latencies; busy";
-/// Share of its time from which on a submitting thread counts as the limit.
-pub const THREAD_LIMIT_SHARE: f64 = 0.95;
 
 /// `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -167,99 +163,35 @@ pub struct TrialRecord {
     pub stack: String,
     /// `block`, `lmdb`, ...
     pub engine: String,
-    /// `measured` or `predicted`.
-    pub source: String,
+    /// Where its figures come from.
+    pub source: Source,
     /// Every parameter.
     pub point: BTreeMap<String, String>,
     /// From 1.
     pub repetition: u32,
     /// How it ended.
     pub outcome: TrialOutcome,
-    /// Why it failed, in words.
-    pub failure: Option<String>,
-    /// How operations reached the device or database.
-    pub path: String,
-    /// What the reader of the figures must know.
-    pub notes: Vec<String>,
-    /// Used by the process that drove it over warm-up and measured time; none for predictions.
-    pub usage: Option<Usage>,
-    /// Served by the device below over the same time; none where there is no block device.
-    pub disk: Option<DiskCounters>,
-    /// Loading the database, where there was one.
-    pub load: Option<LoadRecord>,
-    /// The database's own counters over time; empty where it has none.
-    pub counters: Vec<CounterSample>,
-    /// What the database counted of itself in all, by metric; empty where it counts nothing.
-    pub totals: BTreeMap<String, f64>,
-    /// Every setting of a server that was in effect, by its name; empty where there is no server.
-    pub settings: BTreeMap<String, String>,
-    /// The time series.
-    pub recording: Recording,
+    /// What it gave.
+    pub result: TrialResult,
 }
 
 impl TrialRecord {
-    /// A record of nothing yet, of an engine by its word; whoever plans the trial fills in what it is.
+    /// A result of a trial that somebody else knows.
     #[must_use]
-    pub fn blank(engine: &str) -> Self {
+    pub const fn unnamed(result: TrialResult) -> Self {
         Self {
             number: 0,
             slug: String::new(),
             experiment: String::new(),
             stack: String::new(),
-            engine: engine.to_owned(),
-            source: String::new(),
+            engine: String::new(),
+            source: Source::Measured,
             point: BTreeMap::new(),
             repetition: 1,
             outcome: TrialOutcome::Complete,
-            failure: None,
-            path: String::new(),
-            notes: Vec::new(),
-            usage: None,
-            disk: None,
-            load: None,
-            counters: Vec::new(),
-            totals: BTreeMap::new(),
-            settings: BTreeMap::new(),
-            recording: Recording::default(),
+            result,
         }
     }
-}
-
-/// What a database counted of itself at an instant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CounterSample {
-    /// Nanoseconds since the clients began.
-    pub at_ns: u64,
-    /// By name, with its unit.
-    pub values: BTreeMap<String, f64>,
-}
-
-impl From<Sampled> for CounterSample {
-    fn from(sample: Sampled) -> Self {
-        let values = sample.values.into_iter();
-        let values = values.map(|(name, value)| (name.to_owned(), value)).collect();
-        Self { at_ns: sample.at.get(), values }
-    }
-}
-
-/// Loading a database.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LoadRecord {
-    /// Records loaded.
-    pub records: u64,
-    /// Wall time, nanoseconds.
-    pub wall_ns: u64,
-    /// Used by the process of the engine.
-    pub usage: Usage,
-    /// Served by the device below, the write-back after the load included.
-    pub disk: Option<DiskCounters>,
-    /// Bytes of the database's files on disk afterwards.
-    pub db_bytes: u64,
-    /// Bytes of the keys and values that were written; 0 in records of before it was kept.
-    #[serde(default)]
-    pub user_bytes: u64,
 }
 
 /// `trial.json`.
@@ -271,13 +203,15 @@ pub(crate) struct TrialDocument {
     experiment: String,
     stack: String,
     engine: String,
-    source: String,
+    source: Source,
     point: BTreeMap<String, String>,
     repetition: u32,
     outcome: TrialOutcome,
     failure: Option<String>,
     path: String,
     notes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Limit>,
     usage: Option<Usage>,
     disk: Option<DiskCounters>,
     load: Option<LoadRecord>,
@@ -414,28 +348,30 @@ impl TrialDocument {
             position: sample.position,
             at_ns: sample.at.get(),
         };
+        let result = &trial.result;
         Self {
             format: FORMAT,
             number: trial.number,
             experiment: trial.experiment.clone(),
             stack: trial.stack.clone(),
             engine: trial.engine.clone(),
-            source: trial.source.clone(),
+            source: trial.source,
             point: trial.point.clone(),
             repetition: trial.repetition,
             outcome: trial.outcome,
-            failure: trial.failure.clone(),
-            path: trial.path.clone(),
-            notes: trial.notes.clone(),
-            usage: trial.usage,
-            disk: trial.disk,
-            load: trial.load.clone(),
-            counters: trial.counters.clone(),
-            totals: trial.totals.clone(),
-            settings: trial.settings.clone(),
-            intervals: trial.recording.intervals.iter().map(IntervalDocument::new).collect(),
-            error_samples: trial.recording.error_samples.iter().map(error).collect(),
-            missed_arrivals: trial.recording.missed_arrivals,
+            failure: result.failure.clone(),
+            path: result.path.clone(),
+            notes: result.notes.clone(),
+            limits: result.limits.clone(),
+            usage: result.usage,
+            disk: result.disk,
+            load: result.load.clone(),
+            counters: result.counters.clone(),
+            totals: result.totals.clone(),
+            settings: result.settings.clone(),
+            intervals: result.recording.intervals.iter().map(IntervalDocument::new).collect(),
+            error_samples: result.recording.error_samples.iter().map(error).collect(),
+            missed_arrivals: result.recording.missed_arrivals,
             log_bytes,
             log_crc32,
         }
@@ -471,6 +407,13 @@ impl TrialDocument {
                 at: Nanos(sample.at_ns),
             });
         }
+        let mut limits = self.limits;
+        let is_note = |note: &String| {
+            let limit = limit_of(note);
+            limits.extend(limit);
+            limit.is_none()
+        };
+        let notes = self.notes.into_iter().filter(is_note).collect();
         Ok(TrialRecord {
             number: self.number,
             slug,
@@ -481,16 +424,33 @@ impl TrialDocument {
             point: self.point,
             repetition: self.repetition,
             outcome: self.outcome,
-            failure: self.failure,
-            path: self.path,
-            notes: self.notes,
-            usage: self.usage,
-            disk: self.disk,
-            load: self.load,
-            counters: self.counters,
-            totals: self.totals,
-            settings: self.settings,
-            recording,
+            result: TrialResult {
+                recording,
+                failure: self.failure,
+                path: self.path,
+                notes,
+                limits,
+                usage: self.usage,
+                disk: self.disk,
+                load: self.load,
+                counters: self.counters,
+                totals: self.totals,
+                settings: self.settings,
+            },
         })
     }
+}
+
+/// The limit that a note of a trial of before limits were kept apart tells of.
+fn limit_of(note: &str) -> Option<Limit> {
+    let percent = |text: &str| {
+        let number = text.split('%').next()?.trim().rsplit(' ').next()?;
+        Some(number.parse::<f64>().ok()? / 100.0)
+    };
+    if let Some(rest) = note.strip_prefix(Limit::THREAD) {
+        return Some(Limit::Thread { busy: percent(rest)? });
+    }
+    let rest = note.strip_prefix(Limit::PROCESSORS)?;
+    let (busy, others) = rest.split_once(',')?;
+    Some(Limit::Processors { busy: percent(busy)?, others: percent(others)? })
 }

@@ -23,10 +23,7 @@ mod running;
 mod sums;
 mod writer;
 
-pub use document::{
-    CounterSample, FORMAT, LoadRecord, NOTE_CPU_LIMIT, NOTE_THREAD_LIMIT, RunHeader, StackRecord,
-    THREAD_LIMIT_SHARE, TrialOutcome, TrialRecord, Validation,
-};
+pub use document::{FORMAT, RunHeader, StackRecord, TrialOutcome, TrialRecord, Validation};
 pub use error::ArchiveError;
 pub use reader::{Run, from_line};
 pub use running::{Keeper, WRITE_EVERY};

@@ -83,7 +83,7 @@ impl Run {
     fn killed(dir: &Path, slug: &str) -> Option<TrialRecord> {
         let mut trial = read_running(&dir.join(format!("{RUNNING}{slug}"))).ok()?;
         slug.clone_into(&mut trial.slug);
-        trial.recording.measured().next()?;
+        trial.result.recording.measured().next()?;
         Some(trial)
     }
 
@@ -128,7 +128,7 @@ impl Run {
             folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let mut trial =
             document.into_record(slug).map_err(|reason| ArchiveError::damaged(&path, reason))?;
-        read_log(&log, &mut trial.recording)
+        read_log(&log, &mut trial.result.recording)
             .map_err(|error| ArchiveError::damaged(&log_path, error))?;
         Ok(trial)
     }
@@ -145,7 +145,7 @@ pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
     let mut trial = document
         .into_record(String::new())
         .map_err(|reason| ArchiveError::damaged(path, reason))?;
-    read_log(log.as_bytes(), &mut trial.recording)
+    read_log(log.as_bytes(), &mut trial.result.recording)
         .map_err(|error| ArchiveError::damaged(path, error))?;
     Ok(trial)
 }
@@ -207,12 +207,11 @@ fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
 
     use super::*;
     use crate::RunWriter;
     use observe::Provenance;
-    use stats::{Recorder, Sample, Timeline};
+    use stats::{Limit, Recorder, Sample, Timeline, TrialResult};
     use units::Nanos;
     use workload::{OpClass, Outcome};
 
@@ -240,20 +239,17 @@ mod tests {
             experiment: "e".into(),
             stack: "a".into(),
             engine: "block".into(),
-            source: "measured".into(),
+            source: study::Source::Measured,
             point: [("queue_depth".to_owned(), number.to_string())].into(),
             repetition: 1,
             outcome: TrialOutcome::Complete,
-            failure: None,
-            path: "test".into(),
-            notes: vec!["a note".into()],
-            usage: None,
-            disk: None,
-            load: None,
-            counters: Vec::new(),
-            totals: BTreeMap::new(),
-            settings: BTreeMap::new(),
-            recording: recorder.finish(Nanos(700)),
+            result: TrialResult {
+                path: "test".into(),
+                notes: vec!["a note".into()],
+                limits: vec![Limit::Thread { busy: 0.97 }],
+                recording: recorder.finish(Nanos(700)),
+                ..TrialResult::default()
+            },
         }
     }
 
@@ -285,9 +281,9 @@ mod tests {
         assert!(!run.is_partial());
         assert_eq!(run.trials.len(), 2);
         let (read, made) = (&run.trials[0], trial(1));
-        assert_eq!(read.recording.intervals, made.recording.intervals);
-        assert_eq!(read.recording.error_samples, made.recording.error_samples);
-        assert_eq!(read.notes, made.notes);
+        assert_eq!(read.result.recording.intervals, made.result.recording.intervals);
+        assert_eq!(read.result.recording.error_samples, made.result.recording.error_samples);
+        assert_eq!(read.result.notes, made.result.notes);
     }
 
     /// A truncated archive must never become figures.
@@ -297,12 +293,29 @@ mod tests {
         let line = crate::to_line(&before).unwrap();
         assert_eq!(line.lines().count(), 1);
         let after = from_line(&line).unwrap();
-        let total = |trial: &TrialRecord| trial.recording.total(None).counts;
+        let total = |trial: &TrialRecord| trial.result.recording.total(None).counts;
         assert_eq!(total(&after), total(&before));
-        let p50 = |trial: &TrialRecord| trial.recording.total(None).latency.value_at_quantile(0.5);
+        let p50 =
+            |trial: &TrialRecord| trial.result.recording.total(None).latency.value_at_quantile(0.5);
         assert_eq!(p50(&after), p50(&before));
-        assert_eq!((after.point, after.notes), (before.point, before.notes));
+        assert_eq!((after.point, after.result.notes), (before.point, before.result.notes));
         assert!(from_line(&line[..line.len() / 2]).is_err());
+    }
+
+    /// A run of before limits were kept apart must say what limited it as it did.
+    #[test]
+    fn limits_that_were_notes_are_limits() {
+        let said = [
+            "the submitting thread, not the device, sets this rate: it used a CPU 98 % of the time",
+            "this host's CPUs, not the device alone, set these latencies; busy: 99 %, 12 % by others",
+            "own cost 40 ns per operation, at most 0.50 % of the mean latency measured",
+        ];
+        let notes = said.map(str::to_owned).to_vec();
+        let old = TrialRecord::unnamed(TrialResult { notes, ..TrialResult::default() });
+        let read = from_line(&crate::to_line(&old).unwrap()).unwrap().result;
+        let limits = [Limit::Thread { busy: 0.98 }, Limit::Processors { busy: 0.99, others: 0.12 }];
+        assert_eq!(read.limits, limits);
+        assert_eq!(read.said().count(), 3, "each is said once");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use stats::Recording;
+use stats::{Recording, TrialResult};
 
 use crate::reader::{from_line, read_file};
 use crate::{ArchiveError, TrialOutcome, TrialRecord, to_line};
@@ -133,7 +133,8 @@ impl Lines {
     fn append(&mut self, piece: &Recording) -> std::io::Result<()> {
         // What a failed append has left behind its whole lines would cut off all that follow.
         self.file.set_len(self.whole)?;
-        let piece = TrialRecord { recording: piece.clone(), ..TrialRecord::blank("") };
+        let piece = TrialResult { recording: piece.clone(), ..TrialResult::default() };
+        let piece = TrialRecord::unnamed(piece);
         self.whole += append(&mut self.file, &piece)?;
         self.written += 1;
         Ok(())
@@ -151,7 +152,7 @@ impl Lines {
         let mut recording = Recording::default();
         let mut found = 0;
         for piece in text.lines().map_while(|line| from_line(line).ok()) {
-            recording.merge(&piece.recording);
+            recording.merge(&piece.result.recording);
             found += 1;
         }
         if found == self.written {
@@ -196,7 +197,7 @@ pub(crate) fn read_running(path: &Path) -> Result<TrialRecord, ArchiveError> {
     let mut trial = from_line(first).map_err(|error| ArchiveError::damaged(path, error))?;
     for line in lines {
         let Ok(piece) = from_line(line) else { break };
-        trial.recording.merge(&piece.recording);
+        trial.result.recording.merge(&piece.result.recording);
     }
     trial.outcome = TrialOutcome::Partial;
     Ok(trial)
@@ -253,14 +254,14 @@ mod tests {
     fn a_torn_line_hides_nothing_and_a_name_that_is_gone_costs_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        begin(&path, &TrialRecord::blank("lmdb")).unwrap();
+        begin(&path, &TrialRecord::unnamed(TrialResult::default())).unwrap();
         let file = OpenOptions::new().read(true).append(true).open(&path).unwrap();
         let whole = file.metadata().unwrap().len();
         let mut lines = Lines { file, begun: whole, whole, written: 0 };
         lines.append(&piece(0)).unwrap();
         lines.file.write_all(b"[{\"format\":1,\"num").unwrap();
         lines.append(&piece(1)).unwrap();
-        assert_eq!(ops(&read_running(&path).unwrap().recording), [1, 2]);
+        assert_eq!(ops(&read_running(&path).unwrap().result.recording), [1, 2]);
         assert_eq!(ops(&lines.read_back().unwrap()), [1, 2]);
         let keeper = Keeper::start(&path).unwrap();
         keeper.keep(piece(2));
@@ -273,7 +274,7 @@ mod tests {
     fn a_journal_that_was_changed_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        begin(&path, &TrialRecord::blank("lmdb")).unwrap();
+        begin(&path, &TrialRecord::unnamed(TrialResult::default())).unwrap();
         let keeper = Keeper::start(&path).unwrap();
         keeper.keep(piece(0));
         let thread = keeper.thread.lock().unwrap().take().unwrap();

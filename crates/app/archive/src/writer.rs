@@ -139,7 +139,7 @@ impl RunWriter {
     #[must_use]
     pub fn kept(&self, slug: &str) -> Recording {
         read_running(&self.running(slug))
-            .map_or_else(|_| Recording::default(), |trial| trial.recording)
+            .map_or_else(|_| Recording::default(), |trial| trial.result.recording)
     }
 
     /// Makes a finished trial durable.
@@ -164,7 +164,7 @@ impl RunWriter {
             fs::remove_dir_all(&aside).map_err(ArchiveError::io("remove", &aside))?;
         }
         fs::create_dir(&aside).map_err(ArchiveError::io("create", &aside))?;
-        let log = write_log(&trial.recording)
+        let log = write_log(&trial.result.recording)
             .map_err(|error| ArchiveError::damaged(&aside.join(LOG), error))?;
         let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
         let document = to_json(&document);
@@ -186,7 +186,7 @@ impl RunWriter {
 /// # Errors
 /// When its histograms cannot be written.
 pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
-    let log = write_log(&trial.recording)
+    let log = write_log(&trial.result.recording)
         .map_err(|error| ArchiveError::damaged(Path::new("the record"), error))?;
     let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
     let both = (document, String::from_utf8_lossy(&log).into_owned());

@@ -27,11 +27,11 @@ fn format_1_is_read_with_all_its_trials() {
     assert!(!run.is_partial());
     assert_eq!(run.trials.len(), run.header.trials_planned as usize);
     for trial in &run.trials {
-        let total = trial.recording.total(None);
+        let total = trial.result.recording.total(None);
         assert!(total.counts.ops > 0, "{}", trial.slug);
         assert_eq!(total.latency.len(), total.counts.ops, "{}", trial.slug);
     }
-    assert!(run.trials.iter().any(|trial| trial.load.is_some()));
+    assert!(run.trials.iter().any(|trial| trial.result.load.is_some()));
     assert!(run.header.stacks.iter().any(|stack| !stack.validation.is_empty()));
 }
 

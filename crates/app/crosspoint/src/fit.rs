@@ -130,7 +130,7 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     let mut points: BTreeMap<(u32, u64, u32), FitPoint> = BTreeMap::new();
     for trial in run.trials.iter().filter(|trial| wanted(trial.repetition)) {
         let Some((read_share, block_size, queue_depth)) = job(trial) else { continue };
-        let total = trial.recording.total(None);
+        let total = trial.result.recording.total(None);
         let key =
             (10_000 - (read_share.fraction() * 10_000.0) as u32, block_size.get(), queue_depth);
         let point = points.entry(key).or_insert_with(|| FitPoint {
@@ -143,7 +143,7 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
             latency: stats::new_histogram(),
         });
         point.ops += total.counts.ops;
-        point.seconds += trial.recording.seconds();
+        point.seconds += trial.result.recording.seconds();
         point.latency_sum += total.counts.latency_sum;
         let _ = point.latency.add(&total.latency);
     }

@@ -4,7 +4,8 @@
 //! not: a certificate.
 
 use ::act::{Config, Verdict};
-use archive::{NOTE_CPU_LIMIT, Run, TrialRecord};
+use archive::{Run, TrialRecord};
+use stats::Limit;
 use study::{ActJob, Job};
 use units::Nanos;
 use workload::OpClass;
@@ -34,7 +35,8 @@ pub fn act_tests(run: &Run) -> Vec<ActTest<'_>> {
     };
     let test = |trial| {
         let ActJob { config, slice, .. } = job_of(trial)?;
-        let verdict = ::act::judge(&config, &trial.recording, slice, trial.failure.as_deref());
+        let verdict =
+            ::act::judge(&config, &trial.result.recording, slice, trial.result.failure.as_deref());
         Some(ActTest { config, verdict, trial, slice })
     };
     run.trials.iter().filter_map(test).collect()
@@ -44,7 +46,7 @@ impl ActTest<'_> {
     /// The log in ACT's format.
     #[must_use]
     pub fn log(&self) -> String {
-        ::act::log_text(&self.config, self.service_threads(), &self.trial.recording)
+        ::act::log_text(&self.config, self.service_threads(), &self.trial.result.recording)
     }
 
     /// The table of slices.
@@ -101,21 +103,21 @@ impl ActTest<'_> {
     /// Whether the test lasted for one slice of time at least.
     #[must_use]
     pub fn covers_a_slice(&self) -> bool {
-        self.trial.recording.seconds() >= self.slice.as_secs_f64()
+        self.trial.result.recording.seconds() >= self.slice.as_secs_f64()
     }
 
     /// What limited the test: this host's CPUs, or the device.
     #[must_use]
     pub fn limit(&self) -> String {
-        let notes = self.trial.notes.iter().chain(&self.trial.failure);
-        if let Some(note) = notes.clone().find(|note| note.contains(NOTE_CPU_LIMIT)) {
-            return format!("Limited by the client: {note}.");
+        let mut limits = self.trial.result.limits.iter();
+        if let Some(limit) = limits.find(|limit| matches!(limit, Limit::Processors { .. })) {
+            return format!("Limited by the client: {limit}.");
         }
-        if let Some(failure) = self.trial.failure.as_ref().filter(|text| text.contains(" at byte "))
-        {
+        let failed = !self.trial.result.recording.error_samples.is_empty();
+        if let Some(failure) = self.trial.result.failure.as_ref().filter(|_| failed) {
             return format!("The device failed: {failure}.");
         }
-        let service = self.trial.recording.total(Some(OpClass::Read)).service;
+        let service = self.trial.result.recording.total(Some(OpClass::Read)).service;
         let p99 = Nanos(service.value_at_quantile(0.99));
         format!(
             "Limited by the device: this host had CPU to spare, and 1 read in 100 took {p99} or more from \

@@ -3,7 +3,9 @@
 //! Every sentence is made from figures of the run and names its source. Invariant: says nothing that
 //! the run did not measure or predict. What it is not: advice.
 
-use archive::{NOTE_THREAD_LIMIT, Run, TrialOutcome};
+use archive::{Run, TrialOutcome};
+use stats::Limit;
+use study::Source;
 use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
@@ -106,7 +108,7 @@ pub(crate) fn answer(run: &Run) -> Answer {
 fn nothing_sentence(run: &Run) -> String {
     let failed: Vec<_> =
         run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed).collect();
-    let reason = failed.iter().find_map(|trial| trial.failure.as_deref());
+    let reason = failed.iter().find_map(|trial| trial.result.failure.as_deref());
     match (failed.len(), reason) {
         (0, _) if run.trials.is_empty() => "No trial has finished yet.".into(),
         (0, _) => "No trial answers in one sentence; see the figures.".into(),
@@ -134,7 +136,7 @@ fn ratio(ratio: f64) -> String {
 }
 
 fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
-    let here = reads.iter().find(|s| s.group.first.source == "measured").or(reads.first())?;
+    let here = reads.iter().find(|s| s.group.first.source == Source::Measured).or(reads.first())?;
     let (depth, shape) = (depth_of(&here.group), shape(&here.group));
     let mut text = format!(
         "{}: a {shape} read at queue depth {depth}{} takes {} (median, {}).",
@@ -203,8 +205,8 @@ fn depth_sentence(run: &Run) -> Option<String> {
             continue;
         };
         deep |= rates.len() > 1;
-        let notes = &group.first.notes;
-        let limited = notes.iter().any(|note| note.contains(NOTE_THREAD_LIMIT));
+        let limits = &group.first.result.limits;
+        let limited = limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }));
         thread_limited |= limited;
         parts.push(format!(
             "{} {}{} IOPS at {}depth {} ({}{})",
@@ -217,7 +219,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
             if limited { "; *" } else { "" },
         ));
     }
-    let star = if thread_limited { format!(" * {NOTE_THREAD_LIMIT}.") } else { String::new() };
+    let star = if thread_limited { format!(" * {}.", Limit::THREAD) } else { String::new() };
     let parts = parts.join("; ");
     deep.then(|| {
         format!(
@@ -462,7 +464,7 @@ fn database_sentences(run: &Run) -> Vec<String> {
         }
     }
     let mut sentences: Vec<String> = best.into_iter().map(|(_, sentence)| sentence).collect();
-    let predicted = run.trials.iter().any(|trial| trial.source == "predicted");
+    let predicted = run.trials.iter().any(|trial| trial.source == Source::Predicted);
     if predicted && !sentences.is_empty() {
         sentences.push(
             "Databases are measured here only: they cannot be predicted on other drives yet."

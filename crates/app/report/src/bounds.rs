@@ -5,6 +5,7 @@
 
 use archive::{TrialOutcome, TrialRecord};
 use serde::Serialize;
+use study::Source;
 
 use crate::Figure;
 use crate::charts::Charts;
@@ -23,7 +24,7 @@ const DRAWN_MAX: usize = 700_000;
 /// How much a figure says of its run: the least first.
 fn rank(figure: &Figure) -> u8 {
     match figure.metric.as_ref() {
-        _ if figure.source == "published" => 0,
+        _ if figure.source == Source::Published => 0,
         "iops_max" | "iops_knee" | "latency_growth_95" | "act_score" | "speedup" | "race_time"
         | "best_page_size" | "cliffs" | "load_time" => 0,
         "iops" | "tx_rate" | "ops_rate" => 1,

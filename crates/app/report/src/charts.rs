@@ -5,6 +5,7 @@
 use archive::Run;
 use serde::Serialize;
 use stats::estimate::SAMPLES_BEYOND_MIN;
+use study::Source;
 use workload::OpClass;
 
 use crate::answer::{depth_of, short};
@@ -48,7 +49,7 @@ pub(crate) struct Chart {
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
     pub label: String,
-    pub source: String,
+    pub source: Source,
     /// Place of the stack in the study: its colour.
     pub color: usize,
     /// `[x, y]`; curves add the queue depth and the 99th percentile: `[iops, p50, depth, p99]`.
@@ -200,7 +201,7 @@ fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
         });
         let line = Line {
             label: label(group) + if curve.load == Load::Offered { ", offered load" } else { "" },
-            source: group.first.source.clone(),
+            source: group.first.source,
             color: color(run, group) + usize::from(curve.load == Load::Offered),
             points: points.collect(),
         };
@@ -228,27 +229,22 @@ fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
         let value = latency.value_at_quantile(1.0 - 1.0 / one_in);
         points.push(vec![one_in, value as f64 / 1e3]);
     }
-    Line {
-        label: label(group),
-        source: group.first.source.clone(),
-        color: color(run, group),
-        points,
-    }
+    Line { label: label(group), source: group.first.source, color: color(run, group), points }
 }
 
 /// A chart a counter that is ever more than nothing, a line a group.
 fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
-    let samples = groups.iter().flat_map(|group| &group.first.counters);
+    let samples = groups.iter().flat_map(|group| &group.first.result.counters);
     let told = samples.flat_map(|sample| &sample.values).filter(|(_, value)| **value > 0.0);
     let names: std::collections::BTreeSet<&String> = told.map(|(name, _)| name).collect();
     let line = |group: &&Group<'_>, name: &String| {
-        let samples = group.first.counters.iter();
+        let samples = group.first.result.counters.iter();
         let points: Vec<Vec<f64>> = samples
             .filter_map(|sample| Some(vec![sample.at_ns as f64 / 1e9, *sample.values.get(name)?]))
             .collect();
         (!points.is_empty()).then(|| Line {
             label: label(group),
-            source: group.first.source.clone(),
+            source: group.first.source,
             color: color(run, group),
             points,
         })
@@ -262,7 +258,7 @@ fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
 
 /// `[seconds, operations a second]` of the first repetition, warm-up included.
 fn series(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
-    let intervals = group.first.recording.intervals.iter();
+    let intervals = group.first.result.recording.intervals.iter();
     let points = intervals
         .filter(|interval| interval.phase != stats::Phase::Drain)
         .map(|interval| {
@@ -270,10 +266,5 @@ fn series(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
             vec![interval.end.as_secs_f64(), ops / interval.seconds()]
         })
         .collect();
-    Line {
-        label: label(group),
-        source: group.first.source.clone(),
-        color: color(run, group),
-        points,
-    }
+    Line { label: label(group), source: group.first.source, color: color(run, group), points }
 }

@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use archive::{CounterSample, Run, TrialRecord};
+use archive::{Run, TrialRecord};
 use serde::Serialize;
+use stats::CounterSample;
 use stats::cliffs::cliffs;
 use units::human_count;
 use workload::OpClass;
@@ -65,7 +66,7 @@ pub(crate) fn count_falls(trial: &TrialRecord) -> Option<f64> {
 
 /// The measured rate over time, and where it begins.
 fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
-    let measured = trial.recording.measured();
+    let measured = trial.result.recording.measured();
     measured
         .map(|interval| {
             let done = interval.tallies[OpClass::Transaction].counts.ops as f64;
@@ -91,7 +92,7 @@ fn of_trial(trial: &TrialRecord) -> Vec<Told> {
     let (starts, _) = rates(trial);
     let (first, last) = (
         starts.first().copied().unwrap_or(0.0),
-        trial.recording.measured().last().map_or(0.0, |interval| interval.end.as_secs_f64()),
+        trial.result.recording.measured().last().map_or(0.0, |interval| interval.end.as_secs_f64()),
     );
     let time = |number: Option<usize>, other: f64| {
         number.and_then(|number| found.get(number)).map_or(other, |(at, _)| *at)
@@ -189,7 +190,7 @@ fn values(sample: &CounterSample, rate: f64) -> BTreeMap<String, f64> {
 /// What moved at a cliff, the largest first.
 fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     let mut sides: BTreeMap<String, [Vec<f64>; 2]> = BTreeMap::new();
-    for sample in &trial.counters {
+    for sample in &trial.result.counters {
         let at = sample.at_ns as f64 / 1e9;
         let Some(side) = window.side(at) else { continue };
         let rate = rate_at(trial, at);
@@ -236,7 +237,7 @@ impl Side {
 
 /// Transactions a second in the interval that holds `at`, or the one that ended last.
 fn rate_at(trial: &TrialRecord, at: f64) -> f64 {
-    let mut before = trial.recording.intervals.iter().filter(|i| i.start.as_secs_f64() < at);
+    let mut before = trial.result.recording.intervals.iter().filter(|i| i.start.as_secs_f64() < at);
     before.next_back().map_or(0.0, |interval| {
         let done = interval.tallies[OpClass::Transaction].counts.ops as f64;
         done / interval.seconds().max(1e-9)
@@ -305,7 +306,7 @@ fn cause(moved: &[Moved], fell: bool) -> Option<String> {
 fn classes(trial: &TrialRecord, window: &Window) -> String {
     let time = |class: OpClass, side: usize| {
         let mut sum = (0.0, 0.0);
-        for interval in trial.recording.measured() {
+        for interval in trial.result.recording.measured() {
             if window.side(interval.end.as_secs_f64()) == Some(side) {
                 sum.0 += interval.tallies[class].counts.latency_sum.as_secs_f64();
                 sum.1 += interval.tallies[OpClass::Transaction].counts.ops as f64;

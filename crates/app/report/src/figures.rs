@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use study::Source;
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
@@ -45,7 +46,7 @@ pub struct Figure {
     /// Observations: operations for percentiles, intervals for rates and means, trials for the rest.
     pub n: u64,
     /// `measured`, `predicted` or `published`.
-    pub source: String,
+    pub source: Source,
     /// Name of the run folder.
     pub run: String,
     /// What a prediction rests on, or where a published figure stands.
@@ -241,15 +242,15 @@ fn open_loop_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
             out.extend(estimate.map(|e| figure(group, ops.word(), metric, "us", 1e-3, e)));
         }
     }
-    let missed = group.over_trials(|trial| Some(trial.recording.missed_arrivals as f64));
+    let missed = group.over_trials(|trial| Some(trial.result.recording.missed_arrivals as f64));
     let all = Ops::All.word();
     out.extend(missed.map(|e| figure(group, all, "missed_arrivals", "count", 1.0, e)));
 }
 
 /// CPU, switches and blocks of a measured trial, warm-up included.
 fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
-    let mut add = |metric, unit, value: &dyn Fn(&observe::Usage) -> f64| {
-        let estimate = group.over_trials(|trial| trial.usage.as_ref().map(value));
+    let mut add = |metric, unit, value: &dyn Fn(&stats::Usage) -> f64| {
+        let estimate = group.over_trials(|trial| trial.result.usage.as_ref().map(value));
         out.extend(estimate.map(|e| figure(group, Ops::All.word(), metric, unit, 1.0, e)));
     };
     add("cpu_user", "s", &|usage| usage.cpu_user_ns as f64 / 1e9);
@@ -260,8 +261,8 @@ fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     add("fs_out", "blocks of 512 B", &|usage| usage.blocks_out as f64);
     add("faults_major", "count", &|usage| usage.faults_major as f64);
     let per_op = group.over_trials(|trial| {
-        let ops: u64 = trial.recording.intervals.iter().map(|i| i.counts().ops).sum();
-        let cpu = trial.usage.as_ref()?.cpu();
+        let ops: u64 = trial.result.recording.intervals.iter().map(|i| i.counts().ops).sum();
+        let cpu = trial.result.usage.as_ref()?.cpu();
         (ops > 0).then(|| cpu.get() as f64 / ops as f64)
     });
     let all = Ops::All.word();
@@ -270,8 +271,8 @@ fn cost_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
 
 /// Loading a database.
 fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
-    let mut add = |metric, unit, value: &dyn Fn(&archive::LoadRecord) -> Option<f64>| {
-        let estimate = group.over_trials(|trial| trial.load.as_ref().and_then(value));
+    let mut add = |metric, unit, value: &dyn Fn(&stats::LoadRecord) -> Option<f64>| {
+        let estimate = group.over_trials(|trial| trial.result.load.as_ref().and_then(value));
         out.extend(estimate.map(|e| figure(group, "load", metric, unit, 1.0, e)));
     };
     add("load_time", "s", &|load| Some(load.wall_ns as f64 / 1e9));
@@ -286,8 +287,8 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     add("fs_in", "blocks of 512 B", &|load| Some(load.usage.blocks_in as f64));
     add("fs_out", "blocks of 512 B", &|load| Some(load.usage.blocks_out as f64));
     add("faults_major", "count", &|load| Some(load.usage.faults_major as f64));
-    let mut per_record = |metric, unit, value: &dyn Fn(&archive::LoadRecord) -> Option<f64>| {
-        let of = |load: &archive::LoadRecord| {
+    let mut per_record = |metric, unit, value: &dyn Fn(&stats::LoadRecord) -> Option<f64>| {
+        let of = |load: &stats::LoadRecord| {
             (load.records > 0).then(|| Some(value(load)? / load.records as f64)).flatten()
         };
         add(metric, unit, &of);
@@ -297,7 +298,7 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     per_record("blocks_in_per_record", blocks, &|load| Some(load.usage.blocks_in as f64));
     per_record("switches_per_record", "count", &|load| Some(load.usage.switches_voluntary as f64));
     per_record("db_bytes_per_record", "B", &|load| Some(load.db_bytes as f64));
-    let written = |load: &archive::LoadRecord| Some(load.disk.as_ref()?.write_bytes as f64);
+    let written = |load: &stats::LoadRecord| Some(load.disk.as_ref()?.write_bytes as f64);
     per_record("device_bytes_per_record", "B", &written);
     add("write_amplification", "x", &|load| {
         (load.user_bytes > 0).then(|| Some(written(load)? / load.user_bytes as f64)).flatten()
@@ -314,17 +315,17 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
         out.extend(estimate.map(|e| figure(group, Ops::All.word(), metric, unit, 1.0, e)));
     };
     for (metric, unit) in TOTALS {
-        add(metric, unit, &|trial| trial.totals.get(metric).copied());
+        add(metric, unit, &|trial| trial.result.totals.get(metric).copied());
     }
     add("stall_share", "%", &|trial| {
-        let whole = trial.recording.intervals.last()?.end.as_secs_f64();
-        Some(trial.totals.get("stall_time")? / whole.max(1e-9) * 100.0)
+        let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
+        Some(trial.result.totals.get("stall_time")? / whole.max(1e-9) * 100.0)
     });
     add("write_amplification", "x", &|trial| {
         let written = |i: &stats::Interval| i.tallies[OpClass::Write].counts.bytes;
-        let user: u64 = trial.recording.intervals.iter().map(written).sum();
-        let device = trial.disk.as_ref()?.write_bytes as f64;
-        (user > 0 && trial.load.is_some()).then(|| device / user as f64)
+        let user: u64 = trial.result.recording.intervals.iter().map(written).sum();
+        let device = trial.result.disk.as_ref()?.write_bytes as f64;
+        (user > 0 && trial.result.load.is_some()).then(|| device / user as f64)
     });
 }
 
@@ -347,7 +348,7 @@ fn figure(
         .collect();
     point.insert("op".into(), Value::from(ops));
     let stack = group.run.header.stacks.iter().find(|stack| stack.name == first.stack);
-    let citation = (first.source == "predicted").then(|| {
+    let citation = (first.source == Source::Predicted).then(|| {
         let host = stack.and_then(|s| s.host_model.clone()).unwrap_or_default();
         let device = stack.map(|s| s.device.clone()).unwrap_or_default();
         format!("device profile {device}; host path {host}")
@@ -365,7 +366,7 @@ fn figure(
         lo: estimate.lo.map(|value| significant(value * scale)),
         hi: estimate.hi.map(|value| significant(value * scale)),
         n: estimate.n,
-        source: first.source.clone(),
+        source: first.source,
         run: group.run.name.clone(),
         citation,
         validation: group.validation(),

@@ -5,6 +5,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use study::Source;
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Histogram;
@@ -81,7 +82,7 @@ impl Group<'_> {
             .into_iter()
             .filter(|class| {
                 let there = |i: &stats::Interval| i.tallies[*class].counts.ops > 0;
-                self.trials.iter().any(|trial| trial.recording.measured().any(there))
+                self.trials.iter().any(|trial| trial.result.recording.measured().any(there))
             })
             .map(Ops::Only)
             .collect();
@@ -101,7 +102,7 @@ impl Group<'_> {
     fn sum(&self, ops: Ops, pick: impl Fn(&stats::Total) -> &Histogram) -> Histogram {
         let mut sum = stats::new_histogram();
         for trial in &self.trials {
-            let total = trial.recording.total(ops.class());
+            let total = trial.result.recording.total(ops.class());
             sum.add(pick(&total)).expect("invariant: equal histogram bounds");
         }
         sum
@@ -131,7 +132,7 @@ impl Group<'_> {
     fn batches(&self, ops: Ops, value: impl Fn(stats::Counts, f64) -> Option<f64>) -> Vec<f64> {
         let mut batches = Vec::new();
         for trial in &self.trials {
-            for interval in trial.recording.measured() {
+            for interval in trial.result.recording.measured() {
                 let mut counts = stats::Counts::default();
                 for class in OpClass::ALL {
                     let wanted = ops.class().map_or(class.is_whole(), |only| only == class);
@@ -155,6 +156,7 @@ impl Group<'_> {
         let class = ops.class()?;
         let rates: Vec<f64> = self
             .first
+            .result
             .recording
             .measured()
             .map(|interval| interval.tallies[class].counts.ops as f64 / interval.seconds())
@@ -180,7 +182,7 @@ impl Group<'_> {
         let spread = mean(&batches)?;
         let (mut sum, mut count) = (0.0, 0u64);
         for trial in &self.trials {
-            let total = trial.recording.counts(ops.class());
+            let total = trial.result.recording.counts(ops.class());
             sum += total.latency_sum.get() as f64;
             count += total.ops;
         }
@@ -204,7 +206,7 @@ impl Group<'_> {
     /// What a prediction is worth, in full and in brief; `None` when this is no prediction.
     fn worth(&self) -> Option<(String, String)> {
         let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack)?;
-        (self.first.source == "predicted").then(|| stack.worth(&self.first.point))
+        (self.first.source == Source::Predicted).then(|| stack.worth(&self.first.point))
     }
 
     /// The error of the model on published figures of this kind of job, or that there is none.
@@ -215,7 +217,7 @@ impl Group<'_> {
     /// The source, and for a prediction what it is worth: `predicted, error 3 %`.
     pub fn source_text(&self) -> String {
         match self.worth() {
-            None => self.first.source.clone(),
+            None => self.first.source.to_string(),
             Some((_, brief)) => format!("{}, {brief}", self.first.source),
         }
     }

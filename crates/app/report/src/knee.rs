@@ -95,7 +95,7 @@ fn key(group: &Group<'_>, load: Load) -> Vec<(String, String)> {
     key.push(("stack".into(), group.first.stack.clone()));
     key.push(("experiment".into(), group.first.experiment.clone()));
     // Threads and rings cost differently; a curve across both would bend where they change.
-    let ring = group.first.path.starts_with("io_uring");
+    let ring = group.first.result.path.starts_with("io_uring");
     key.push(("ring".into(), ring.to_string()));
     key
 }

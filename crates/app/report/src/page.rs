@@ -85,7 +85,7 @@ struct TrialView<'a> {
     source: &'a str,
     path: &'a str,
     outcome: String,
-    notes: Vec<&'a str>,
+    notes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -165,10 +165,10 @@ fn view(run: &Run) -> RunView<'_> {
     let trials = shown.into_iter().map(|trial| TrialView {
         slug: &trial.slug,
         point: trial.point.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
-        source: &trial.source,
-        path: &trial.path,
+        source: trial.source.word(),
+        path: &trial.result.path,
         outcome: format!("{:?}", trial.outcome).to_lowercase(),
-        notes: trial.failure.iter().chain(&trial.notes).map(String::as_str).collect(),
+        notes: trial.result.said().collect(),
     });
     RunView {
         name: &run.name,
@@ -185,7 +185,7 @@ fn view(run: &Run) -> RunView<'_> {
         picture: picture(run),
         citation: publication.map(|one| one.citation),
         places: places.unwrap_or_default(),
-        inside: run.trials.iter().any(|trial| !trial.counters.is_empty()),
+        inside: run.trials.iter().any(|trial| !trial.result.counters.is_empty()),
         cliffs: run.trials.iter().any(is_sql).then(|| told(run)),
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),

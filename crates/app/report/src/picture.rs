@@ -4,6 +4,7 @@
 //! logarithmic axis. Invariant: measured is filled, predicted is hollow. What it is not: interactive.
 
 use std::fmt::Write;
+use study::Source;
 
 use archive::Run;
 use units::Nanos;
@@ -23,7 +24,7 @@ const TITLE: f64 = 30.0;
 struct Bar {
     label: String,
     class: OpClass,
-    source: String,
+    source: Source,
     /// `measured`, or `predicted` with what that is worth.
     note: String,
     p50: f64,
@@ -123,7 +124,7 @@ fn bar(single: &Single<'_>, class: OpClass) -> Bar {
     Bar {
         label: short(single.group.stack_title()).to_owned(),
         class,
-        source: single.group.first.source.clone(),
+        source: single.group.first.source,
         note: single.group.source_text(),
         p50: single.p50_ns,
         p99: single.group.percentile(Ops::Only(class), 99.0).ok().map(|e| e.value),

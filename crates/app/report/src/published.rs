@@ -5,6 +5,7 @@
 //! answers is shown all the same. What it is not: a verdict on the publication.
 
 use std::collections::BTreeMap;
+use study::Source;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -156,7 +157,12 @@ impl Ours {
     }
 
     /// The figure of `source`, of this stack or, where `any_stack`, of whichever.
-    fn find<'a>(&self, figures: &'a [Figure], source: &str, any_stack: bool) -> Option<&'a Figure> {
+    fn find<'a>(
+        &self,
+        figures: &'a [Figure],
+        source: Source,
+        any_stack: bool,
+    ) -> Option<&'a Figure> {
         let mut found = figures
             .iter()
             .filter(|one| one.source == source && self.is(one))
@@ -201,7 +207,7 @@ pub(crate) fn published_figures(study: &str) -> Vec<Figure> {
         lo: None,
         hi: None,
         n: 1,
-        source: "published".into(),
+        source: Source::Published,
         run: String::new(),
         citation: Some(format!("{}; {}", publication.citation, printed.place)),
         validation: None,
@@ -234,11 +240,11 @@ pub(crate) fn beside(
 }
 
 fn row(printed: &Printed, figures: &[Figure], title: &dyn Fn(&str) -> String) -> RowView {
-    let predicted = printed.of.find(figures, "predicted", false);
-    let measured = printed.of.find(figures, "measured", false);
-    let measured = measured.or_else(|| printed.of.find(figures, "measured", true));
+    let predicted = printed.of.find(figures, Source::Predicted, false);
+    let measured = printed.of.find(figures, Source::Measured, false);
+    let measured = measured.or_else(|| printed.of.find(figures, Source::Measured, true));
     let text = |figure: &Figure| format!("{} {}", number(figure.value), figure.unit);
-    let same = printed.of.find(figures, "measured", false).filter(|_| printed.outright);
+    let same = printed.of.find(figures, Source::Measured, false).filter(|_| printed.outright);
     let error = predicted.or(same).map(|figure| figure.value / printed.value - 1.0);
     RowView {
         stack: title(&printed.of.stack),
@@ -261,7 +267,7 @@ fn row(printed: &Printed, figures: &[Figure], title: &dyn Fn(&str) -> String) ->
 }
 
 fn claim(claim: &Claim, figures: &[Figure]) -> ClaimView {
-    let of = |source: &'static str| {
+    let of = |source: Source| {
         let value = |ours: &Ours| ours.find(figures, source, false).map(|figure| figure.value);
         let over = match &claim.over {
             Some(ours) => value(ours)?,
@@ -270,14 +276,14 @@ fn claim(claim: &Claim, figures: &[Figure]) -> ClaimView {
         Some((value(&claim.of)? / over, source))
     };
     // A claim is of those drives: only what ran on them, real or modelled, can answer it.
-    let found = of("measured").or_else(|| of("predicted"));
+    let found = of(Source::Measured).or_else(|| of(Source::Predicted));
     let [low, high] = claim.holds;
     ClaimView {
         text: claim.text.clone(),
         number: claim.number.clone(),
         published: claim.value.map_or_else(|| "in words".into(), number),
         ours: found.map_or_else(|| "not in this run".into(), |(value, _)| number(value)),
-        source: found.map_or_else(String::new, |(_, source)| source.to_owned()),
+        source: found.map_or_else(String::new, |(_, source)| source.to_string()),
         range: match (low, high) {
             (low, high) if high >= ENDLESS => format!("{} or more", number(low)),
             (low, high) => format!("{} to {}", number(low), number(high)),

@@ -74,10 +74,11 @@ fn best_sentences(run: &Run) -> Vec<String> {
         );
         let engine = match group.first.engine.as_str() {
             "sqlite" => "SQLite",
-            _ if group.first.path.contains("MariaDB") => "MariaDB",
+            _ if group.first.result.path.contains("MariaDB") => "MariaDB",
             _ => "MySQL",
         };
-        let setting = |name: &str| group.first.settings.get(name).cloned().unwrap_or_default();
+        let setting =
+            |name: &str| group.first.result.settings.get(name).cloned().unwrap_or_default();
         let (place, pool, durable) = match group.first.point.get("buffer_pool") {
             Some(pool) => (
                 short(group.stack_title()).to_owned(),

@@ -43,12 +43,7 @@ pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
                 Some((_, line)) => line.points.push(point),
                 None => lines.push((
                     label.clone(),
-                    Line {
-                        label,
-                        source: group.first.source.clone(),
-                        color: place,
-                        points: vec![point],
-                    },
+                    Line { label, source: group.first.source, color: place, points: vec![point] },
                 )),
             }
         }
@@ -117,7 +112,8 @@ pub(crate) fn phases(run: &Run) -> Vec<Chart> {
 /// Milliseconds of a transaction by class, over time; a cliff is an upright line.
 fn time_by_class(trial: &TrialRecord) -> Chart {
     let shown = |i: &&stats::Interval| i.phase != stats::Phase::Drain;
-    let intervals: Vec<&stats::Interval> = trial.recording.intervals.iter().filter(shown).collect();
+    let intervals: Vec<&stats::Interval> =
+        trial.result.recording.intervals.iter().filter(shown).collect();
     let classes = OpClass::STATEMENTS.into_iter().enumerate();
     let mut lines = Vec::new();
     let mut highest = 0.0f64;
@@ -130,14 +126,14 @@ fn time_by_class(trial: &TrialRecord) -> Chart {
         let points: Vec<Vec<f64>> = intervals.iter().filter_map(point).collect();
         if points.iter().any(|point| point[1] > 0.0) {
             highest = points.iter().map(|point| point[1]).fold(highest, f64::max);
-            let (label, source) = (class.word().to_owned(), trial.source.clone());
+            let (label, source) = (class.word().to_owned(), trial.source);
             lines.push(Line { label, source, color, points });
         }
     }
     for (at, cliff) in found(trial) {
         lines.push(Line {
             label: format!("cliff {:+.0} %", cliff.change * 100.0),
-            source: trial.source.clone(),
+            source: trial.source,
             color: OpClass::STATEMENTS.len(),
             points: vec![vec![at, 0.0], vec![at, highest]],
         });
@@ -154,9 +150,9 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
         let place = run.header.stacks.iter().position(|stack| stack.name == trial.stack);
         let stack = place.map(|place| &run.header.stacks[place]);
         let title = stack.map_or(trial.stack.as_str(), |stack| short(&stack.title));
-        let time: f64 = trial.recording.seconds();
+        let time: f64 = trial.result.recording.seconds();
         let drawn = |i: &&stats::Interval| i.phase != stats::Phase::Drain;
-        let intervals = trial.recording.intervals.iter().filter(drawn);
+        let intervals = trial.result.recording.intervals.iter().filter(drawn);
         let point = |interval: &stats::Interval| {
             vec![
                 interval.end.as_secs_f64(),
@@ -165,7 +161,7 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
         };
         let line = Line {
             label: format!("{title}: {time:.0} s"),
-            source: trial.source.clone(),
+            source: trial.source,
             color: place.unwrap_or(0),
             points: intervals.map(point).collect(),
         };

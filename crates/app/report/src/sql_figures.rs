@@ -38,7 +38,7 @@ pub(crate) fn queries(interval: &stats::Interval) -> u64 {
 
 /// Whether these are SQL trials.
 pub(crate) fn is_sql(trial: &TrialRecord) -> bool {
-    trial.recording.intervals.iter().any(|i| i.tallies[OpClass::Transaction].counts.ops > 0)
+    trial.result.recording.intervals.iter().any(|i| i.tallies[OpClass::Transaction].counts.ops > 0)
 }
 
 /// The figures of `group`, if it is one of SQL.
@@ -50,7 +50,7 @@ pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
     let rates: Vec<f64> = group
         .trials
         .iter()
-        .flat_map(|trial| trial.recording.measured())
+        .flat_map(|trial| trial.result.recording.measured())
         .map(|interval| queries(interval) as f64 / interval.seconds())
         .collect();
     out.extend(mean(&rates).map(|rate| ("all", "query_rate", "1/s", rate)));
@@ -60,16 +60,16 @@ pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
         out.extend(group.over_trials(value).map(|estimate| (op, metric, unit, estimate)));
     };
     let all = |trial: &TrialRecord| -> f64 {
-        trial.recording.intervals.iter().map(queries).sum::<u64>() as f64
+        trial.result.recording.intervals.iter().map(queries).sum::<u64>() as f64
     };
     add("all", "cpu_per_query", "us", &|trial| {
-        Some(trial.usage.as_ref()?.cpu().get() as f64 / 1e3 / all(trial).max(1.0))
+        Some(trial.result.usage.as_ref()?.cpu().get() as f64 / 1e3 / all(trial).max(1.0))
     });
     add("all", "server_cpu_per_query", "us", &|trial| {
-        Some(trial.totals.get("server_cpu")? * 1e6 / all(trial).max(1.0))
+        Some(trial.result.totals.get("server_cpu")? * 1e6 / all(trial).max(1.0))
     });
     for (metric, unit) in TOTALS {
-        add("all", metric, unit, &|trial| trial.totals.get(metric).copied());
+        add("all", metric, unit, &|trial| trial.result.totals.get(metric).copied());
     }
     add("transaction", "cliffs", "count", &crate::cliffs::count);
     add("transaction", "cliffs_down", "count", &crate::cliffs::count_falls);
@@ -83,9 +83,9 @@ pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
 /// Time that a racer took for its transactions; `None` when it did not race or did not come to the end.
 fn race_time(trial: &TrialRecord) -> Option<f64> {
     let raced = trial.point.contains_key("race") && trial.outcome == TrialOutcome::Complete;
-    let done = trial.recording.total(Some(OpClass::Transaction)).counts.ops;
+    let done = trial.result.recording.total(Some(OpClass::Transaction)).counts.ops;
     let wanted = trial.point.get("transactions")?.parse::<u64>().ok()?;
-    (raced && done >= wanted).then(|| trial.recording.seconds())
+    (raced && done >= wanted).then(|| trial.result.recording.seconds())
 }
 
 type Point = BTreeMap<String, String>;
@@ -179,25 +179,25 @@ type Ratio = fn(&TrialRecord) -> Option<f64>;
 const AMPLIFICATIONS: [(&str, &str, Ratio); 4] = [
     ("engine_write_amplification", "x", |trial| Some(engine_bytes(trial)? / changed(trial)?)),
     ("padding_write_amplification", "x", |trial| {
-        Some(trial.totals.get("server_bytes_written")? / engine_bytes(trial)?)
+        Some(trial.result.totals.get("server_bytes_written")? / engine_bytes(trial)?)
     }),
     ("host_write_amplification", "x", |trial| {
-        Some(trial.totals.get("server_bytes_written")? / changed(trial)?)
+        Some(trial.result.totals.get("server_bytes_written")? / changed(trial)?)
     }),
     ("host_bytes_per_transaction", "B", |trial| {
         let done = |i: &stats::Interval| i.tallies[OpClass::Transaction].counts.ops;
-        let done: u64 = trial.recording.intervals.iter().map(done).sum();
-        Some(trial.totals.get("server_bytes_written")? / done as f64)
+        let done: u64 = trial.result.recording.intervals.iter().map(done).sum();
+        Some(trial.result.totals.get("server_bytes_written")? / done as f64)
     }),
 ];
 
 fn engine_bytes(trial: &TrialRecord) -> Option<f64> {
-    Some(trial.totals.get("data_bytes_written")? + trial.totals.get("redo_bytes")?)
+    Some(trial.result.totals.get("data_bytes_written")? + trial.result.totals.get("redo_bytes")?)
 }
 
 /// Bytes of columns that transactions changed; `None` when they changed none.
 fn changed(trial: &TrialRecord) -> Option<f64> {
     let of = |i: &stats::Interval| i.tallies[OpClass::Transaction].counts.bytes;
-    let bytes: u64 = trial.recording.intervals.iter().map(of).sum();
+    let bytes: u64 = trial.result.recording.intervals.iter().map(of).sum();
     (bytes > 0).then_some(bytes as f64)
 }

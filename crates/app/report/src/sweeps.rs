@@ -169,7 +169,7 @@ fn sweep(
                 Some(line) => line.points.push(vec![x, y]),
                 None => lines.push(Line {
                     label,
-                    source: group.first.source.clone(),
+                    source: group.first.source,
                     // Lines that differ in another parameter need colours of their own.
                     color: color(run, group)
                         + measure.place

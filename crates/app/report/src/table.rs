@@ -35,7 +35,7 @@ pub fn text_table(figures: &[Figure]) -> String {
     let mut rows = vec![header.map(str::to_owned)];
     rows.extend(figures.iter().map(|figure| {
         [
-            figure.source.clone() + if figure.partial { " (partial)" } else { "" },
+            figure.source.to_string() + if figure.partial { " (partial)" } else { "" },
             figure.stack.clone(),
             figure.engine.clone(),
             figure.workload.clone(),
@@ -94,7 +94,7 @@ pub fn csv(figures: &[Figure]) -> String {
             number(figure.lo),
             number(figure.hi),
             figure.n.to_string(),
-            figure.source.clone(),
+            figure.source.to_string(),
             figure.run.clone(),
             figure.citation.clone().unwrap_or_default(),
             figure.validation.clone().unwrap_or_default(),

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use device::Profile;
 use rayon::prelude::*;
-use stats::Recording;
+use stats::TrialResult;
 use study::{Job, Plan, Stack, Study, Trial};
 use units::Seed;
 
 use crate::predicted::predict;
 
 /// What [`predict`] gives.
-type Predicted = Result<(Recording, Vec<String>), String>;
+type Predicted = Result<TrialResult, String>;
 
 /// Results that wait for their turn.
 #[derive(Default)]

@@ -5,13 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
+use stats::TrialResult;
 use study::{Experiment, KvJob, Stack, Trial};
 use units::{Bytes, Seed};
 use worker::Ended;
 
 use crate::RunnerError;
 use crate::databases::{self, Asking};
-use crate::execute::{Outcome, Runner};
+use crate::execute::Runner;
 use crate::watch::{Event, Watcher};
 
 impl Runner<'_> {
@@ -22,7 +23,7 @@ impl Runner<'_> {
         (trial, job): (&Trial, &KvJob),
         seed: Seed,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Outcome>, RunnerError> {
+    ) -> Result<Option<TrialResult>, RunnerError> {
         let waiting = self.waiting(trial, experiment);
         let (limit, kept_in) = (None, None);
         let mut asking = Asking { journal: self.options.journal, waiting, seed, limit, kept_in };
@@ -56,18 +57,10 @@ impl Runner<'_> {
         let said = [ground, before, answer.memory].into_iter().flatten();
         let outcome = match answer.ended {
             Ended::Stopped => None,
-            Ended::Done(record) => Some(Outcome {
-                recording: record.recording,
-                failure: record.failure,
-                path: record.path,
-                notes: said.chain(record.notes).collect(),
-                usage: record.usage,
-                disk: record.disk,
-                load: record.load,
-                counters: record.counters,
-                totals: record.totals,
-                settings: record.settings,
-            }),
+            Ended::Done(result) => {
+                let notes = said.chain(result.notes).collect();
+                Some(TrialResult { notes, ..*result })
+            }
             Ended::Wrong(reason) => return Err(self.keep_database(trial, reason, &place)),
             Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {
                 let mut notes: Vec<String> = said.collect();
@@ -75,7 +68,7 @@ impl Runner<'_> {
                     let of = "engine's process";
                     notes.push(self.after_the_end((trial, job), (&ledger, None), of, &asking)?);
                 }
-                Some(Outcome { failure: Some(reason), notes, ..Outcome::default() })
+                Some(TrialResult { failure: Some(reason), notes, ..TrialResult::default() })
             }
         };
         if outcome.is_some() && ledger.exists() {
@@ -130,7 +123,7 @@ const FULL: Bytes = Bytes(4 << 20);
 
 /// Removes the database of a trial. Says whether its file system was full, which engines tell in many ways
 /// (LMDB as an input/output error), and leaves to the undo journal what cannot be removed now.
-fn put_away(place: &Path, mut outcome: Outcome) -> Outcome {
+fn put_away(place: &Path, mut outcome: TrialResult) -> TrialResult {
     if databases::is_device(place) {
         return outcome;
     }

@@ -94,22 +94,24 @@ const SERVER_OVERHEAD: f64 = 5.0;
 /// Estimated wall time of one trial.
 pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
     let time = trial.timeline.end().as_secs_f64();
-    match (trial.source, &trial.job) {
-        (Source::Predicted, _) => time * PREDICTED_SHARE,
-        (Source::Measured, Job::Block(job)) => {
+    if trial.source == Source::Predicted {
+        return time * PREDICTED_SHARE;
+    }
+    match &trial.job {
+        Job::Block(job) => {
             let rounds = job
                 .precondition
                 .map_or(0.0, |wanted| wanted.round.as_secs_f64() * f64::from(wanted.rounds_max));
             time + rounds + TRIAL_OVERHEAD
         }
-        (Source::Measured, Job::Act(_)) => time + TRIAL_OVERHEAD,
-        (Source::Measured, Job::Sql(job)) => {
+        Job::Act(_) => time + TRIAL_OVERHEAD,
+        Job::Sql(job) => {
             // Trials with tables of others only start a server; the plan does not say which those are.
             let rows = f64::from(job.tables) * job.rows as f64;
             let load = if job.fresh { rows / LOAD_RATE } else { 0.0 };
             time + SERVER_OVERHEAD + load
         }
-        (Source::Measured, Job::Kv(job)) => {
+        Job::Kv(job) => {
             let time = if job.workload.fills() { 0.0 } else { time };
             time + TRIAL_OVERHEAD + 1.0 + job.records as f64 / LOAD_RATE
         }

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use archive::{FORMAT, Keeper, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use block::OwnCost;
-use observe::{BlockDevice, DiskCounters, Provenance, Usage};
+use observe::{BlockDevice, Provenance};
 use stack::{Journal, check_directory};
-use stats::Recording;
+use stats::{DiskCounters, TrialResult};
 use study::{DeviceName, Experiment, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::{Bytes, Nanos, Seed};
 use worker::Waiting;
@@ -203,22 +203,7 @@ pub(crate) struct Runner<'a> {
     /// Tables that SQL trials left, by stack.
     pub(crate) loaded: BTreeMap<String, Loaded>,
     /// Outcomes of races whose turn is still to come, by the trial's number.
-    raced: BTreeMap<u32, Outcome>,
-}
-
-/// A trial's result before it is recorded.
-#[derive(Default)]
-pub(crate) struct Outcome {
-    pub recording: Recording,
-    pub failure: Option<String>,
-    pub path: String,
-    pub notes: Vec<String>,
-    pub usage: Option<Usage>,
-    pub disk: Option<observe::DiskCounters>,
-    pub load: Option<archive::LoadRecord>,
-    pub counters: Vec<archive::CounterSample>,
-    pub totals: BTreeMap<String, f64>,
-    pub settings: BTreeMap<String, String>,
+    raced: BTreeMap<u32, TrialResult>,
 }
 
 impl<'a> Runner<'a> {
@@ -286,8 +271,8 @@ impl<'a> Runner<'a> {
                 took: self.began.elapsed(),
                 seconds_left: left.max(0.0),
             });
-            for note in record.failure.iter().chain(&record.notes) {
-                watcher.event(&Event::Note(note));
+            for note in record.result.said() {
+                watcher.event(&Event::Note(&note));
             }
             if record.outcome == TrialOutcome::Partial {
                 ending = Ending::Interrupted;
@@ -300,7 +285,7 @@ impl<'a> Runner<'a> {
     /// The result of a trial in one line; a prediction with what it is worth.
     fn headline(&self, record: &TrialRecord) -> String {
         let stack = self.stacks.iter().find(|stack| stack.name == record.stack);
-        match stack.filter(|_| record.source == Source::Predicted.word()) {
+        match stack.filter(|_| record.source == Source::Predicted) {
             Some(stack) => {
                 format!("{} (predicted, {})", headline(record), stack.worth(&record.point).1)
             }
@@ -317,7 +302,7 @@ impl<'a> Runner<'a> {
         if trial.timeline.end() < JOURNALED {
             return Ok(None);
         }
-        let known = self.known(trial, Outcome::default(), TrialOutcome::Partial);
+        let known = self.known(trial, TrialResult::default(), TrialOutcome::Partial);
         Ok(Some(self.writer.begin_trial(&known)?))
     }
 
@@ -346,7 +331,7 @@ impl<'a> Runner<'a> {
         &mut self,
         trial: &Trial,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Outcome>, RunnerError> {
+    ) -> Result<Option<TrialResult>, RunnerError> {
         let study = self.study;
         if let Some(outcome) = self.raced.remove(&trial.number) {
             return Ok(Some(outcome));
@@ -370,13 +355,11 @@ impl<'a> Runner<'a> {
                     };
                     let result =
                         self.ahead.take((study, self.plan), (trial, stack, profile), &others);
-                    let (recording, notes) = result.map_err(|reason| RunnerError::Environment {
+                    result.map(Some).map_err(|reason| RunnerError::Environment {
                         stack: stack.name.clone(),
                         reason,
                         next: "crosspoint plan STUDY".into(),
-                    })?;
-                    let path = "virtual time".into();
-                    Ok(Some(Outcome { recording, notes, path, ..Outcome::default() }))
+                    })
                 }
                 None => self.block(stack, experiment, trial, seed, watcher),
             },
@@ -390,7 +373,7 @@ impl<'a> Runner<'a> {
         trial: &Trial,
         seed: Seed,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Outcome>, RunnerError> {
+    ) -> Result<Option<TrialResult>, RunnerError> {
         let stop = self.options.stop;
         let mut step = |done: Bytes| {
             watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size });
@@ -417,7 +400,7 @@ impl<'a> Runner<'a> {
             ledger: &ledger,
             lasting: matches!(stack.device, DeviceName::Paths(_)),
         };
-        let (disk, usage) = (counters_of(&devices), Usage::now());
+        let (disk, usage) = (counters_of(&devices), observe::usage());
         let prepare = fill_seconds(stack, place.fills);
         let overdue = Overdue {
             after: deadline(trial, experiment, prepare),
@@ -437,28 +420,10 @@ impl<'a> Runner<'a> {
             other => other?,
         };
         let Some(result) = result else { return Ok(None) };
-        let failed = result
-            .recording
-            .error_samples
-            .first()
-            .filter(|_| experiment.on_error == study::OnError::Stop);
-        let failure = failed.map(|sample| {
-            format!(
-                "{} at byte {}: {}",
-                sample.class.word(),
-                sample.position,
-                std::io::Error::from_raw_os_error(sample.errno)
-            )
-        });
-        let behind = result.lag.map(|lag| format!("the load was not kept up: {lag} behind"));
-        Ok(Some(Outcome {
-            failure: failure.or(behind),
-            path: result.path,
-            notes: result.notes,
-            usage: Some(Usage::now().since(&usage)),
+        Ok(Some(TrialResult {
+            usage: Some(observe::usage().since(&usage)),
             disk: difference(disk, counters_of(&devices)),
-            recording: result.recording,
-            ..Outcome::default()
+            ..result
         }))
     }
 
@@ -466,7 +431,7 @@ impl<'a> Runner<'a> {
     fn give_up(&self, trial: &Trial, stack: &Stack) {
         let reason = format!("{} does not answer: the trial did not end in its time", stack.name);
         if !self.stopping() {
-            let outcome = Outcome { failure: Some(reason.clone()), ..Outcome::default() };
+            let outcome = TrialResult { failure: Some(reason.clone()), ..TrialResult::default() };
             let written =
                 self.record(trial, outcome).map(|record| self.writer.write_apart(&record));
             if let Some(Err(error)) = written {

@@ -7,9 +7,10 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use block::{Ledger, OwnCost, RunError, RunResult, Spec, Target};
-use observe::{Control, HostCpu, Usage};
+use block::{Ledger, OwnCost, RunError, Spec, Target};
+use observe::{Control, HostCpu};
 use stack::StackError;
+use stats::{Limit, TrialResult};
 use study::{
     Experiment, Extent, Job, OnError, Precondition, Stack, Submission, Trial, block_groups,
 };
@@ -20,8 +21,6 @@ use crate::precondition::precondition;
 
 /// `O_DIRECT` on Linux for the architectures that Rust's standard library can open with.
 const O_DIRECT: i32 = libc::O_DIRECT;
-/// Share of its time from which on a client thread counts as the limit.
-const BUSY: f64 = archive::THREAD_LIMIT_SHARE;
 /// Share of the host's CPUs that others may use without a word.
 const OTHERS: f64 = 0.10;
 /// Share of the host's CPUs that is as good as all.
@@ -65,7 +64,7 @@ pub(crate) struct Place<'a> {
 }
 
 /// What a block trial gave; `None` when it was stopped while preconditioning.
-pub(crate) type Measured = Option<RunResult>;
+pub(crate) type Measured = Option<TrialResult>;
 
 /// Runs one trial on open targets.
 pub(crate) fn run(
@@ -125,15 +124,15 @@ pub(crate) fn run(
             None => return Ok(None),
         }
     }
-    let (host, usage) = (HostCpu::now(), Usage::now());
+    let (host, usage) = (HostCpu::now(), observe::usage());
     let mut result = block::run(&target, &spec, control).map_err(failed)?;
-    let own = Usage::now().since(&usage).cpu();
+    let own = observe::usage().since(&usage).cpu();
     notes.append(&mut result.notes);
     let wall = result.recording.intervals.iter().map(|i| i.end).max().unwrap_or_default();
-    notes.extend(cost_notes(&spec, &result, place.own_cost));
-    notes.extend(host_note(HostCpu::now().busy_since(&host, own, wall)));
+    notes.extend(cost_note(&result, place.own_cost));
+    notes.extend(host_note(HostCpu::now().busy_since(&host, own, wall), &mut result.limits));
     if let Some(ledger) = &ledger {
-        notes.push(read_back(&target, ledger, result.verified, control)?);
+        notes.push(read_back(&target, ledger, ledger.checked(), control)?);
         if !control.stopping() {
             // It was read back whole: nothing is left to be checked by a later run.
             let _ = std::fs::remove_file(place.ledger);
@@ -229,38 +228,25 @@ fn read_back(
     ))
 }
 
-/// What of the latency is ours, and whether the submitting thread was the limit.
-fn cost_notes(spec: &Spec<'_>, result: &RunResult, own: OwnCost) -> Vec<String> {
+/// What of the latency is ours.
+fn cost_note(result: &TrialResult, own: OwnCost) -> Option<String> {
     let total = result.recording.total(None).counts;
-    let mut notes = Vec::new();
-    if total.ops > 0 {
-        let mean = total.latency_sum.get() as f64 / total.ops as f64;
-        notes.push(format!(
+    let mean = total.latency_sum.get() as f64 / total.ops.max(1) as f64;
+    (total.ops > 0).then(|| {
+        format!(
             "own cost {:.0} ns per operation, at most {:.2} % of the mean latency measured",
             own.single_ns,
             own.single_ns / mean.max(1.0) * 100.0
-        ));
-    }
-    let closed = spec.groups.iter().all(|group| !group.plan.arrivals.is_open());
-    if closed && result.busy >= BUSY {
-        notes.push(format!(
-            "{}: it used a CPU {:.0} % of the time",
-            archive::NOTE_THREAD_LIMIT,
-            result.busy.min(1.0) * 100.0
-        ));
-    }
-    notes
+        )
+    })
 }
 
-fn host_note(busy: Option<(f64, f64)>) -> Option<String> {
-    let (all, others) = busy?;
-    if all >= SATURATED {
-        return Some(format!(
-            "{}: {:.0} %, {:.0} % by others",
-            archive::NOTE_CPU_LIMIT,
-            all * 100.0,
-            others * 100.0
-        ));
+/// What others did on this host meanwhile; that its processors were the limit is a limit.
+fn host_note(shares: Option<(f64, f64)>, limits: &mut Vec<Limit>) -> Option<String> {
+    let (busy, others) = shares?;
+    if busy >= SATURATED {
+        limits.push(Limit::Processors { busy, others });
+        return None;
     }
     (others >= OTHERS).then(|| {
         format!("others used {:.0} % of this host's CPUs during the trial", others * 100.0)

@@ -3,11 +3,11 @@
 //! Invariant: the result depends on the study, the profile and the seed alone. What it is not: able
 //! to predict databases.
 
-use archive::{NOTE_THREAD_LIMIT, StackRecord, THREAD_LIMIT_SHARE, Validation};
+use archive::{StackRecord, Validation};
 use device::{Condition, Model, Profile};
 use rayon::prelude::*;
 use sim::{BlockPath, HostModel, JobKind, check_job, check_phenomena, run, spread};
-use stats::Recording;
+use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Submission, Trial, block_groups};
 use units::{Nanos, Seed};
 
@@ -17,7 +17,7 @@ const CHECK_TIME: Nanos = Nanos::from_millis(200);
 /// Smallest request of the modelled devices, bytes.
 const SMALLEST_REQUEST: u32 = 512;
 
-/// Runs `trial` on the device of `profile`; gives what it recorded and what must be said of it.
+/// Runs `trial` on the device of `profile`.
 ///
 /// # Errors
 /// Why the load cannot be offered there.
@@ -26,7 +26,7 @@ pub(crate) fn predict(
     stack: &Stack,
     trial: &Trial,
     seed: Seed,
-) -> Result<(Recording, Vec<String>), String> {
+) -> Result<TrialResult, String> {
     let extent = Extent {
         device: stack.size.min(profile.capacity),
         devices: 1,
@@ -45,8 +45,9 @@ pub(crate) fn predict(
     let device = Model::new(profile, condition, seed);
     let target = BlockPath::new(device, host, clients.len(), seed);
     let recording = run(target, clients, trial.timeline);
-    let notes = notes(&recording, host, threads);
-    Ok((recording, notes))
+    let limits = limit(&recording, host, threads).into_iter().collect();
+    let path = "virtual time".to_owned();
+    Ok(TrialResult { recording, path, limits, ..TrialResult::default() })
 }
 
 /// Why a job cannot be predicted on a profile: it makes data durable, and nothing is known of that there.
@@ -87,15 +88,12 @@ pub(crate) fn host_of(stack: &Stack, profile: &Profile) -> Result<HostModel, Str
     Ok(HostModel { cores, ..host.to(profile) })
 }
 
-/// What must be said of a prediction: that the host was its limit, if so.
-fn notes(recording: &Recording, host: HostModel, threads: u32) -> Vec<String> {
+/// Whether the host was the limit of a prediction.
+fn limit(recording: &Recording, host: HostModel, threads: u32) -> Option<Limit> {
     let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
     let busy = rate * (host.submit + host.complete + host.between).as_secs_f64()
         / f64::from(threads.max(1));
-    if busy < THREAD_LIMIT_SHARE {
-        return Vec::new();
-    }
-    vec![format!("{NOTE_THREAD_LIMIT}: each is busy {:.0} % of the time", busy.min(1.0) * 100.0)]
+    (busy >= Limit::THREAD_BUSY).then_some(Limit::Thread { busy: busy.min(1.0) })
 }
 
 /// A profile held against everything published of it that it carries; jobs run on all cores.

@@ -7,12 +7,13 @@
 use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex};
 
+use stats::TrialResult;
 use study::{Job, Trial};
 use worker::{Ended, SqlRequest};
 
 use crate::RunnerError;
 use crate::databases::start_host;
-use crate::execute::{Outcome, Runner};
+use crate::execute::Runner;
 use crate::sql_trial::{Prepared, Readiness, SqlTrial, ask, request_of};
 use crate::watch::{Event, Watcher};
 
@@ -51,7 +52,7 @@ impl Runner<'_> {
         &mut self,
         trial: &Trial,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Vec<(u32, Outcome)>>, RunnerError> {
+    ) -> Result<Option<Vec<(u32, TrialResult)>>, RunnerError> {
         let plan = self.plan;
         let racers: Vec<&Trial> = plan
             .trials

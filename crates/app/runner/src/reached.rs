@@ -16,8 +16,10 @@ pub(crate) struct Reached(Vec<(u32, f64)>);
 impl Reached {
     /// Notes a finished trial.
     pub fn note(&mut self, record: &TrialRecord) {
-        let (ops, seconds) =
-            (record.recording.total(None).counts.ops as f64, record.recording.seconds());
+        let (ops, seconds) = (
+            record.result.recording.total(None).counts.ops as f64,
+            record.result.recording.seconds(),
+        );
         if record.outcome == TrialOutcome::Complete && seconds > 0.0 {
             self.0.push((record.number, ops / seconds));
         }

@@ -4,15 +4,16 @@
 //! figures.
 
 use archive::{TrialOutcome, TrialRecord};
+use stats::TrialResult;
 use study::{Job, Trial};
 use units::{Nanos, human_count};
 use workload::OpClass;
 
-use crate::execute::{Outcome, Runner};
+use crate::execute::Runner;
 
 impl Runner<'_> {
     /// The record of a trial; `None` when it was stopped before a whole interval was measured.
-    pub(crate) fn record(&self, trial: &Trial, mut outcome: Outcome) -> Option<TrialRecord> {
+    pub(crate) fn record(&self, trial: &Trial, mut outcome: TrialResult) -> Option<TrialRecord> {
         if outcome.recording.intervals.is_empty() {
             // Its process died: what it had recorded until then is in its journal.
             outcome.recording = self.writer.kept(&trial.slug());
@@ -43,7 +44,7 @@ impl Runner<'_> {
     pub(crate) fn known(
         &self,
         trial: &Trial,
-        outcome: Outcome,
+        outcome: TrialResult,
         ended: TrialOutcome,
     ) -> TrialRecord {
         let mut point = trial.job.point();
@@ -63,20 +64,11 @@ impl Runner<'_> {
             experiment: trial.experiment.clone(),
             stack: trial.stack.clone(),
             engine: trial.job.engine().to_owned(),
-            source: trial.source.word().to_owned(),
+            source: trial.source,
             point: point.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             repetition: trial.repetition,
             outcome: ended,
-            failure: outcome.failure,
-            path: outcome.path,
-            notes: outcome.notes,
-            usage: outcome.usage,
-            disk: outcome.disk,
-            load: outcome.load,
-            counters: outcome.counters,
-            totals: outcome.totals,
-            settings: outcome.settings,
-            recording: outcome.recording,
+            result: outcome,
         }
     }
 }
@@ -87,8 +79,8 @@ pub(crate) fn headline(record: &TrialRecord) -> String {
         return "failed".into();
     }
     let part = |class: Option<OpClass>, unit: &str| {
-        let total = record.recording.total(class);
-        let rate = total.counts.ops as f64 / record.recording.seconds().max(1e-9);
+        let total = record.result.recording.total(class);
+        let rate = total.counts.ops as f64 / record.result.recording.seconds().max(1e-9);
         let percentile = |p: f64| {
             let estimate = stats::estimate::percentile(&total.latency, p).ok();
             estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
@@ -104,7 +96,7 @@ pub(crate) fn headline(record: &TrialRecord) -> String {
         (OpClass::Write, "updates/s"),
         (OpClass::Transaction, "transactions/s"),
     ];
-    let there = |class| record.recording.total(Some(class)).counts.ops > 0;
+    let there = |class| record.result.recording.total(Some(class)).counts.ops > 0;
     let parts = kinds.into_iter().filter(|(class, _)| there(*class));
     parts.map(|(class, unit)| part(Some(class), unit)).collect::<Vec<_>>().join("; ")
 }

@@ -7,12 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
-use archive::LoadRecord;
 use sql::{Place, Refusal, SqlError, Target};
 use sql_mysql::{
     Binary, Home, Listen, Reach, Server, arguments, initialise, password_from_environment,
 };
 use stack::{Journal, Limits, Undo};
+use stats::LoadRecord;
 use study::{Memory, SqlEngine, SqlJob};
 use units::Bytes;
 

@@ -7,16 +7,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use archive::{LoadRecord, TrialRecord};
 use sql::{Place, SqlError};
 use stack::{Limits, Wanted};
+use stats::{LoadRecord, TrialResult};
 use study::{Experiment, OnError, SqlEngine, SqlJob, Stack, Trial};
 use units::Seed;
 use worker::{Ended, Line, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
 use crate::databases::{keep, start_host};
-use crate::execute::{Outcome, Runner};
+use crate::execute::Runner;
 use crate::servers::{self, Loaded, Running};
 use crate::watch::{Event, Watcher};
 
@@ -54,7 +54,7 @@ impl Prepared {
 pub(crate) enum Readiness {
     Ready(Box<Prepared>),
     /// The target failed.
-    Failed(Box<Outcome>),
+    Failed(Box<TrialResult>),
     Stopped,
 }
 
@@ -64,7 +64,7 @@ impl Runner<'_> {
         &mut self,
         one: SqlTrial<'_>,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Outcome>, RunnerError> {
+    ) -> Result<Option<TrialResult>, RunnerError> {
         let prepared = match self.prepare(one, watcher)? {
             Readiness::Ready(prepared) => prepared,
             Readiness::Failed(outcome) => return Ok(Some(*outcome)),
@@ -189,7 +189,7 @@ impl Runner<'_> {
         &mut self,
         one: SqlTrial<'_>,
         watcher: &mut dyn Watcher,
-    ) -> Result<Result<Option<Loaded>, Outcome>, RunnerError> {
+    ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
         self.forget(&one.stack.name);
         let (place, ground) = self.targets.database_place(one.stack)?;
@@ -267,7 +267,7 @@ impl Runner<'_> {
         one: SqlTrial<'_>,
         prepared: Prepared,
         ended: Ended,
-    ) -> Option<Outcome> {
+    ) -> Option<TrialResult> {
         let Prepared { mut running, limits, load, mut notes, .. } = prepared;
         let died = running.server.as_mut().and_then(|server| {
             // Its connections end a moment before it does.
@@ -285,31 +285,18 @@ impl Runner<'_> {
                 used.limit
             ));
         }
-        let (record, seen) = match ended {
+        let mut result = match ended {
             Ended::Stopped => return None,
-            Ended::Done(record) => {
-                let seen = record.failure.clone();
-                (*record, seen)
-            }
-            other => (TrialRecord::blank(one.job.engine.word()), words_of(other)),
+            Ended::Done(result) => *result,
+            other => TrialResult { failure: words_of(other), ..TrialResult::default() },
         };
-        let mut failure = reason_of(died, seen);
+        let mut failure = reason_of(died, result.failure.take());
         let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
         if let Some(reason) = failure.as_mut().filter(|_| out_of_memory) {
             reason.push_str("; it needed more than the memory limit of the study");
         }
-        let mut outcome = Outcome {
-            recording: record.recording,
-            failure,
-            path: record.path,
-            notes: notes.into_iter().chain(record.notes).collect(),
-            usage: record.usage,
-            disk: record.disk,
-            load,
-            counters: record.counters,
-            totals: record.totals,
-            settings: record.settings,
-        };
+        let notes = notes.into_iter().chain(result.notes).collect();
+        let mut outcome = TrialResult { failure, notes, load, ..result };
         if outcome.failure.is_some() {
             self.put_away_failed(one, &mut outcome);
             return Some(outcome);
@@ -324,19 +311,19 @@ impl Runner<'_> {
     }
 
     /// A trial that failed before its clients began.
-    fn failed(&mut self, one: SqlTrial<'_>, notes: Vec<String>, error: &SqlError) -> Outcome {
+    fn failed(&mut self, one: SqlTrial<'_>, notes: Vec<String>, error: &SqlError) -> TrialResult {
         let reason = match error {
             SqlError::Lost(reason) => reason.clone(),
             other => other.to_string(),
         };
-        let mut outcome = Outcome { failure: Some(reason), notes, ..Outcome::default() };
+        let mut outcome = TrialResult { failure: Some(reason), notes, ..TrialResult::default() };
         self.put_away_failed(one, &mut outcome);
         outcome
     }
 
     /// Keeps or removes the database of a failed trial, as the study says, and says whether its file system
     /// was full.
-    fn put_away_failed(&mut self, one: SqlTrial<'_>, outcome: &mut Outcome) {
+    fn put_away_failed(&mut self, one: SqlTrial<'_>, outcome: &mut TrialResult) {
         if let Some(loaded) = self.loaded.get(&one.stack.name) {
             if let (Some(reason), Ok(free)) =
                 (&mut outcome.failure, stack::free_space(&loaded.place))

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use archive::TrialRecord;
 use observe::Progress;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use stack::Mark;
+use stats::TrialResult;
 use thiserror::Error;
 
 use crate::protocol::{GO, Reply, Request, summary_of};
@@ -42,7 +42,7 @@ pub enum WorkerError {
 #[derive(Debug)]
 pub enum Ended {
     /// A trial is over.
-    Done(Box<TrialRecord>),
+    Done(Box<TrialResult>),
     /// It was stopped before anything was measured.
     Stopped,
     /// The answer to a probe or a check.
@@ -312,7 +312,7 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
         Reply::Done(record) => {
             let record =
                 archive::from_line(&record).map_err(|error| unreadable(error.to_string()))?;
-            Understood::End(Ended::Done(Box::new(record)))
+            Understood::End(Ended::Done(Box::new(record.result)))
         }
         Reply::Stopped => Understood::End(Ended::Stopped),
         Reply::Said(words) => Understood::End(Ended::Said(words)),

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use archive::{CounterSample, LoadRecord, TrialRecord, to_line};
-use observe::{BlockDevice, Control, Counter, Usage};
+use archive::{TrialRecord, to_line};
+use observe::{BlockDevice, Control, Counter};
 use sql::{Engine, Spec, SqlError, load, measure};
 use sql_mysql::watch_process;
-use stats::Timeline;
+use stats::{LoadRecord, Timeline, TrialResult};
 use study::sql_plan;
 use units::{Nanos, Seed};
 use workload::{OpClass, SqlClient, changed_bytes};
@@ -51,13 +51,8 @@ pub(crate) fn load_tables<E: Engine>(
         user_bytes: rows * u64::from(changed_bytes(OpClass::Insert)),
     };
     let totals = BTreeMap::from([(PAGE_BYTES.to_owned(), engine.page_bytes() as f64)]);
-    let record = TrialRecord {
-        load: Some(of_load),
-        path: engine.version(),
-        totals,
-        ..TrialRecord::blank(job.engine.word())
-    };
-    line(&record).map(Some)
+    let path = engine.version();
+    line(TrialResult { load: Some(of_load), path, totals, ..TrialResult::default() }).map(Some)
 }
 
 /// Runs the clients and gives the record as a line. `ready` is called once they are connected.
@@ -83,32 +78,30 @@ pub(crate) fn run<E: Engine>(
     let meter = Meter::start(device.as_ref());
     let measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
     let (wall_ns, usage, disk) = meter.read();
-    let mut totals: BTreeMap<String, f64> =
-        engine.totals(&sums).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let mut totals = measured.totals;
+    let of_engine = engine.totals(&sums).into_iter();
+    totals.extend(of_engine.map(|(name, value)| (name.to_owned(), value)));
     for (name, value) in process_sums(request.process) {
         let before = of_server.get(name).copied().unwrap_or(0.0);
         totals.insert(name.to_owned(), value - before);
     }
-    totals.insert("transactions_given_up".into(), measured.given_up as f64);
     let mut notes = measured.notes;
     notes.extend(identity(&totals, Duration::from_nanos(wall_ns)));
-    let record = TrialRecord {
-        failure: measured.failure,
+    line(TrialResult {
         path: engine.version(),
         notes,
         usage: Some(usage),
         disk,
         totals,
         settings: engine.settings().into_iter().collect(),
-        counters: measured.samples.into_iter().map(CounterSample::from).collect(),
-        recording: measured.recording,
-        ..TrialRecord::blank(job.engine.word())
-    };
-    line(&record).map(Some)
+        ..measured
+    })
+    .map(Some)
 }
 
-fn line(record: &TrialRecord) -> Result<String, SqlError> {
-    to_line(record).map_err(|error| SqlError::Lost(format!("the record: {error}")))
+fn line(result: TrialResult) -> Result<String, SqlError> {
+    to_line(&TrialRecord::unnamed(result))
+        .map_err(|error| SqlError::Lost(format!("the record: {error}")))
 }
 
 /// Counters of the server's process, of the device below it and of the clients.
@@ -127,7 +120,7 @@ fn watched(process: Option<u32>, device: Option<&BlockDevice>) -> Vec<Counter> {
             sum("device write time, ms/s", times.writing_ms as f64),
         ]);
     }
-    out.push(sum("client CPU, s/s", Usage::now().cpu().as_secs_f64()));
+    out.push(sum("client CPU, s/s", observe::usage().cpu().as_secs_f64()));
     out
 }
 

@@ -8,10 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use archive::{CounterSample, LoadRecord, TrialRecord};
-use kv::{Checked, Engine, KvError, Ledger, Measured, Options, Spec, evict, residency};
-use observe::{BlockDevice, Control, DiskCounters, Usage};
-use stats::Timeline;
+use archive::TrialRecord;
+use kv::{Checked, Engine, KvError, Ledger, Options, Spec, evict, residency};
+use observe::{BlockDevice, Control};
+use stats::{DiskCounters, LoadRecord, Timeline, TrialResult, Usage};
 use study::{Durability, KvJob, KvWorkload, kv_roles, value_shape};
 use units::{Bytes, Nanos, Seed};
 use workload::{Client, KvClient, Values};
@@ -76,13 +76,13 @@ pub(crate) struct Meter<'a> {
 impl<'a> Meter<'a> {
     pub fn start(device: Option<&'a BlockDevice>) -> Self {
         let disk = device.and_then(BlockDevice::counters);
-        Self { device, disk, usage: Usage::now(), began: Instant::now() }
+        Self { device, disk, usage: observe::usage(), began: Instant::now() }
     }
 
     /// Nanoseconds of wall time, what this process used, what the device served.
     pub fn read(&self) -> (u64, Usage, Option<DiskCounters>) {
         let wall = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let usage = Usage::now().since(&self.usage);
+        let usage = observe::usage().since(&self.usage);
         let now = self.device.and_then(BlockDevice::counters);
         let disk = now.zip(self.disk).map(|(now, before)| now.since(&before));
         (wall, usage, disk)
@@ -139,45 +139,22 @@ pub(crate) fn run<E: Engine>(
         engine.close()?;
         (load, measured?, usage, disk)
     };
-    let outcome = Outcome { load, measured, usage, disk, totals, notes };
-    let line = archive::to_line(&outcome.record::<E>(job)).map_err(|error| KvError::Engine {
-        engine: "archive",
-        action: "write the record",
-        reason: error.to_string(),
+    let result = TrialResult {
+        path: E::version(),
+        notes,
+        usage: Some(usage),
+        disk,
+        load: Some(load),
+        totals: totals.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        ..measured
+    };
+    let line = archive::to_line(&TrialRecord::unnamed(result)).map_err(|error| {
+        KvError::Engine { engine: "archive", action: "write the record", reason: error.to_string() }
     })?;
     Ok(Some(line))
 }
 
-/// What a trial gave.
-struct Outcome {
-    load: LoadRecord,
-    measured: Measured,
-    usage: Usage,
-    disk: Option<DiskCounters>,
-    totals: Vec<(&'static str, f64)>,
-    notes: Vec<String>,
-}
-
-impl Outcome {
-    /// As the archive has it; what the program knows and this process does not is left empty.
-    fn record<E: Engine>(self, job: &KvJob) -> TrialRecord {
-        let totals = self.totals.into_iter().map(|(name, value)| (name.to_owned(), value));
-        TrialRecord {
-            failure: self.measured.failure,
-            path: E::version(),
-            notes: self.notes,
-            usage: Some(self.usage),
-            disk: self.disk,
-            load: Some(self.load),
-            counters: self.measured.samples.into_iter().map(CounterSample::from).collect(),
-            totals: totals.collect(),
-            recording: self.measured.recording,
-            ..TrialRecord::blank(job.engine.word())
-        }
-    }
-}
-
-type Filled = (LoadRecord, Measured, Usage, Option<DiskCounters>);
+type Filled = (LoadRecord, TrialResult, Usage, Option<DiskCounters>);
 
 /// A trial that fills the database: what is measured is also its load.
 fn filled<E: Engine>(

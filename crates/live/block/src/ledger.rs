@@ -27,6 +27,8 @@ pub struct Ledger {
     run: u64,
     block: u64,
     blocks: u64,
+    /// Reads that were checked with it.
+    checked: AtomicU64,
 }
 
 // SAFETY: the mapping is shared memory of atomic words that lives as long as the ledger.
@@ -35,6 +37,17 @@ unsafe impl Send for Ledger {}
 unsafe impl Sync for Ledger {}
 
 impl Ledger {
+    /// Reads that were checked with it since it was opened.
+    #[must_use]
+    pub fn checked(&self) -> u64 {
+        self.checked.load(Ordering::Relaxed)
+    }
+
+    /// One more read was checked.
+    pub(crate) fn count_check(&self) {
+        self.checked.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Opens the ledger at `path`, or makes one for `span` bytes in blocks of `block` bytes, stamped as
     /// of run `run`. Says whether it was there already.
     ///
@@ -51,7 +64,9 @@ impl Ledger {
             return Err(io::Error::other("it is the ledger of a target of another size"));
         }
         file.set_len(bytes as u64)?;
-        let mut ledger = Self { words: map(&file, bytes)?, count, run, block: block.get(), blocks };
+        let (words, block_bytes) = (map(&file, bytes)?, block.get());
+        let checked = AtomicU64::new(0);
+        let mut ledger = Self { words, count, run, block: block_bytes, blocks, checked };
         let header = [MAGIC, run, block.get(), blocks];
         if existed {
             let found: Vec<u64> =

@@ -16,7 +16,7 @@ mod verify;
 
 pub use ledger::Ledger;
 pub use own_cost::{OwnCost, own_cost};
-pub use run::{Path, RunError, RunResult, Spec, run};
+pub use run::{Path, RunError, Spec, run};
 pub use target::Target;
 pub use uring::available as io_uring_available;
 pub use verify::{Corruption, read_back};

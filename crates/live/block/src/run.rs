@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use observe::{Control, IoWorkers};
-use stats::{Recorder, Recording, Timeline};
+use stats::{Limit, Recorder, Recording, Timeline, TrialResult};
 use thiserror::Error;
 use units::{Bytes, Nanos, Seed};
 use workload::{BlockGroup, ClientIndex};
@@ -75,24 +75,6 @@ impl<'a> Spec<'a> {
     }
 }
 
-/// What a trial gave.
-#[derive(Debug)]
-pub struct RunResult {
-    /// The time series.
-    pub recording: Recording,
-    /// Things that the reader of the figures must know.
-    pub notes: Vec<String>,
-    /// The path that ran, for people.
-    pub path: String,
-    /// Share of its time in which the busiest client thread used a CPU. In an open loop it waits
-    /// actively, so there it says little.
-    pub busy: f64,
-    /// How far behind its schedule the trial was when it was given up.
-    pub lag: Option<Nanos>,
-    /// Reads whose data was checked.
-    pub verified: u64,
-}
-
 /// Why a trial could not run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -121,7 +103,11 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`] when it cannot start, the ring breaks down or data is wrong; failed operations are data
 /// instead.
-pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<RunResult, RunError> {
+pub fn run(
+    target: &Target,
+    spec: &Spec<'_>,
+    control: &Control<'_>,
+) -> Result<TrialResult, RunError> {
     let (have, span) = (target.smallest(), target.each());
     if have < span {
         return Err(RunError::TooSmall { have, span });
@@ -135,32 +121,43 @@ pub fn run(target: &Target, spec: &Spec<'_>, control: &Control<'_>) -> Result<Ru
     let clock = Clock(Instant::now());
     let shared = Shared::new((target, spec), control, clock, foreground);
     let ends = run_clients(&shared, paths)?;
-    let (lag, verified) = (shared.lag(), shared.verified.into_inner());
+    let lag = shared.lag();
     if let Some(corruption) = shared.corruption.into_inner() {
         return Err(RunError::WrongData(corruption));
     }
-    let mut result = RunResult {
-        recording: Recording::default(),
-        notes,
-        path: path_text(&ends),
-        busy: 0.0,
-        lag,
-        verified,
-    };
-    let mut workers = IoWorkers::default();
+    let mut result = TrialResult { notes, path: path_text(&ends), ..TrialResult::default() };
+    let (mut workers, mut busy) = (IoWorkers::default(), 0.0f64);
     for (end, _) in &ends {
         workers.join(&end.workers);
         result.recording.merge(&end.recording);
-        result.busy = result.busy.max(end.busy);
+        busy = busy.max(end.busy);
     }
     result.notes.extend(shared.control.take_back(&mut result.recording));
     result.notes.extend(punted_note(spec, workers.since(&before)));
-    result.notes.extend(lag.map(|lag| {
-        format!(
-            "given up: an operation was issued {lag} after it was due; the load was not kept up"
-        )
-    }));
+    // In an open loop a thread waits actively, so there its time says little.
+    let closed = spec.groups.iter().all(|group| !group.plan.arrivals.is_open());
+    if closed && busy >= Limit::THREAD_BUSY {
+        result.limits.push(Limit::Thread { busy: busy.min(1.0) });
+    }
+    result.failure = failure(spec, &result.recording, lag);
     Ok(result)
+}
+
+/// Why a trial failed: an operation that should end it did, or the load was not kept up.
+fn failure(spec: &Spec<'_>, recording: &Recording, lag: Option<Nanos>) -> Option<String> {
+    let failed = recording.error_samples.first().filter(|_| spec.stop_on_error);
+    let failed = failed.map(|sample| {
+        let (class, position) = (sample.class.word(), sample.position);
+        format!("{class} at byte {position}: {}", std::io::Error::from_raw_os_error(sample.errno))
+    });
+    let behind = || {
+        lag.map(|lag| {
+            format!(
+                "the load was not kept up: given up when an operation was issued {lag} after it was due"
+            )
+        })
+    };
+    failed.or_else(behind)
 }
 
 /// Whether clients use rings; a fallback is noted.
@@ -307,7 +304,7 @@ mod tests {
         (dir, Target::one(file, Bytes::mib(4)))
     }
 
-    fn go(path: Path, depth: u32, stop: bool) -> RunResult {
+    fn go(path: Path, depth: u32, stop: bool) -> TrialResult {
         let (_dir, file) = target(Bytes::mib(4));
         let stop = AtomicBool::new(stop);
         let control = Control { stop: &stop, progress: None, keep: None };

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use observe::{Control, IoWorkers, Usage};
+use observe::{Control, IoWorkers};
 use stats::{Recorder, Recording};
 use units::Nanos;
 use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome, Workload};
@@ -26,8 +26,6 @@ pub(crate) struct Shared<'a> {
     /// Clients of interest that are still at work; when none is, those beside them stop.
     foreground_left: AtomicU32,
     pub corruption: OnceLock<Box<Corruption>>,
-    /// Reads whose data was checked.
-    pub verified: AtomicU64,
 }
 
 /// What one client thread gave.
@@ -56,7 +54,6 @@ impl<'a> Shared<'a> {
             lag_ns: AtomicU64::new(0),
             foreground_left: AtomicU32::new(foreground),
             corruption: OnceLock::new(),
-            verified: AtomicU64::new(0),
         }
     }
 
@@ -101,7 +98,9 @@ impl<'a> Shared<'a> {
         let Some(ledger) = self.spec.verify else { return };
         match verify::after(ledger, self.target, op, outcome, buffer) {
             Ok(checked) => {
-                self.verified.fetch_add(u64::from(checked), Ordering::Relaxed);
+                if checked {
+                    ledger.count_check();
+                }
             }
             Err(corruption) => {
                 // The first one is the evidence.
@@ -148,7 +147,7 @@ impl<'a> Shared<'a> {
         if !group.recorded {
             recording = Recording::default();
         }
-        let busy = Usage::of_thread().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
+        let busy = observe::thread_usage().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
         ClientEnd { recording, busy, workers: IoWorkers::now() }
     }
 }

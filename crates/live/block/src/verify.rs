@@ -180,7 +180,7 @@ mod tests {
         let target = Target::one(open(&dir).0, SPAN);
         let (ledger, _) = Ledger::open(&dir.path().join("ledger"), 9, Bytes(BLOCK), SPAN).unwrap();
         let result = trial(&target, &ledger, path, depth).unwrap();
-        assert!(result.verified > 100, "{} checked on {}", result.verified, result.path);
+        assert!(ledger.checked() > 100, "{} checked on {}", ledger.checked(), result.path);
         Written { dir, target, ledger }
     }
 
@@ -189,7 +189,7 @@ mod tests {
         ledger: &Ledger,
         path: Path,
         depth: u32,
-    ) -> Result<crate::RunResult, RunError> {
+    ) -> Result<stats::TrialResult, RunError> {
         let interval = Nanos::from_millis(10);
         let timeline = Timeline { warm_up: Nanos::ZERO, measure: interval * 10, interval };
         let plan = BlockPlan {

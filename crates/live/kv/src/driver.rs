@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use observe::{Control, Sampled, sample};
-use stats::{Recorder, Recording, Sample, Timeline};
+use observe::{Control, sample};
+use stats::{Recorder, Recording, Sample, Timeline, TrialResult};
 use units::{Nanos, Seed};
 use workload::{Client, KvOp, Outcome, Step, ValueShape, Values, Workload, write_key};
 
@@ -33,17 +33,6 @@ pub struct Spec {
     pub seed: Seed,
     /// End the trial at the first failed operation.
     pub stop_on_error: bool,
-}
-
-/// What a trial gave.
-#[derive(Debug)]
-pub struct Measured {
-    /// The time series: reads by the readers, writes by the writer.
-    pub recording: Recording,
-    /// The first failure's words, if any.
-    pub failure: Option<String>,
-    /// The engine's own counters over time.
-    pub samples: Vec<Sampled>,
 }
 
 /// Time between samples of the engine's counters.
@@ -120,7 +109,7 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
     clients: Vec<Client<W>>,
     ledger: Option<&Ledger>,
     control: &Control<'_>,
-) -> Result<Measured, KvError> {
+) -> Result<TrialResult, KvError> {
     let shared = Shared {
         spec,
         control,
@@ -153,7 +142,7 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
         sampler.thread().unpark();
         (results, sampler.join().unwrap_or_default())
     });
-    let mut measured = Measured { recording: Recording::default(), failure: None, samples };
+    let mut measured = TrialResult { counters: samples, ..TrialResult::default() };
     let mut ends = Vec::with_capacity(results.len());
     for result in results {
         let end = result?;

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use stats::DiskCounters;
 
 use crate::first_line;
 
@@ -20,33 +20,6 @@ pub struct BlockDevice {
     sysfs: PathBuf,
 }
 
-/// Bytes and operations that a device served since boot, or between two readings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiskCounters {
-    /// Completed reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Completed writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-}
-
-impl DiskCounters {
-    /// What was served since `earlier`.
-    #[must_use]
-    pub const fn since(&self, earlier: &Self) -> Self {
-        Self {
-            reads: self.reads.saturating_sub(earlier.reads),
-            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
-            writes: self.writes.saturating_sub(earlier.writes),
-            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
-        }
-    }
-}
-
 /// Sums of the times that requests took, since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskTimes {
@@ -54,19 +27,6 @@ pub struct DiskTimes {
     pub reading_ms: u64,
     /// Writes, milliseconds.
     pub writing_ms: u64,
-}
-
-impl DiskCounters {
-    /// Both together.
-    #[must_use]
-    pub const fn plus(&self, other: &Self) -> Self {
-        Self {
-            reads: self.reads + other.reads,
-            read_bytes: self.read_bytes + other.read_bytes,
-            writes: self.writes + other.writes,
-            write_bytes: self.write_bytes + other.write_bytes,
-        }
-    }
 }
 
 impl BlockDevice {

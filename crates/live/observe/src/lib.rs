@@ -1,6 +1,6 @@
 //! What a trial costs the host, and what the host is.
 //!
-//! [`Usage`] is read before and after a trial; [`Provenance`] once a run. Invariant: what cannot be
+//! [`usage`] is read before and after a trial; [`Provenance`] once a run. Invariant: what cannot be
 //! read is "unknown", never a guess. What it is not: a tracer; it reads counters that the kernel keeps
 //! anyway.
 
@@ -12,13 +12,13 @@ mod provenance;
 mod sampler;
 mod usage;
 
-pub use block_device::{BlockDevice, DiskCounters, DiskTimes};
+pub use block_device::{BlockDevice, DiskTimes};
 pub use control::{Control, Keep, Progress, rest};
 pub use host_cpu::{HostCpu, cpus};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
-pub use sampler::{Counter, Sampled, sample};
-pub use usage::Usage;
+pub use sampler::{Counter, sample};
+pub use usage::{thread_usage, usage};
 
 /// The first line of a small file under `/proc` or `/sys`, trimmed.
 pub(crate) fn first_line(path: impl AsRef<std::path::Path>) -> Option<String> {

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use stats::CounterSample;
 use units::Nanos;
 
 /// Something that is counted.
@@ -21,54 +22,84 @@ pub struct Counter {
     pub sum: bool,
 }
 
-/// One sample: when, and each counter by name.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Sampled {
-    /// Since the clients' common origin.
-    pub at: Nanos,
-    /// By name; of sums, the rate since the sample before.
-    pub values: BTreeMap<&'static str, f64>,
-}
-
-/// Reads counters every `every` from `origin`, once that is known, until `done`. Returns at once with
-/// nothing when nothing is counted.
+/// Reads counters every `every` from `origin`, once that is known, until `done`: values, and of sums the rate
+/// since the sample before. Returns at once with nothing when nothing is counted.
 pub fn sample(
     read: &mut dyn FnMut(Nanos) -> Vec<Counter>,
     every: Duration,
     origin: &OnceLock<Instant>,
     done: &AtomicBool,
-) -> Vec<Sampled> {
+) -> Vec<CounterSample> {
     let mut samples = Vec::new();
-    let mut before: BTreeMap<&'static str, f64> = BTreeMap::new();
-    let mut last = Instant::now();
-    for counter in read(Nanos::ZERO) {
-        before.insert(counter.name, counter.value);
-    }
+    let mut before = values(&read(Nanos::ZERO));
     if before.is_empty() {
         return samples;
     }
+    let mut last = None;
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(every);
         let Some(origin) = origin.get() else { continue };
         let now = Instant::now();
-        let passed = now.duration_since(last).as_secs_f64();
+        let at = Nanos::from(now.duration_since(*origin));
+        let Some(then) = last else {
+            // Whoever waited for others to begin has counted meanwhile: rates begin here.
+            before = values(&read(at));
+            last = Some(now);
+            continue;
+        };
+        let passed = now.duration_since(then).as_secs_f64();
         if passed < every.as_secs_f64() / 2.0 {
             continue;
         }
-        let at = Nanos::from(now.duration_since(*origin));
         let counters = read(at);
-        last = now;
-        let mut values = BTreeMap::new();
-        for counter in counters {
-            let earlier = before.insert(counter.name, counter.value);
-            let value = match (counter.sum, earlier) {
+        last = Some(now);
+        let mut sampled = BTreeMap::new();
+        for counter in &counters {
+            let value = match (counter.sum, before.get(counter.name)) {
                 (true, Some(earlier)) => (counter.value - earlier).max(0.0) / passed,
                 (true, None) => continue,
                 (false, _) => counter.value,
             };
-            values.insert(counter.name, value);
+            sampled.insert(counter.name.to_owned(), value);
         }
-        samples.push(Sampled { at, values });
+        before = values(&counters);
+        samples.push(CounterSample { at_ns: at.get(), values: sampled });
     }
     samples
+}
+
+fn values(counters: &[Counter]) -> BTreeMap<&'static str, f64> {
+    counters.iter().map(|counter| (counter.name, counter.value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A racer that waits for the others must not show what it did meanwhile as its first second's rate.
+    #[test]
+    fn rates_begin_with_the_clients() {
+        let (origin, done) = (OnceLock::new(), AtomicBool::new(false));
+        let mut reads = 0;
+        let every = Duration::from_millis(2);
+        let mut read = |_| {
+            reads += 1;
+            match reads {
+                // Before the clients begin, a thousand are counted; from then on nothing.
+                1 => {
+                    let _ = origin.set(Instant::now());
+                    vec![Counter { name: "reads, 1/s", value: 0.0, sum: true }]
+                }
+                more => {
+                    done.store(more > 4, Ordering::Relaxed);
+                    vec![Counter { name: "reads, 1/s", value: 1000.0, sum: true }]
+                }
+            }
+        };
+        let samples = sample(&mut read, every, &origin, &done);
+        assert!(!samples.is_empty());
+        for one in samples {
+            assert!(one.values["reads, 1/s"] == 0.0, "{one:?}");
+        }
+    }
 }

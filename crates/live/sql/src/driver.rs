@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use observe::{Control, Counter, Sampled, sample};
-use stats::{Recording, Timeline};
+use observe::{Control, Counter, sample};
+use stats::{CounterSample, Timeline, TrialResult};
 use study::SqlChange;
 use units::Nanos;
 use workload::{Client, SqlOp, Workload};
@@ -28,20 +28,8 @@ pub struct Spec {
     pub changes: Vec<SqlChange>,
 }
 
-/// What a trial gave.
-#[derive(Debug, Default)]
-pub struct Measured {
-    /// The time series by class.
-    pub recording: Recording,
-    /// The first failure's words, if any.
-    pub failure: Option<String>,
-    /// Counters over time.
-    pub samples: Vec<Sampled>,
-    /// What was set on the way, or why not.
-    pub notes: Vec<String>,
-    /// Transactions that the server gave up and that were begun again.
-    pub given_up: u64,
-}
+/// Name of the transactions that the server rolled back and that were retried, in the totals of a result.
+pub const GIVEN_UP: &str = "transactions_given_up";
 
 /// Least time between samples of counters.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
@@ -70,7 +58,7 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     control: &Control<'_>,
     ready: &(dyn Fn() + Sync),
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
-) -> Result<Measured, SqlError> {
+) -> Result<TrialResult, SqlError> {
     let crews = crews_of(engine, clients)?;
     let shared = Shared {
         spec,
@@ -99,7 +87,7 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
         watcher.thread().unpark();
         (results, watcher.join().unwrap_or_default())
     });
-    let mut measured = Measured { samples, notes, ..Measured::default() };
+    let mut measured = TrialResult { counters: samples, notes, ..TrialResult::default() };
     let mut ends = Vec::with_capacity(results.len());
     for result in results {
         let panicked = |_| SqlError::Lost("a client's thread panicked; please report this".into());
@@ -114,7 +102,8 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     for client in ends.iter_mut().flat_map(|(clients, _)| clients) {
         measured.recording.missed_arrivals += client.missed(over);
     }
-    measured.given_up = shared.given_up.load(Ordering::Relaxed);
+    let given_up = shared.given_up.load(Ordering::Relaxed);
+    measured.totals.insert(GIVEN_UP.to_owned(), given_up as f64);
     Ok(measured)
 }
 
@@ -139,7 +128,7 @@ fn observed<E: Engine>(
     shared: &Shared<'_>,
     done: &AtomicBool,
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
-) -> (Vec<Sampled>, Vec<String>) {
+) -> (Vec<CounterSample>, Vec<String>) {
     let mut notes = Vec::new();
     let mut due: Vec<&SqlChange> = shared.spec.changes.iter().collect();
     due.sort_by_key(|change| std::cmp::Reverse(change.at));

@@ -10,7 +10,7 @@ mod load;
 mod place;
 mod text;
 
-pub use driver::{Measured, Spec, measure};
+pub use driver::{GIVEN_UP, Spec, measure};
 pub use engine::{Engine, Refusal, Row, Session, SqlError};
 pub use load::load;
 pub use place::{Address, Flavour, Place, Secret, Target};

@@ -17,6 +17,7 @@ mod latency;
 mod recorded;
 mod recorder;
 mod recording;
+mod result;
 pub mod steady;
 
 pub use hlog::{LogError, read_log, write_log};
@@ -24,6 +25,7 @@ pub use latency::StoredLatency;
 pub use recorded::{Recorded, SqlParts};
 pub use recorder::{Recorder, Sample, Summary, Timeline};
 pub use recording::{Counts, ErrorSample, Interval, Phase, Recording, Tallies, Tally, Total};
+pub use result::{CounterSample, DiskCounters, Limit, LoadRecord, TrialResult, Usage};
 
 /// The latency histogram: nanoseconds from 1 ns to 1 h (longer ones count as 1 h), three significant
 /// digits (0.1 %), about 270 KiB. Encoding and arithmetic are `hdrhistogram`'s.

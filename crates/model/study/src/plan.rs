@@ -5,6 +5,7 @@
 //! Invariants: trial numbers are consecutive from 1; the plan depends on the study alone.
 //! What it is not: a forecast of results.
 
+use serde::{Deserialize, Serialize};
 use stats::Timeline;
 use units::Nanos;
 
@@ -13,12 +14,17 @@ use crate::job::jobs;
 use crate::{DeviceName, Experiment, Job, Stack, Study};
 
 /// Where a trial's figures come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Source {
     /// A real device.
     Measured,
+    /// A real engine on a live device model.
+    Emulated,
     /// A device model in virtual time.
     Predicted,
+    /// Somebody else's measurement.
+    Published,
 }
 
 impl Source {
@@ -27,8 +33,16 @@ impl Source {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Measured => "measured",
+            Self::Emulated => "emulated",
             Self::Predicted => "predicted",
+            Self::Published => "published",
         }
+    }
+}
+
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
     }
 }
 

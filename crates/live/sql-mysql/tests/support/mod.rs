@@ -97,7 +97,7 @@ impl Private {
     }
 
     /// Runs `job` until its transactions are done.
-    pub fn run(&self, job: &SqlJob) -> sql::Measured {
+    pub fn run(&self, job: &SqlJob) -> stats::TrialResult {
         let timeline = Timeline {
             warm_up: Nanos::ZERO,
             measure: Nanos::from_secs(600),

@@ -1,0 +1,207 @@
+//! What a trial gave: one type from every driver, real or virtual, to the archive.
+//!
+//! Invariants: whoever has part of it fills in that part, and nothing is decided by reading sentences; what
+//! limited a trial is a [`Limit`]. What it is not: what the trial was; that is its plan's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+use crate::Recording;
+
+/// What a trial gave.
+#[derive(Debug, Clone, Default)]
+pub struct TrialResult {
+    /// The time series.
+    pub recording: Recording,
+    /// Why it failed, in words.
+    pub failure: Option<String>,
+    /// How operations reached the device or database, for people.
+    pub path: String,
+    /// What the reader of the figures must know, for people.
+    pub notes: Vec<String>,
+    /// What set its rate or its latencies, besides the storage.
+    pub limits: Vec<Limit>,
+    /// Used by the process that drove it over warm-up and measured time; none for predictions.
+    pub usage: Option<Usage>,
+    /// Served by the device below over the same time; none where there is no block device.
+    pub disk: Option<DiskCounters>,
+    /// Loading the database, where there was one.
+    pub load: Option<LoadRecord>,
+    /// The database's own counters over time; empty where it has none.
+    pub counters: Vec<CounterSample>,
+    /// What the database counted of itself in all, by metric; empty where it counts nothing.
+    pub totals: BTreeMap<String, f64>,
+    /// Every setting of a server that was in effect, by its name; empty where there is no server.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl TrialResult {
+    /// What is to be said of it, for people: its failure, its limits, its notes.
+    pub fn said(&self) -> impl Iterator<Item = String> {
+        let limits = self.limits.iter().map(ToString::to_string);
+        self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned())
+    }
+}
+
+/// What sets a rate or latencies instead of the storage. Shares are of 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Limit {
+    /// The busiest thread that submits.
+    Thread {
+        /// Share of its time in which it computes.
+        busy: f64,
+    },
+    /// The processors of the host.
+    Processors {
+        /// Share of them that was busy.
+        busy: f64,
+        /// Share of them that others used.
+        others: f64,
+    },
+}
+
+impl Limit {
+    /// Share of its time from which on a submitting thread counts as the limit.
+    pub const THREAD_BUSY: f64 = 0.95;
+    /// A limit by the submitting thread as a part of a sentence.
+    pub const THREAD: &str = "the submitting thread, not the device, sets this rate";
+    /// A limit by the host's processors as a part of a sentence.
+    pub const PROCESSORS: &str = "this host's CPUs, not the device alone, set these latencies";
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Thread { busy } => {
+                write!(
+                    f,
+                    "{}: it computes {:.0} % of the time",
+                    Self::THREAD,
+                    busy.min(1.0) * 100.0
+                )
+            }
+            Self::Processors { busy, others } => write!(
+                f,
+                "{}; busy: {:.0} %, {:.0} % by others",
+                Self::PROCESSORS,
+                busy * 100.0,
+                others * 100.0
+            ),
+        }
+    }
+}
+
+/// Counters of this process since it started, or between two readings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Usage {
+    /// CPU in application code, nanoseconds.
+    pub cpu_user_ns: u64,
+    /// CPU in the kernel on its behalf, nanoseconds.
+    pub cpu_system_ns: u64,
+    /// Switches because it waited.
+    pub switches_voluntary: u64,
+    /// Switches because its time was up or something else was due.
+    pub switches_involuntary: u64,
+    /// 512-byte blocks read from file systems and devices.
+    pub blocks_in: u64,
+    /// 512-byte blocks written to them (counted when a page is dirtied).
+    pub blocks_out: u64,
+    /// Page faults that waited for storage.
+    pub faults_major: u64,
+}
+
+impl Usage {
+    /// What was used since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            cpu_user_ns: self.cpu_user_ns.saturating_sub(earlier.cpu_user_ns),
+            cpu_system_ns: self.cpu_system_ns.saturating_sub(earlier.cpu_system_ns),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
+            switches_involuntary: self
+                .switches_involuntary
+                .saturating_sub(earlier.switches_involuntary),
+            blocks_in: self.blocks_in.saturating_sub(earlier.blocks_in),
+            blocks_out: self.blocks_out.saturating_sub(earlier.blocks_out),
+            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
+        }
+    }
+
+    /// CPU in all.
+    #[must_use]
+    pub const fn cpu(&self) -> Nanos {
+        Nanos(self.cpu_user_ns + self.cpu_system_ns)
+    }
+}
+
+/// Bytes and operations that a device served since boot, or between two readings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskCounters {
+    /// Completed reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Completed writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+impl DiskCounters {
+    /// What was served since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reads: self.reads.saturating_sub(earlier.reads),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            writes: self.writes.saturating_sub(earlier.writes),
+            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            write_bytes: self.write_bytes + other.write_bytes,
+        }
+    }
+}
+
+/// What a database counted of itself at an instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CounterSample {
+    /// Nanoseconds since the clients began.
+    pub at_ns: u64,
+    /// By name, with its unit.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// Loading a database.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoadRecord {
+    /// Records loaded.
+    pub records: u64,
+    /// Wall time, nanoseconds.
+    pub wall_ns: u64,
+    /// Used by the process of the engine.
+    pub usage: Usage,
+    /// Served by the device below, the write-back after the load included.
+    pub disk: Option<DiskCounters>,
+    /// Bytes of the database's files on disk afterwards.
+    pub db_bytes: u64,
+    /// Bytes of the keys and values that were written; 0 in records of before it was kept.
+    #[serde(default)]
+    pub user_bytes: u64,
+}
