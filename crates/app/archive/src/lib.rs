@@ -18,6 +18,8 @@
 
 mod document;
 mod error;
+mod files;
+mod lines;
 mod reader;
 mod running;
 mod sums;
@@ -25,7 +27,8 @@ mod writer;
 
 pub use document::{FORMAT, RunHeader, StackRecord, TrialOutcome, TrialRecord, Validation};
 pub use error::ArchiveError;
-pub use reader::{Run, from_line};
+pub use lines::{from_line, to_line};
+pub use reader::Run;
 pub use running::{Keeper, WRITE_EVERY};
 pub use sums::Sums;
-pub use writer::{RunWriter, to_line};
+pub use writer::RunWriter;

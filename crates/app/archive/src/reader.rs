@@ -4,30 +4,16 @@
 //! What it is not: tolerant of other formats.
 
 use std::fs;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use stats::read_log;
 use study::Study;
 
 use crate::document::{FORMAT, TrialDocument};
+use crate::files::{HEADER, LOG, ORIGINAL, STUDY, TRIAL, TRIALS, read_file};
 use crate::running::{RUNNING, read_running};
 use crate::sums::Sums;
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
-
-/// Folder of the trials.
-pub(crate) const TRIALS: &str = "trials";
-/// What ran where; a folder that has it is a run.
-pub(crate) const HEADER: &str = "run.json";
-/// The study, resolved.
-pub(crate) const STUDY: &str = "study.toml";
-/// The study as it was given.
-pub(crate) const ORIGINAL: &str = "study.original.toml";
-/// Of a trial: all but its histograms.
-pub(crate) const TRIAL: &str = "trial.json";
-/// Of a trial: its histograms.
-pub(crate) const LOG: &str = "latency.hlog";
 
 /// A run folder whose header was read.
 pub(crate) struct Opened {
@@ -134,37 +120,6 @@ impl Run {
     }
 }
 
-/// The record that [`to_line`](crate::to_line) wrote.
-///
-/// # Errors
-/// [`ArchiveError::Damaged`] when it is not one.
-pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
-    let path = Path::new("the record of another process");
-    let (document, log): (TrialDocument, String) =
-        serde_json::from_str(line).map_err(|error| ArchiveError::damaged(path, error))?;
-    let mut trial = document
-        .into_record(String::new())
-        .map_err(|reason| ArchiveError::damaged(path, reason))?;
-    read_log(log.as_bytes(), &mut trial.result.recording)
-        .map_err(|error| ArchiveError::damaged(path, error))?;
-    Ok(trial)
-}
-
-/// The bytes of a file of a run; what is no file (a pipe would be waited for) is damage.
-pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ArchiveError> {
-    let read = || {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(std::io::Error::other("it is no file"));
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    read().map_err(|error: std::io::Error| ArchiveError::damaged(path, error))
-}
-
 pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     let file = path.join(HEADER);
     if !file.exists() {
@@ -209,7 +164,7 @@ fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
 mod tests {
 
     use super::*;
-    use crate::RunWriter;
+    use crate::{RunWriter, from_line};
     use observe::Provenance;
     use stats::{Limit, Recorder, Sample, Timeline, TrialResult};
     use units::Nanos;

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 
 use stats::{Recording, TrialResult};
 
-use crate::reader::{from_line, read_file};
-use crate::{ArchiveError, TrialOutcome, TrialRecord, to_line};
+use crate::files::read_file;
+use crate::lines::{from_line, to_line};
+use crate::{ArchiveError, TrialOutcome, TrialRecord};
 
 /// Prefix of the journals' names among the trials.
 pub(crate) const RUNNING: &str = ".running-";

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::ArchiveError;
-use crate::reader::read_file;
+use crate::files::read_file;
 
 /// Name of the list in a run folder.
 pub(crate) const NAME: &str = "sums.txt";

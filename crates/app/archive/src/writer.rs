@@ -13,7 +13,8 @@ use stats::{Recording, write_log};
 use study::{Study, resolved_text};
 
 use crate::document::TrialDocument;
-use crate::reader::{HEADER, LOG, ORIGINAL, Opened, STUDY, TRIAL, TRIALS, read_file, read_header};
+use crate::files::{HEADER, LOG, ORIGINAL, STUDY, TRIAL, TRIALS, read_file};
+use crate::reader::{Opened, read_header};
 use crate::running::{RUNNING, begin, read_running};
 use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
@@ -179,18 +180,6 @@ impl RunWriter {
         let _ = fs::remove_file(self.running(&trial.slug));
         Ok(())
     }
-}
-
-/// A trial's record in one line, for another process.
-///
-/// # Errors
-/// When its histograms cannot be written.
-pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
-    let log = write_log(&trial.result.recording)
-        .map_err(|error| ArchiveError::damaged(Path::new("the record"), error))?;
-    let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
-    let both = (document, String::from_utf8_lossy(&log).into_owned());
-    Ok(serde_json::to_string(&both).expect("invariant: plain data is JSON"))
 }
 
 /// A folder that is ours alone: made now, or empty.

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use act::Config;
+use analysis::ActTest;
 use archive::Run;
 use observe::BlockDevice;
-use report::ActTest;
 use runner::{Ending, RunnerError, StudyText};
 use serde_json::json;
 use study::StudyError;
@@ -19,7 +19,6 @@ use toml::{Table, Value};
 use units::{Bytes, Nanos};
 
 use crate::cli::{ActArguments, PhaseKind};
-use crate::commands::write_report;
 use crate::exit::{self, ExitCode};
 use crate::progress;
 use crate::result_file::{self, There};
@@ -165,7 +164,7 @@ impl<'a> Test<'a> {
         let end = end?;
         let run = Run::read(&end.path)?;
         self.runs.borrow_mut().push(end.path.clone());
-        let tests = report::act_tests(&run);
+        let tests = analysis::act_tests(&run);
         let mut documents = Vec::new();
         for test in &tests {
             let log = end.path.join(format!("{}.act.log", test.trial.slug));
@@ -180,7 +179,7 @@ impl<'a> Test<'a> {
         let passed = !tests.is_empty() && tests.iter().all(|test| test.verdict.passed);
         drop(tests);
         let page = end.path.join("report.html");
-        write_report(&[run], &page, There::Any)?;
+        result_file::write_page(&[run], &page, There::Any)?;
         if self.arguments.json {
             out!("{:#}", json!({ "schema": 1, "tests": documents }));
         } else {
@@ -194,7 +193,7 @@ impl<'a> Test<'a> {
         let runs: Result<Vec<Run>, _> =
             self.runs.borrow().iter().map(|run| Run::read(run)).collect();
         let page = self.out.join("report.html");
-        write_report(&runs?, &page, There::Any)?;
+        result_file::write_page(&runs?, &page, There::Any)?;
         out!("report of all: {}", page.display());
         Ok(())
     }

@@ -25,16 +25,16 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Run(arguments) => run_study(&arguments),
         Verb::Plan { study, set, json } => plan(&study, &set, json),
         Verb::Report { runs, output, force } => {
-            write_report(&read_runs(&runs)?, &output, There::or_any(force))?;
+            result_file::write_page(&read_runs(&runs)?, &output, There::or_any(force))?;
             out!("{}", output.display());
             Ok(exit::OK)
         }
         Verb::Figures { runs, format, json } => {
-            let figures = report::figures(&read_runs(&runs)?);
+            let figures = analysis::figures(&read_runs(&runs)?);
             match if json { Format::Json } else { format } {
                 Format::Table => out!("{}", plain(report::text_table(&figures).trim_end())),
                 Format::Csv => out!("{}", report::csv(&figures).trim_end()),
-                Format::Json => out!("{}", report::document(&figures).trim_end()),
+                Format::Json => out!("{}", analysis::document(&figures).trim_end()),
             }
             Ok(exit::OK)
         }
@@ -120,7 +120,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     } else {
         let run = Run::read(&end.path)?;
         let headline = report::headline(&run);
-        write_report(&[run], &page, There::Any)?;
+        result_file::write_page(&[run], &page, There::Any)?;
         out!("{}", plain(&headline));
     }
     out!("run:    {}", end.path.display());
@@ -144,12 +144,6 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
 
 fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
     paths.iter().map(|path| Run::read(path).map_err(Failure::from)).collect()
-}
-
-/// Writes the page of some runs.
-pub(crate) fn write_report(runs: &[Run], output: &Path, there: There) -> Result<(), Failure> {
-    let page = report::html(runs).map_err(Failure::Report)?;
-    result_file::write(&page, output, there)
 }
 
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {

@@ -119,6 +119,16 @@ fn is_ours(path: &Path) -> io::Result<bool> {
     Ok(MARKS.iter().any(has))
 }
 
+/// Writes the page of some runs.
+pub(crate) fn write_page(
+    runs: &[archive::Run],
+    output: &Path,
+    there: There,
+) -> Result<(), Failure> {
+    let page = report::html(runs).map_err(Failure::Report)?;
+    write(&page, output, there)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,11 +9,10 @@ use study::Source;
 use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
-use crate::act_tests;
-use crate::groups::{Group, Ops, groups};
-use crate::knee::{Load, THREADS, curves};
+use crate::chart::short;
 use crate::sql_answer::sql_sentences;
-use crate::sql_figures::is_sql;
+use analysis::knee::{Load, THREADS, curves};
+use analysis::{Group, Ops, act_tests, depth_of, groups, is_sql};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,10 +68,6 @@ const TESTS_TOLD: usize = 8;
 fn in_flight(group: &Group<'_>) -> u64 {
     let threads = group.first.point.get(THREADS).and_then(|text| text.parse().ok());
     depth_of(group) * threads.unwrap_or(1)
-}
-
-pub(crate) fn depth_of(group: &Group<'_>) -> u64 {
-    group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// The answer in one sentence, for a terminal.
@@ -165,11 +160,6 @@ fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
         text.push_str(&format!(" In its place: {}.", compared.join("; ")));
     }
     Some(text)
-}
-
-/// A title without what stands in parentheses.
-pub(crate) fn short(title: &str) -> &str {
-    title.split(" (").next().unwrap_or(title)
 }
 
 /// Size and pattern of a block group: `4 KiB random`.

@@ -7,17 +7,13 @@ use archive::{TrialOutcome, TrialRecord};
 use serde::Serialize;
 use study::Source;
 
-use crate::Figure;
-use crate::charts::Charts;
+use crate::chart::Charts;
+use analysis::Figure;
 
 /// Rows of the table of figures at most.
 const ROWS_MAX: usize = 2000;
 /// Rows of the table of trials at most.
 const TRIALS_MAX: usize = 500;
-/// Charts of one kind at most.
-pub(crate) const CHARTS_MAX: usize = 24;
-/// Lines of one chart at most.
-pub(crate) const LINES_MAX: usize = 24;
 /// Bytes of everything that is drawn, at most.
 const DRAWN_MAX: usize = 700_000;
 

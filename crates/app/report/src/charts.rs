@@ -3,58 +3,14 @@
 //! Invariants: a series has one source; a spectrum ends where the samples end. What it is not: drawing.
 
 use archive::Run;
-use serde::Serialize;
 use stats::estimate::SAMPLES_BEYOND_MIN;
-use study::Source;
 use workload::OpClass;
 
-use crate::answer::{depth_of, short};
-use crate::bounds::{CHARTS_MAX, LINES_MAX};
-use crate::groups::{Group, Ops, groups};
-use crate::knee::{Load, THREADS, curves};
+use crate::chart::{CHARTS_MAX, Chart, Charts, LINES_MAX, Line, color, short};
 use crate::sql_charts::{phases, races, sql_sweeps};
-use crate::sql_figures::is_sql;
-use crate::sweeps::{Sweep, sweeps};
-
-/// Everything that is drawn, by kind.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Charts {
-    /// Latency over IOPS, one mark a queue depth.
-    pub curves: Vec<Chart>,
-    /// Latency over percentile.
-    pub spectra: Vec<Chart>,
-    /// Over a parameter that an experiment sweeps.
-    pub sweeps: Vec<Sweep>,
-    /// Rate over time.
-    pub series: Vec<Chart>,
-    /// What databases counted of themselves, over the same time.
-    pub inside: Vec<Chart>,
-    /// Where the time of a transaction goes, over the same time.
-    pub phases: Vec<Chart>,
-    /// Of races, the rates until each is done.
-    pub races: Vec<Chart>,
-    /// Charts and lines beyond what one can look at.
-    #[serde(skip)]
-    pub left_out: usize,
-}
-
-/// One chart.
-#[derive(Debug, Serialize)]
-pub(crate) struct Chart {
-    pub title: String,
-    pub lines: Vec<Line>,
-}
-
-/// One line of a chart.
-#[derive(Debug, Serialize)]
-pub(crate) struct Line {
-    pub label: String,
-    pub source: Source,
-    /// Place of the stack in the study: its colour.
-    pub color: usize,
-    /// `[x, y]`; curves add the queue depth and the 99th percentile: `[iops, p50, depth, p99]`.
-    pub points: Vec<Vec<f64>>,
-}
+use crate::sweeps::sweeps;
+use analysis::knee::{Load, THREADS, curves};
+use analysis::{Group, Ops, depth_of, groups, is_sql};
 
 /// Lines of a chart of counters.
 const COUNTER_LINES_MAX: usize = 8;
@@ -104,13 +60,6 @@ pub(crate) fn charts(run: &Run) -> Charts {
     charts.phases = phases(run);
     charts.races = races(run);
     charts
-}
-
-pub(crate) fn color(run: &Run, group: &Group<'_>) -> usize {
-    // Engines on one stack need colours of their own.
-    let stack = run.header.stacks.iter().position(|stack| stack.name == group.first.stack);
-    let engine = usize::from(group.first.engine == "sqlite");
-    stack.unwrap_or(0) + engine
 }
 
 fn label(group: &Group<'_>) -> String {

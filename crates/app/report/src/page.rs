@@ -14,13 +14,14 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::answer;
 use crate::bounds;
-use crate::charts::{Charts, charts};
-use crate::cliffs::{Told, told};
+use crate::chart::Charts;
+use crate::charts::charts;
 use crate::picture::picture;
-use crate::published::{PlaceView, beside, publication};
-use crate::sql_figures::is_sql;
 use crate::table::{interval_text, point_text};
-use crate::{Figure, figures};
+use analysis::cliffs::{Told, told};
+use analysis::is_sql;
+use analysis::published::{PlaceView, beside, publication};
+use analysis::{Figure, figures};
 
 /// The page could not be made; the template's own words.
 #[derive(Debug)]

@@ -10,8 +10,9 @@ use archive::Run;
 use units::Nanos;
 use workload::OpClass;
 
-use crate::answer::{Single, short, single_depth};
-use crate::groups::Ops;
+use crate::answer::{Single, single_depth};
+use crate::chart::short;
+use analysis::Ops;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 60.0;

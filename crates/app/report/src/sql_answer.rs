@@ -6,10 +6,10 @@ use archive::Run;
 use units::{Nanos, human_count};
 use workload::OpClass;
 
-use crate::answer::short;
-use crate::cliffs;
-use crate::groups::{Group, Ops, groups};
-use crate::sql_figures::{is_sql, races};
+use crate::chart::short;
+use analysis::cliffs;
+use analysis::sql::races;
+use analysis::{Group, Ops, groups, is_sql};
 
 /// Cliffs that are told one by one.
 const CLIFFS_TOLD: usize = 3;
@@ -30,7 +30,7 @@ fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
 }
 
 fn race_sentences(run: &Run) -> Vec<String> {
-    let of = |race: &crate::sql_figures::Race<'_>| {
+    let of = |race: &analysis::sql::Race<'_>| {
         let mut times: Vec<(&str, f64)> = race
             .racers
             .iter()

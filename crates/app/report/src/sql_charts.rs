@@ -7,12 +7,10 @@
 use archive::{Run, TrialRecord};
 use workload::OpClass;
 
-use crate::answer::short;
-use crate::charts::{Chart, Line};
-use crate::cliffs::found;
-use crate::groups::{Group, Ops};
-use crate::sql_figures::{is_sql, queries};
-use crate::sweeps::Sweep;
+use crate::chart::{Chart, Line, Sweep, short};
+use analysis::cliffs::found;
+use analysis::sql::queries;
+use analysis::{Group, Ops, is_sql};
 
 /// Parameters that SQL experiments sweep, with the words of the axis.
 const SWEPT: [(&str, &str); 3] = [

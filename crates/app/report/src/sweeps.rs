@@ -7,15 +7,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use archive::Run;
-use serde::Serialize;
 use stats::estimate::{Estimate, TooFew};
 use units::{Bytes, Share};
 use workload::OpClass;
 
-use crate::answer::short;
-use crate::bounds::LINES_MAX;
-use crate::charts::{Line, color};
-use crate::groups::{Group, Ops};
+use crate::chart::{LINES_MAX, Line, Sweep, color, short};
+use analysis::{Group, Ops};
 
 /// Parameters that may be swept, with the words of the axis.
 const SWEPT: [(&str, &str); 6] = [
@@ -28,20 +25,6 @@ const SWEPT: [(&str, &str); 6] = [
 ];
 /// Values that make a sweep.
 const VALUES_MIN: usize = 3;
-
-/// A chart over a parameter.
-#[derive(Debug, Serialize)]
-pub(crate) struct Sweep {
-    pub title: String,
-    /// Words of the horizontal axis.
-    pub x: &'static str,
-    /// Words of the vertical axis; `latency` is in microseconds.
-    pub y: &'static str,
-    /// Logarithmic axes.
-    pub xlog: bool,
-    pub ylog: bool,
-    pub lines: Vec<Line>,
-}
 
 /// The sweeps of one experiment.
 ///

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use crate::Figure;
+use analysis::Figure;
 
 /// `name=value` pairs of a point, in one line.
 pub(crate) fn point_text(figure: &Figure) -> String {

@@ -12,7 +12,7 @@ use worker::Ended;
 
 use crate::RunnerError;
 use crate::databases::{self, Asking};
-use crate::execute::Runner;
+use crate::state::Runner;
 use crate::watch::{Event, Watcher};
 
 impl Runner<'_> {

@@ -4,6 +4,7 @@
 //! journal; whoever watches is told, never asked. What it is not: a user interface.
 
 mod ahead;
+mod block_trial;
 mod catalog;
 mod database_trial;
 mod databases;
@@ -14,6 +15,7 @@ mod estimate;
 mod execute;
 mod lacks;
 mod measured;
+mod options;
 mod precondition;
 mod predicted;
 mod race;
@@ -21,6 +23,7 @@ mod reached;
 mod record;
 mod servers;
 mod sql_trial;
+mod state;
 mod watch;
 mod watched;
 
@@ -33,7 +36,8 @@ pub use devices::check_model;
 pub use doctor::{Check, Status, doctor};
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
-pub use execute::{Ending, Options, Resumed, RunEnd, execute, resume};
+pub use execute::{Ending, Resumed, RunEnd, execute, resume};
 pub use lacks::{Lack, lacks, privileges};
+pub use options::Options;
 pub use predicted::check_profile;
 pub use watch::{Event, Watcher};

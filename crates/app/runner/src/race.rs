@@ -13,8 +13,8 @@ use worker::{Ended, SqlRequest};
 
 use crate::RunnerError;
 use crate::databases::start_host;
-use crate::execute::Runner;
 use crate::sql_trial::{Prepared, Readiness, SqlTrial, ask, request_of};
+use crate::state::Runner;
 use crate::watch::{Event, Watcher};
 
 /// Racers that wait for each other.
@@ -57,11 +57,7 @@ impl Runner<'_> {
         let racers: Vec<&Trial> = plan
             .trials
             .iter()
-            .filter(|other| {
-                let same = (&other.experiment, &other.job, other.repetition)
-                    == (&trial.experiment, &trial.job, trial.repetition);
-                same && !self.writer.has(other.number)
-            })
+            .filter(|other| trial.races_with(other) && !self.writer.has(other.number))
             .collect();
         let mut outcomes = Vec::new();
         let mut ready: Vec<(SqlTrial<'_>, Prepared)> = Vec::new();

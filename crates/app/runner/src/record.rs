@@ -9,7 +9,7 @@ use study::{Job, Trial};
 use units::{Nanos, human_count};
 use workload::OpClass;
 
-use crate::execute::Runner;
+use crate::state::Runner;
 
 impl Runner<'_> {
     /// The record of a trial; `None` when it was stopped before a whole interval was measured.
@@ -38,38 +38,6 @@ impl Runner<'_> {
             (None, false) => TrialOutcome::Complete,
         };
         Some(self.known(trial, outcome, ended))
-    }
-
-    /// The record of a trial that ended so.
-    pub(crate) fn known(
-        &self,
-        trial: &Trial,
-        outcome: TrialResult,
-        ended: TrialOutcome,
-    ) -> TrialRecord {
-        let mut point = trial.job.point();
-        if let Job::Act(job) = &trial.job
-            && job.phase == study::ActPhase::Act
-        {
-            // The number that ran, also where the configuration leaves it to the machine.
-            point.retain(|(name, _)| *name != "service_threads");
-            point.push((
-                "service_threads",
-                study::service_threads(job, observe::cpus()).to_string(),
-            ));
-        }
-        TrialRecord {
-            number: trial.number,
-            slug: trial.slug(),
-            experiment: trial.experiment.clone(),
-            stack: trial.stack.clone(),
-            engine: trial.job.engine().to_owned(),
-            source: trial.source,
-            point: point.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            repetition: trial.repetition,
-            outcome: ended,
-            result: outcome,
-        }
     }
 }
 

@@ -16,8 +16,8 @@ use worker::{Ended, Line, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
 use crate::databases::{keep, start_host};
-use crate::execute::Runner;
 use crate::servers::{self, Loaded, Running};
+use crate::state::Runner;
 use crate::watch::{Event, Watcher};
 
 /// A SQL trial of the plan.

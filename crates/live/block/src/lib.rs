@@ -10,13 +10,15 @@ mod own_cost;
 mod psync;
 mod run;
 mod shared;
+mod spec;
 mod target;
 mod uring;
 mod verify;
 
 pub use ledger::Ledger;
 pub use own_cost::{OwnCost, own_cost};
-pub use run::{Path, RunError, Spec, run};
+pub use run::{RunError, run};
+pub use spec::{Path, Spec};
 pub use target::Target;
 pub use uring::available as io_uring_available;
 pub use verify::{Corruption, read_back};

@@ -6,74 +6,16 @@
 use std::time::Instant;
 
 use observe::{Control, IoWorkers};
-use stats::{Limit, Recorder, Recording, Timeline, TrialResult};
+use stats::{Limit, Recording, TrialResult};
 use thiserror::Error;
-use units::{Bytes, Nanos, Seed};
+use units::{Bytes, Nanos};
 use workload::{BlockGroup, ClientIndex};
 
 use crate::psync::{run_psync, threads_of};
 use crate::shared::{ClientEnd, Shared};
+use crate::spec::{Path, Spec};
 use crate::uring::{UringFailure, run_uring};
-use crate::{Clock, Corruption, Ledger, Target, io_uring_available};
-
-/// How operations reach the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Path {
-    /// io_uring if the kernel lets us, else threads.
-    Auto,
-    /// io_uring.
-    IoUring,
-    /// A thread for each operation in flight.
-    Psync,
-}
-
-/// A block trial.
-#[derive(Debug, Clone)]
-pub struct Spec<'a> {
-    /// Who does what, at the same time.
-    pub groups: Vec<BlockGroup>,
-    /// Phases and interval.
-    pub timeline: Timeline,
-    /// Seed of offsets and payload.
-    pub seed: Seed,
-    /// Path to the kernel.
-    pub path: Path,
-    /// Threads wait actively for the last instants before an operation is due.
-    pub spin: bool,
-    /// End the trial at the first failed operation.
-    pub stop_on_error: bool,
-    /// Give the trial up when an operation is issued so long after it was due.
-    pub max_lag: Option<Nanos>,
-    /// Stamp what is written and check what is read; the plans must be exclusive.
-    pub verify: Option<&'a Ledger>,
-}
-
-impl<'a> Spec<'a> {
-    /// A trial of `groups` on whatever path there is, that ends at the first failure.
-    #[must_use]
-    pub fn new(groups: Vec<BlockGroup>, timeline: Timeline, seed: Seed) -> Self {
-        Self {
-            groups,
-            timeline,
-            seed,
-            path: Path::Auto,
-            spin: true,
-            stop_on_error: true,
-            max_lag: None,
-            verify: None,
-        }
-    }
-
-    /// A recorder for one client: with service times when they differ from response times.
-    pub(crate) fn recorder(&self, group: &BlockGroup) -> Recorder {
-        let classes = group.plan.classes();
-        if group.plan.arrivals.is_open() {
-            Recorder::with_service(self.timeline, &classes)
-        } else {
-            Recorder::new(self.timeline, &classes)
-        }
-    }
-}
+use crate::{Clock, Corruption, Target, io_uring_available};
 
 /// Why a trial could not run.
 #[derive(Debug, Error)]
@@ -277,9 +219,10 @@ fn punted_note(spec: &Spec<'_>, (count, cpu): (usize, Nanos)) -> Option<String> 
 mod tests {
     use super::*;
     use stats::Phase;
+    use stats::Timeline;
     use std::fs::File;
     use std::sync::atomic::AtomicBool;
-    use units::Share;
+    use units::{Seed, Share};
     use workload::{BlockPlan, OpClass};
 
     fn spec(path: Path, queue_depth: u32) -> Spec<'static> {

@@ -77,7 +77,7 @@ impl Binary {
         };
         let mut command = Command::new(&path);
         command.args(["--no-defaults", "--version"]).stdin(Stdio::null());
-        crate::server::bare_environment(&mut command);
+        bare_environment(&mut command);
         let output = stack::output_within(&mut command, (VERSION_MAX, None), |_| ());
         let output = output.map_err(|error| refuse(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -109,6 +109,14 @@ pub(crate) fn check_version(flavour: Flavour, version: &str) -> Result<(), Strin
         return Err(format!("{whose} {version} is too old; needed: {major}.{minor} or later"));
     }
     Ok(())
+}
+
+/// Of our environment a server gets where programs are, and by whom it is looked for.
+pub(crate) fn bare_environment(command: &mut Command) {
+    command.env_clear();
+    for name in ["PATH", "CROSSPOINT_STATE_DIR"] {
+        command.envs(std::env::var_os(name).map(|value| (name, value)));
+    }
 }
 
 #[cfg(test)]

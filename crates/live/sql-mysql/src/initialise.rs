@@ -14,7 +14,7 @@ use sql::{Flavour, Refusal, SqlError};
 use stack::{Mark, output_within};
 use units::Bytes;
 
-use crate::binary::Binary;
+use crate::binary::{Binary, bare_environment};
 use crate::home::Home;
 use crate::options::base;
 
@@ -48,7 +48,7 @@ pub fn initialise(
 ) -> Result<(), SqlError> {
     let mut command = Command::new(&binary.path);
     command.args(base(home, page_size));
-    crate::server::bare_environment(&mut command);
+    bare_environment(&mut command);
     mark.put_on(&mut command);
     home.confine(&mut command, Vec::new());
     let statements = match binary.flavour {

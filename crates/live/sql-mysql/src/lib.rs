@@ -11,17 +11,19 @@ mod home;
 mod initialise;
 mod options;
 mod owner;
+mod reach;
 mod server;
 mod session;
 mod status;
 mod wire;
 
 pub use binary::Binary;
-pub use connection::{Mysql, Reach, password_from_environment};
+pub use connection::{Mysql, Reach};
 pub use home::Home;
 pub use initialise::initialise;
 pub use options::{Listen, arguments, table_options};
 pub use owner::{Held, before_change, hold, restore};
+pub use reach::password_from_environment;
 pub use server::Server;
 
 /// What the fuzz targets read besides: results as a server sends them.

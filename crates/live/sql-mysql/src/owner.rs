@@ -8,7 +8,7 @@ use mysql::{Conn, Value};
 use sql::{Refusal, SqlError, Target};
 use study::SqlJob;
 
-use crate::connection::{Reach, password_from_environment, told};
+use crate::reach::{connect_briefly, password_from_environment, told};
 use crate::status::bytes_of;
 
 /// Table that says whose the others are.
@@ -201,7 +201,7 @@ pub struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Co
 /// # Errors
 /// [`SqlError::Refused`] when another run holds it.
 pub fn hold(target: &Target) -> Result<Held, SqlError> {
-    let mut conn = target.connect()?;
+    let mut conn = connect_briefly(target)?;
     conn.query_drop("SET SESSION wait_timeout = 2147483").map_err(told)?;
     let got: Option<Option<u8>> =
         conn.query_first("SELECT GET_LOCK('crosspoint', 5)").map_err(told)?;
@@ -229,7 +229,7 @@ const FOLLOWERS: [(&str, &str); 4] = [
 /// # Errors
 /// [`SqlError::Refused`] without the right, or what the server said.
 pub fn before_change(target: &Target, job: &SqlJob) -> Result<Vec<(String, String)>, SqlError> {
-    let mut conn = target.connect()?;
+    let mut conn = connect_briefly(target)?;
     let mut before = Vec::new();
     for change in &job.change {
         for setting in change.set.split(';').filter(|setting| !setting.is_empty()) {
@@ -269,7 +269,7 @@ fn not_settable(name: &str, error: &SqlError) -> SqlError {
 /// In words.
 pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
     let target = Target { password: password_from_environment(), ..Target::parse(dsn)? };
-    let done = target.connect().and_then(|mut conn| {
+    let done = connect_briefly(&target).and_then(|mut conn| {
         if value_of(&mut conn, name)? == value {
             return Ok(());
         }

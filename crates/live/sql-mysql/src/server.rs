@@ -18,10 +18,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use sql::{Address, Flavour, Refusal, Secret, SqlError, Target};
 use stack::{Journal, Limits, random_hex};
 
-use crate::binary::Binary;
-use crate::connection::{Reach, told};
+use crate::binary::{Binary, bare_environment};
 use crate::home::{FILES, Home, TEMPORARY};
 use crate::options::{Listen, SOCKET};
+use crate::reach::{connect_briefly, told};
 
 /// Time that a server has to come up; a crash recovery may be in it.
 const START_MAX: Duration = Duration::from_secs(300);
@@ -110,7 +110,7 @@ impl Server {
                 Address::Socket(path) => UnixStream::connect(path).is_ok(),
                 Address::Tcp { host, port } => TcpStream::connect((host.as_str(), *port)).is_ok(),
             };
-            if open && target.connect().is_ok() {
+            if open && connect_briefly(&target).is_ok() {
                 return Ok(());
             }
             if stop.load(Ordering::Relaxed) {
@@ -141,7 +141,7 @@ impl Server {
     /// # Errors
     /// What the server said.
     pub fn make_database(&self, name: &str) -> Result<(), SqlError> {
-        let mut conn = self.target(None).connect()?;
+        let mut conn = connect_briefly(&self.target(None))?;
         conn.query_drop(format!("CREATE DATABASE IF NOT EXISTS {name}")).map_err(told)
     }
 
@@ -219,14 +219,6 @@ impl Drop for Server {
                 std::thread::sleep(LOOK);
             }
         }
-    }
-}
-
-/// Of our environment a server gets where programs are, and by whom it is looked for.
-pub(crate) fn bare_environment(command: &mut Command) {
-    command.env_clear();
-    for name in ["PATH", "CROSSPOINT_STATE_DIR"] {
-        command.envs(std::env::var_os(name).map(|value| (name, value)));
     }
 }
 

@@ -14,8 +14,8 @@ use study::{SqlDialect, SqlJob};
 use units::Seed;
 use workload::{OpClass, SqlOp};
 
-use crate::connection::{connect_with, told};
 use crate::options::table_options;
+use crate::reach::{connect_with, told};
 use crate::wire::{Wire, framed};
 
 /// A prepared statement's request: encoded once, its values written over. They stand at its end, each of

@@ -199,7 +199,7 @@ fn error_of(packet: &[u8]) -> SqlError {
     let words = packet.get(3..).unwrap_or_default();
     let words = if words.first() == Some(&b'#') { words.get(6..) } else { Some(words) };
     let reason = String::from_utf8_lossy(words.unwrap_or_default()).into_owned();
-    crate::connection::of_server(number, reason)
+    crate::reach::of_server(number, reason)
 }
 
 /// A request with its header: `payload` fits one packet.

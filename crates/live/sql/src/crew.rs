@@ -16,8 +16,8 @@ use stats::{Recorded, Recorder, Recording, SqlParts};
 use units::Nanos;
 use workload::{Client, Issue, Outcome, SqlOp, Step, Workload};
 
-use crate::driver::{FAILURES_MAX, Shared};
 use crate::engine::{Engine, Session, SqlError};
+use crate::shared::{FAILURES_MAX, Shared};
 
 /// One connection and what it is about.
 struct Link<S, W> {

@@ -6,45 +6,23 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use observe::{Control, Counter, sample};
-use stats::{CounterSample, Timeline, TrialResult};
+use stats::{CounterSample, TrialResult};
 use study::SqlChange;
 use units::Nanos;
 use workload::{Client, SqlOp, Workload};
 
 use crate::crew;
 use crate::engine::{Engine, Session, SqlError};
-
-/// A SQL trial.
-#[derive(Debug, Clone)]
-pub struct Spec {
-    /// Phases and interval.
-    pub timeline: Timeline,
-    /// End the trial at the first failed statement that the server did not just give up.
-    pub stop_on_error: bool,
-    /// Variables that are set on the way.
-    pub changes: Vec<SqlChange>,
-}
+use crate::shared::{Shared, Spec};
 
 /// Name of the transactions that the server rolled back and that were retried, in the totals of a result.
 pub const GIVEN_UP: &str = "transactions_given_up";
 
 /// Least time between samples of counters.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Failures of one crew after which it does not go on, whatever the study says.
-pub(crate) const FAILURES_MAX: u32 = 1000;
-
-pub(crate) struct Shared<'a> {
-    pub spec: &'a Spec,
-    pub control: &'a Control<'a>,
-    pub start: Barrier,
-    /// The common origin of time, read by whoever passes the barrier first.
-    pub origin: OnceLock<Instant>,
-    pub failed: AtomicBool,
-    pub given_up: AtomicU64,
-}
 
 /// Runs the clients. `ready` is called once all are connected, and the clients begin when it returns;
 /// `watch` gives counters beside the engine's own.

@@ -8,10 +8,12 @@ mod driver;
 mod engine;
 mod load;
 mod place;
+mod shared;
 mod text;
 
-pub use driver::{GIVEN_UP, Spec, measure};
+pub use driver::{GIVEN_UP, measure};
 pub use engine::{Engine, Refusal, Row, Session, SqlError};
 pub use load::load;
 pub use place::{Address, Flavour, Place, Secret, Target};
+pub use shared::Spec;
 pub use text::{prepared_text, texts_of, write_text};

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::journal::{FORMAT, Header, Restore};
+use crate::journal::{FORMAT, Header};
 use crate::mark::Mark;
 use crate::mounts::PATIENCE;
 use crate::processes::end_marked;
+use crate::undo::Restore;
 use crate::undo::{Undo, undo};
 use crate::{StackError, state};
 

@@ -5,10 +5,10 @@
 //! What it is not: a choice of limits.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 
-use crate::mark::{Mark, is_plain, not_ours};
+use crate::mark::Mark;
+use crate::ungroup::remove_group;
 use crate::{Journal, StackError, Undo};
 
 /// Version of the control groups.
@@ -108,49 +108,6 @@ impl Drop for Group {
     }
 }
 
-/// Moves whatever is in a group of ours back to `home` and removes it; whether it was there.
-///
-/// # Errors
-/// For what does not carry the mark or is no control group, and for a home that is none.
-pub(crate) fn remove_group(group: &Path, home: &Path, mark: &Mark) -> Result<bool, StackError> {
-    let named = group.file_name().and_then(|name| name.to_str());
-    let ours = named.is_some_and(|name| name.starts_with(&mark.group_prefix()));
-    if !ours || !is_plain(group) || !is_plain(home) {
-        return Err(not_ours(group));
-    }
-    if !group.exists() {
-        return Ok(false);
-    }
-    if !is_group(group) || !is_group(home) {
-        return Err(not_ours(group));
-    }
-    let procs = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    for process in procs.lines() {
-        // A process that ended meanwhile needs no place.
-        let _ = fs::write(home.join("cgroup.procs"), process);
-    }
-    let began = Instant::now();
-    loop {
-        match fs::remove_dir(group) {
-            Ok(()) => return Ok(true),
-            // Processes that were ended leave it in their own time.
-            Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(10)),
-            Err(error) => return Err(StackError::io("remove the group", group)(error)),
-        }
-    }
-}
-
-/// How long a group that is still in use is tried again.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Whether a directory is one of the kernel's control groups (include/uapi/linux/magic.h).
-fn is_group(path: &Path) -> bool {
-    const VERSION_1: u64 = 0x0027_e0eb;
-    const VERSION_2: u64 = 0x6367_7270;
-    let kind = rustix::fs::statfs(path).map(|facts| facts.f_type as u64);
-    kind.is_ok_and(|kind| kind == VERSION_1 || kind == VERSION_2)
-}
-
 /// Where a process is in a hierarchy, from a text in the form of `/proc/self/cgroup`.
 #[must_use]
 pub fn own_group(groups: &str, controller: Option<&str>) -> Option<String> {
@@ -167,6 +124,8 @@ pub fn own_group(groups: &str, controller: Option<&str>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]

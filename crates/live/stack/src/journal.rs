@@ -17,11 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::mark::{Mark, random_hex};
 use crate::processes::end_marked;
-use crate::undo::{Undo, undo};
+use crate::undo::{Restore, Undo, undo};
 use crate::{StackError, state};
-
-/// Sets a variable of a server that others use to what it was: `(dsn, name, value)`; how it failed.
-pub type Restore = fn(&str, &str, &str) -> Result<(), String>;
 
 /// Version of the journals that are written and undone.
 pub(crate) const FORMAT: u32 = 2;

@@ -12,10 +12,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::StackError;
-use crate::groups::remove_group;
-use crate::journal::Restore;
 use crate::mark::{Mark, not_ours};
 use crate::mounts::{PATIENCE, detach, holds_mount, unmount};
+use crate::ungroup::remove_group;
+
+/// Sets a variable of a server that others use to what it was: `(dsn, name, value)`; how it failed.
+pub type Restore = fn(&str, &str, &str) -> Result<(), String>;
 
 /// How to undo one thing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,8 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use units::{Bytes, Nanos, Rate, Seed, Share};
 
+use crate::constant::Constant;
 use crate::pending::Pending;
-use crate::profile::Constant;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a cloud volume.

@@ -16,8 +16,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use units::{Bytes, Nanos, Seed};
 
+use crate::constant::Constant;
 use crate::pending::Pending;
-use crate::profile::Constant;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// What was measured.
@@ -183,7 +183,7 @@ impl Device for Flow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::ConstantKind;
+    use crate::constant::ConstantKind;
 
     fn constant<T>(value: T) -> Constant<T> {
         Constant { value, kind: ConstantKind::Measured, source: "test".into() }

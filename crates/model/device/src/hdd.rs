@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 use units::{Bytes, Nanos};
 
+use crate::constant::Constant;
 use crate::pending::Pending;
-use crate::profile::Constant;
 use crate::request::Path;
 use crate::{Completion, Device, Operation, Request, Stage};
 

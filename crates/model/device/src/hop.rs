@@ -16,10 +16,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use units::{Nanos, Seed};
 
-use crate::profile::Constant;
+use crate::constant::Constant;
 use crate::request::Path;
 use crate::slab::Slab;
-use crate::{Completion, Device, EventQueue, Model, Operation, Request, Stage};
+use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// Constants of a hop.
 #[derive(Debug, Clone, Deserialize)]
@@ -49,8 +49,8 @@ enum Event {
 
 /// A device behind a hop.
 #[derive(Debug, Clone)]
-pub struct Hop {
-    below: Model,
+pub struct Hop<D> {
+    below: D,
     half: Nanos,
     jitter: Nanos,
     serial_time: Nanos,
@@ -66,10 +66,10 @@ pub struct Hop {
     finished: Vec<Completion>,
 }
 
-impl Hop {
+impl<D: Device> Hop<D> {
     /// An idle hop before `below`.
     #[must_use]
-    pub fn new(parameters: &HopParameters, below: Model, seed: Seed) -> Self {
+    pub fn new(parameters: &HopParameters, below: D, seed: Seed) -> Self {
         Self {
             below,
             half: Nanos(parameters.round_trip.value.get() / 2),
@@ -120,7 +120,7 @@ impl Hop {
     }
 }
 
-impl Device for Hop {
+impl<D: Device> Device for Hop<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
         let mut path = Path::new(now);
         let free = &mut self.path_free[self.next_path];

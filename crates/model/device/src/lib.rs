@@ -12,6 +12,7 @@
 mod built_in;
 mod cache;
 mod cloud;
+mod constant;
 mod events;
 mod flow;
 mod hdd;
@@ -30,6 +31,7 @@ mod xpoint;
 pub use built_in::BUILT_IN;
 pub use cache::{Cache, CacheMode, CacheParameters};
 pub use cloud::{Cloud, CloudParameters};
+pub use constant::{Constant, ConstantKind};
 pub use events::{Event, EventQueue};
 pub use flow::{Flow, FlowParameters};
 pub use hdd::{Hdd, HddParameters};
@@ -38,7 +40,7 @@ pub use model::Model;
 pub use nand::{
     Collection, Condition, Nand, NandParameters, WriteCache, steady_write_amplification,
 };
-pub use profile::{Constant, ConstantKind, Lookup, Parameters, Profile, ProfileError};
+pub use profile::{Lookup, Parameters, Profile, ProfileError};
 pub use published::{Acceptance, Durable, JobPattern, Phenomenon, PhenomenonKind, Published};
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
@@ -54,6 +56,11 @@ pub trait Device {
 
     /// When something will next happen inside; `None` when idle.
     fn next_event(&self) -> Option<Nanos>;
+
+    /// Whether everything that it holds is gone with the power.
+    fn forgets(&self) -> bool {
+        false
+    }
 
     /// Lets everything up to and including `now` happen; appends what finished, in order of time.
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>);

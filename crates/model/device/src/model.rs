@@ -31,11 +31,11 @@ pub enum Model {
     /// Known from measurements alone.
     Flow(Box<Flow>),
     /// An array of devices.
-    Raid(Box<Raid>),
+    Raid(Box<Raid<Self>>),
     /// A fast device before a slow one.
-    Cache(Box<Cache>),
+    Cache(Box<Cache<Self>>),
     /// A device behind a fabric or a hypervisor.
-    Hop(Box<Hop>),
+    Hop(Box<Hop<Self>>),
 }
 
 impl Model {
@@ -98,6 +98,10 @@ impl Device for Model {
     }
 
     #[inline]
+    fn forgets(&self) -> bool {
+        each!(self, device => device.forgets())
+    }
+
     fn next_event(&self) -> Option<Nanos> {
         each!(self, device => device.next_event())
     }

@@ -21,32 +21,6 @@ use crate::raid::RaidParameters;
 use crate::ram::RamParameters;
 use crate::xpoint::XPointParameters;
 
-/// How a constant is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ConstantKind {
-    /// From measurements on the device.
-    Measured,
-    /// From the maker's datasheet.
-    Datasheet,
-    /// From a paper about the device or its class.
-    Paper,
-    /// Chosen by us; free until measured.
-    Assumed,
-}
-
-/// A constant with its provenance.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Constant<T> {
-    /// The value, in the unit of its type.
-    pub value: T,
-    /// How it is known.
-    pub kind: ConstantKind,
-    /// Where from: author, year, section or page.
-    pub source: String,
-}
-
 /// The constants, by kind of model.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

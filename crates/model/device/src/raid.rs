@@ -18,10 +18,10 @@ use std::collections::BinaryHeap;
 use serde::Deserialize;
 use units::{Bytes, Nanos};
 
-use crate::profile::Constant;
+use crate::constant::Constant;
 use crate::request::Path;
 use crate::slab::Slab;
-use crate::{Completion, Device, EventQueue, Model, Operation, Request, Stage};
+use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// Constants of an array.
 #[derive(Debug, Clone, Deserialize)]
@@ -101,16 +101,16 @@ impl Row {
 
 /// The members, and when something next happens in each: an array of many must not be asked one by one.
 #[derive(Debug, Clone)]
-struct Members {
-    all: Vec<Model>,
+struct Members<D> {
+    all: Vec<D>,
     /// `[member]`: its next event as it was last asked.
     next: Vec<Option<Nanos>>,
     /// Those instants by time, then by member; what is no longer so is passed over.
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
-impl Members {
-    fn new(all: Vec<Model>) -> Self {
+impl<D: Device> Members<D> {
+    fn new(all: Vec<D>) -> Self {
         Self { next: vec![None; all.len()], due: BinaryHeap::new(), all }
     }
 
@@ -150,12 +150,12 @@ impl Members {
 
 /// An array.
 #[derive(Debug, Clone)]
-pub struct Raid {
+pub struct Raid<D> {
     level: u32,
     chunk: u64,
     request_time: Nanos,
     xor_time: Nanos,
-    members: Members,
+    members: Members<D>,
     next_mirror: usize,
     controller_free: Nanos,
     jobs: Slab<Job>,
@@ -164,10 +164,10 @@ pub struct Raid {
     finished: Vec<Completion>,
 }
 
-impl Raid {
+impl<D: Device> Raid<D> {
     /// An idle array of `members`.
     #[must_use]
-    pub fn new(parameters: &RaidParameters, members: Vec<Model>) -> Self {
+    pub fn new(parameters: &RaidParameters, members: Vec<D>) -> Self {
         Self {
             level: parameters.level.value,
             chunk: parameters.chunk.value.get().max(1),
@@ -184,7 +184,7 @@ impl Raid {
     }
 
     /// The pieces of a request, cut at chunk borders: `(chunk number, offset in it, length)`.
-    fn pieces(&self, request: Request) -> impl Iterator<Item = (u64, u64, u32)> + use<> {
+    fn pieces(&self, request: Request) -> impl Iterator<Item = (u64, u64, u32)> + use<D> {
         let (chunk, end) = (self.chunk, request.offset + u64::from(request.length));
         let mut at = request.offset;
         std::iter::from_fn(move || {
@@ -371,7 +371,7 @@ impl Raid {
     }
 }
 
-impl Device for Raid {
+impl<D: Device> Device for Raid<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
         let start = self.controller_free.max(now);
         self.controller_free = start + self.request_time;
@@ -404,7 +404,7 @@ impl Device for Raid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::ConstantKind;
+    use crate::constant::ConstantKind;
     use crate::ram::{Ram, RamParameters};
 
     fn constant<T>(value: T) -> Constant<T> {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     /// Members that take 10 us for anything, one after the other.
-    fn array(level: u32, members: usize) -> Raid {
+    fn array(level: u32, members: usize) -> Raid<Ram> {
         let ram = RamParameters {
             serial_time: constant(Nanos::from_micros(10)),
             copy_time: constant(Nanos::ZERO),
@@ -425,10 +425,10 @@ mod tests {
             request_time: constant(Nanos::ZERO),
             xor_time: constant(Nanos::from_micros(1)),
         };
-        Raid::new(&parameters, vec![Model::Ram(Ram::new(&ram)); members])
+        Raid::new(&parameters, vec![Ram::new(&ram); members])
     }
 
-    fn takes(raid: &mut Raid, operation: Operation, offset: u64, length: u32) -> u64 {
+    fn takes(raid: &mut Raid<Ram>, operation: Operation, offset: u64, length: u32) -> u64 {
         raid.submit(Nanos::ZERO, Request { id: 7, operation, fua: false, offset, length });
         let mut done = Vec::new();
         raid.advance(Nanos::from_secs(1), &mut done);

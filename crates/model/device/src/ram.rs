@@ -9,8 +9,8 @@
 use serde::Deserialize;
 use units::Nanos;
 
+use crate::constant::Constant;
 use crate::pending::Pending;
-use crate::profile::Constant;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a RAM disk.
@@ -50,6 +50,10 @@ impl Ram {
 }
 
 impl Device for Ram {
+    fn forgets(&self) -> bool {
+        true
+    }
+
     fn submit(&mut self, now: Nanos, request: Request) {
         // Memory keeps nothing over a power cut, and has nothing to write it to.
         if request.operation == Operation::Flush {

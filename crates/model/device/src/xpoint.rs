@@ -20,8 +20,8 @@
 use serde::Deserialize;
 use units::Nanos;
 
+use crate::constant::Constant;
 use crate::pending::Pending;
-use crate::profile::Constant;
 use crate::{CHUNK, Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a 3D XPoint profile.
@@ -159,7 +159,7 @@ impl Device for XPoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::ConstantKind;
+    use crate::constant::ConstantKind;
 
     fn device() -> XPoint {
         fn constant<T>(value: T) -> Constant<T> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::Many;
-use crate::format::words;
+use crate::words::words;
 
 /// ACT's storage test at one or more ratings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

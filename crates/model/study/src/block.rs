@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};
 
-use crate::format::words;
+use crate::words::words;
 use crate::{Many, Offsets};
 
 /// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an

@@ -9,6 +9,7 @@ use units::{Bytes, Nanos, Share};
 use crate::count::{TRIALS_MAX, trials};
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
+use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
     Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
@@ -435,39 +436,3 @@ fn check_act(one: &Experiment, text: &str) -> Result<(), StudyError> {
     }
     Ok(())
 }
-
-/// Why this experiment cannot run on that stack, if so.
-pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
-    let model = matches!(stack.device, DeviceName::Model(_));
-    let needs_data = |block: &crate::BlockMatrix| block.verify || block.precondition.is_some();
-    if model && experiment.block.as_ref().is_some_and(needs_data) {
-        return Some("a device model holds no data to verify or to precondition".into());
-    }
-    let database = experiment.kv.is_some() || experiment.sql.is_some();
-    if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {
-        return Some("block experiments on a file system of its own are not made yet".into());
-    }
-    let runs_raw = experiment.kv.as_ref().is_some_and(crate::KvMatrix::runs_raw);
-    match &stack.device {
-        _ if !database => None,
-        DeviceName::Model(_) => Some(
-            "databases cannot be predicted on a device model yet; only block experiments can"
-                .into(),
-        ),
-        DeviceName::Paths(paths) => {
-            let raw = [FileSystem::AsIs, FileSystem::Raw].contains(&stack.file_system);
-            if paths.len() > 1 {
-                Some("a database stands on one device".into())
-            } else {
-                (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
-            }
-        }
-        DeviceName::File => {
-            let raw = stack.file_system == FileSystem::Raw;
-            (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
-        }
-    }
-}
-
-const NEEDS_FILE_SYSTEM: &str =
-    "only lmdb runs on a device without a file system; give the stack a file_system";

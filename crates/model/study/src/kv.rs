@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
-use crate::format::words;
+use crate::words::words;
 use crate::{Arrivals, Durability, Many, Memory, Offsets};
 
 /// Key-value operations on a database.

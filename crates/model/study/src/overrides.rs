@@ -7,7 +7,7 @@
 
 use toml::{Table, Value};
 
-use crate::parse::StudyError;
+use crate::error::StudyError;
 
 /// The text of the study with every `key=value` applied.
 ///

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use stats::Timeline;
 use units::Nanos;
 
-use crate::check::unsupported;
 use crate::job::jobs;
+use crate::supported::unsupported;
 use crate::{DeviceName, Experiment, Job, Stack, Study};
 
 /// Where a trial's figures come from.
@@ -65,7 +65,56 @@ pub struct Trial {
     pub timeline: Timeline,
 }
 
+/// How a trial is carried out; the runner has one executor for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Execution {
+    /// Requests to a real file or device, from threads of the program.
+    Direct,
+    /// An embedded engine in a process of its own.
+    Child,
+    /// Clients in a process of their own, of a server or of SQLite.
+    Server,
+    /// The same for several stacks that begin together: the trials of one race are one unit.
+    Race,
+    /// A device model in virtual time.
+    Virtual,
+}
+
+impl Execution {
+    /// The word in plans.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Child => "child",
+            Self::Server => "server",
+            Self::Race => "race",
+            Self::Virtual => "virtual",
+        }
+    }
+}
+
 impl Trial {
+    /// How it is carried out.
+    #[must_use]
+    pub const fn execution(&self) -> Execution {
+        match (self.source, &self.job) {
+            (Source::Predicted, _) => Execution::Virtual,
+            (_, Job::Block(_) | Job::Act(_)) => Execution::Direct,
+            (_, Job::Kv(_)) => Execution::Child,
+            (_, Job::Sql(job)) if job.race => Execution::Race,
+            (_, Job::Sql(_)) => Execution::Server,
+        }
+    }
+
+    /// Whether another trial begins together with it: of the same race, on another stack.
+    #[must_use]
+    pub fn races_with(&self, other: &Self) -> bool {
+        self.execution() == Execution::Race
+            && (&self.experiment, &self.job, self.repetition)
+                == (&other.experiment, &other.job, other.repetition)
+    }
+
     /// A name that is unique in the run and safe as a file name: `0007-mix-this-disk`.
     #[must_use]
     pub fn slug(&self) -> String {

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
-use crate::format::words;
+use crate::words::words;
 use crate::{Durability, Many, Memory, SqlKeys};
 
 /// sysbench's OLTP transactions on a SQL database.

@@ -14,7 +14,9 @@ use units::{Bytes, Nanos, Seed, Share};
 
 use crate::arrivals::Schedule;
 use crate::offsets::{Offsets, Sampler};
-use crate::{Arrivals, Issue, OpClass, OpId, Outcome, Sizes, Step, Workload};
+use crate::{
+    Arrivals, ClientIndex, Issue, OpClass, OpId, Operation, Outcome, Sizes, Step, Workload,
+};
 
 /// Where the next block lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,6 +43,17 @@ pub struct BlockOp {
     pub length: u32,
     /// A write that is on the medium when it ends (force unit access), as in a file opened with O_DSYNC.
     pub dsync: bool,
+}
+
+impl Operation for BlockOp {
+    #[inline]
+    fn class(&self) -> OpClass {
+        self.class
+    }
+    #[inline]
+    fn position(&self) -> u64 {
+        self.offset
+    }
 }
 
 /// What every client of a group does.
@@ -125,26 +138,6 @@ impl BlockPlan {
     fn sites_a_device(&self) -> u64 {
         let room = self.device_bytes().checked_sub(u64::from(self.sizes.largest()));
         room.map_or(0, |room| room / self.alignment.get().max(1) + 1)
-    }
-}
-
-/// Which client of how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClientIndex {
-    /// From 0.
-    pub index: u32,
-    /// Number of clients, at least 1.
-    pub of: u32,
-}
-
-impl ClientIndex {
-    /// This client's part of `whole`, as its first and the one after its last.
-    fn part(self, whole: u64) -> (u64, u64) {
-        let at = |index: u32| {
-            let share = u128::from(whole) * u128::from(index) / u128::from(self.of.max(1));
-            u64::try_from(share).unwrap_or(0)
-        };
-        (at(self.index), at(self.index + 1))
     }
 }
 

@@ -11,7 +11,8 @@ use units::{Nanos, Seed};
 use crate::arrivals::Schedule;
 use crate::offsets::{Sampler, uniform};
 use crate::{
-    Arrivals, Client, ClientIndex, Issue, Offsets, OpClass, OpId, Outcome, Step, Workload,
+    Arrivals, Client, ClientIndex, Issue, Offsets, OpClass, OpId, Operation, Outcome, Step,
+    Workload,
 };
 
 /// What is done to one record, or from one record on.
@@ -104,6 +105,17 @@ pub struct KvOp {
     pub record: u64,
     /// Generation to write; 0 is what the load wrote. Unused by lookups.
     pub generation: u64,
+}
+
+impl Operation for KvOp {
+    #[inline]
+    fn class(&self) -> OpClass {
+        self.class
+    }
+    #[inline]
+    fn position(&self) -> u64 {
+        self.record
+    }
 }
 
 /// What every client of a key-value trial shares.

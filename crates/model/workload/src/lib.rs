@@ -11,6 +11,7 @@
 
 mod arrivals;
 mod block;
+mod block_group;
 mod client;
 mod kv;
 mod offsets;
@@ -21,8 +22,9 @@ pub mod stamp;
 mod values;
 
 pub use arrivals::{Arrivals, OpenLoop, RateStep, Spacing};
-pub use block::{BlockClient, BlockOp, BlockPlan, ClientIndex, Pattern};
-pub use client::{BlockGroup, Client, Operation};
+pub use block::{BlockClient, BlockOp, BlockPlan, Pattern};
+pub use block_group::BlockGroup;
+pub use client::{Client, ClientIndex, Operation};
 pub use kv::{KvAction, KvClient, KvKeys, KvOp, KvPlan, KvRole};
 pub use offsets::Offsets;
 pub use sizes::Sizes;

@@ -15,8 +15,8 @@ use units::{Nanos, Seed};
 use crate::arrivals::Schedule;
 use crate::offsets::uniform;
 use crate::{
-    Arrivals, Client, ClientIndex, Issue, OpClass, OpId, Outcome, SqlKeys, SqlNumbers, Step,
-    Workload,
+    Arrivals, Client, ClientIndex, Issue, OpClass, OpId, Operation, Outcome, SqlKeys, SqlNumbers,
+    Step, Workload,
 };
 
 /// Whose scripts.
@@ -203,6 +203,17 @@ pub struct SqlOp {
     pub first: bool,
     /// It ends one.
     pub last: bool,
+}
+
+impl Operation for SqlOp {
+    #[inline]
+    fn class(&self) -> OpClass {
+        self.class
+    }
+    #[inline]
+    fn position(&self) -> u64 {
+        self.row
+    }
 }
 
 /// What all clients share.

@@ -5,7 +5,7 @@
 use super::{Cache, Line, NONE};
 use crate::Request;
 
-impl Cache {
+impl<D: crate::Device> Cache<D> {
     fn unlink(&mut self, place: u32) {
         let Line { newer, older, .. } = self.lines[place as usize];
         match newer {

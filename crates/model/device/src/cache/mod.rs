@@ -24,10 +24,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 use serde::Deserialize;
 use units::{Bytes, Nanos, Share};
 
-use crate::profile::Constant;
+use crate::constant::Constant;
 use crate::request::Path;
 use crate::slab::Slab;
-use crate::{Completion, Device, EventQueue, Model, Operation, Request, Stage};
+use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// What happens to writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -116,9 +116,9 @@ enum Work {
 
 /// A cache.
 #[derive(Debug, Clone)]
-pub struct Cache {
-    fast: Model,
-    slow: Model,
+pub struct Cache<D> {
+    fast: D,
+    slow: D,
     mode: CacheMode,
     line: u64,
     capacity: usize,
@@ -152,10 +152,10 @@ pub struct Cache {
     finished: Vec<Completion>,
 }
 
-impl Cache {
+impl<D: Device> Cache<D> {
     /// An empty cache.
     #[must_use]
-    pub fn new(parameters: &CacheParameters, fast: Model, slow: Model) -> Self {
+    pub fn new(parameters: &CacheParameters, fast: D, slow: D) -> Self {
         let p = parameters;
         let line = p.line.value.get().max(512);
         let capacity = usize::try_from(p.size.value.get() / line).unwrap_or(usize::MAX).max(1);
@@ -260,7 +260,7 @@ impl Cache {
         };
         self.submit_fast(now, job, place, request);
         // What must be on the medium is not with the fast device alone where that forgets.
-        if self.mode == CacheMode::WriteThrough || request.fua && self.forgets() {
+        if self.mode == CacheMode::WriteThrough || request.fua && self.fast.forgets() {
             self.submit_slow(now, job, request);
             return 2;
         }
@@ -288,15 +288,10 @@ impl Cache {
         1
     }
 
-    /// Whether the fast device loses everything with the power.
-    fn forgets(&self) -> bool {
-        matches!(self.fast, Model::Ram(_))
-    }
-
     /// Both devices are flushed; where the fast one forgets with the power, all that is dirty is written to
     /// the slow one before.
     fn flush(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
-        if self.forgets() && self.dirty + self.cleaning.len() > 0 {
+        if self.fast.forgets() && self.dirty + self.cleaning.len() > 0 {
             self.flushes.push_back((job, self.dirtied));
             return 1;
         }
@@ -388,7 +383,7 @@ impl Cache {
     }
 }
 
-impl Device for Cache {
+impl<D: Device> Device for Cache<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
         let path = Path::new(now);
         let job = self.jobs.put(Work::User { request, path, left: 0, fill: false });
@@ -424,23 +419,23 @@ impl Device for Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::ConstantKind;
+    use crate::constant::ConstantKind;
     use crate::ram::{Ram, RamParameters};
 
     fn constant<T>(value: T) -> Constant<T> {
         Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
     }
 
-    fn ram(micros: u64) -> Model {
-        Model::Ram(Ram::new(&RamParameters {
+    fn ram(micros: u64) -> Ram {
+        Ram::new(&RamParameters {
             serial_time: constant(Nanos::from_micros(micros)),
             copy_time: constant(Nanos::ZERO),
             fixed_time: constant(Nanos::ZERO),
-        }))
+        })
     }
 
     /// Fast takes 10 us, slow 100 us; 8 lines of 4 KiB.
-    fn cache(mode: CacheMode, dirty_high: &str) -> Cache {
+    fn cache(mode: CacheMode, dirty_high: &str) -> Cache<Ram> {
         let parameters = CacheParameters {
             fast: String::new(),
             slow: String::new(),
@@ -458,7 +453,7 @@ mod tests {
     }
 
     /// Microseconds that one operation takes, everything before it having settled.
-    fn takes(cache: &mut Cache, second: u64, operation: Operation, line: u64) -> u64 {
+    fn takes(cache: &mut Cache<Ram>, second: u64, operation: Operation, line: u64) -> u64 {
         let now = Nanos::from_secs(second);
         let mut done = Vec::new();
         cache.advance(now, &mut done);

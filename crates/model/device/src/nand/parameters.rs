@@ -7,7 +7,7 @@ use units::{Bytes, Nanos, Share};
 
 use super::translation::{Collection, Drive};
 use crate::CHUNK;
-use crate::profile::Constant;
+use crate::constant::Constant;
 
 /// What becomes of writes that were acknowledged and not yet programmed, when the power fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -9,10 +9,10 @@ use archive::{Run, TrialOutcome, TrialRecord};
 use stats::estimate::{Estimate, mean};
 use workload::OpClass;
 
-use crate::groups::{Group, Ops};
+use crate::groups::{Group, Ops, is_sql};
 
 /// A figure to be: operations, metric, unit, value.
-pub(crate) type Made = (&'static str, &'static str, &'static str, Estimate);
+pub type Made = (&'static str, &'static str, &'static str, Estimate);
 
 /// Sums of a server with their units.
 const TOTALS: [(&str, &str); 13] = [
@@ -32,17 +32,12 @@ const TOTALS: [(&str, &str); 13] = [
 ];
 
 /// Statements in one interval.
-pub(crate) fn queries(interval: &stats::Interval) -> u64 {
+pub fn queries(interval: &stats::Interval) -> u64 {
     OpClass::STATEMENTS.iter().map(|class| interval.tallies[*class].counts.ops).sum()
 }
 
-/// Whether these are SQL trials.
-pub(crate) fn is_sql(trial: &TrialRecord) -> bool {
-    trial.result.recording.intervals.iter().any(|i| i.tallies[OpClass::Transaction].counts.ops > 0)
-}
-
 /// The figures of `group`, if it is one of SQL.
-pub(crate) fn sql_figures(group: &Group<'_>) -> Vec<Made> {
+pub fn sql_figures(group: &Group<'_>) -> Vec<Made> {
     if !is_sql(group.first) {
         return Vec::new();
     }
@@ -96,7 +91,7 @@ fn what(trial: &TrialRecord) -> (&str, &Point) {
 }
 
 /// A race that all came to the end of.
-pub(crate) struct Race<'a> {
+pub struct Race<'a> {
     /// What was run: the experiment and its point.
     what: (&'a str, &'a Point),
     /// Transactions of each.
@@ -106,7 +101,7 @@ pub(crate) struct Race<'a> {
 }
 
 /// The races of a run.
-pub(crate) fn races(run: &Run) -> Vec<Race<'_>> {
+pub fn races(run: &Run) -> Vec<Race<'_>> {
     let mut out: Vec<Race<'_>> = Vec::new();
     for trial in &run.trials {
         let Some(time) = race_time(trial) else { continue };
@@ -127,7 +122,7 @@ pub(crate) fn races(run: &Run) -> Vec<Race<'_>> {
 }
 
 /// How many times as long as `group` the slowest of its race took, repetition by repetition.
-pub(crate) fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
+pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
     let races = races(run);
     let race = races.iter().find(|race| race.what == what(group.first))?;
     let (_, own) = race.racers.iter().find(|(stack, _)| *stack == group.first.stack)?;
@@ -143,11 +138,11 @@ pub(crate) fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
 }
 
 /// Name of the parameter; left out of a point, it is 16 KiB.
-pub(crate) const PAGE_SIZE: &str = "page_size";
+pub const PAGE_SIZE: &str = "page_size";
 
 /// Of the groups that differ in their page size alone, the one with the most transactions a second, its size
 /// in KiB, and how many sizes were tried.
-pub(crate) fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f64, u64)> {
+pub fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f64, u64)> {
     let mut best: Vec<(String, &Group<'_>, f64, u64)> = Vec::new();
     for group in groups.iter().filter(|group| is_sql(group.first)) {
         let Some(rate) = group.rate(Ops::Only(OpClass::Transaction)) else { continue };

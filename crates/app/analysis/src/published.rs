@@ -10,7 +10,7 @@ use study::Source;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Figure;
+use crate::figure::Figure;
 
 /// The publications that ship.
 const FILES: &[&str] = &[
@@ -106,23 +106,31 @@ struct Claim {
 
 /// A table or slide with ours beside it.
 #[derive(Debug, Serialize)]
-pub(crate) struct PlaceView {
+pub struct PlaceView {
+    /// Where it stands in the source.
     pub place: String,
+    /// Its numbers.
     pub rows: Vec<RowView>,
+    /// Its claims.
     pub claims: Vec<ClaimView>,
 }
 
 /// A printed number beside ours.
 #[derive(Debug, Serialize)]
-pub(crate) struct RowView {
+pub struct RowView {
     /// Title of the stack.
     pub stack: String,
     /// What was done to it.
     pub what: String,
+    /// What is counted, with its unit.
     pub metric: String,
+    /// As printed.
     pub published: String,
+    /// Ours in virtual time.
     pub predicted: String,
+    /// Ours on this machine.
     pub measured: String,
+    /// Of the prediction, or of the measurement on the same device.
     pub error: String,
     /// Within a tenth, a third, or farther.
     pub near: &'static str,
@@ -130,12 +138,18 @@ pub(crate) struct RowView {
 
 /// A claim beside ours.
 #[derive(Debug, Serialize)]
-pub(crate) struct ClaimView {
+pub struct ClaimView {
+    /// In the source's words.
     pub text: String,
+    /// What number it is about.
     pub number: String,
+    /// As printed.
     pub published: String,
+    /// Ours.
     pub ours: String,
+    /// Where ours comes from.
     pub source: String,
+    /// Whether it holds.
     pub verdict: &'static str,
     /// Range in which it holds.
     pub range: String,
@@ -193,7 +207,7 @@ impl Ours {
 }
 
 /// The published figures as rows of the tidy table.
-pub(crate) fn published_figures(study: &str) -> Vec<Figure> {
+pub fn published_figures(study: &str) -> Vec<Figure> {
     let Some(publication) = publication(study) else { return Vec::new() };
     let figure = |printed: &Printed| Figure {
         study: publication.study.clone(),
@@ -217,7 +231,7 @@ pub(crate) fn published_figures(study: &str) -> Vec<Figure> {
 }
 
 /// Every table and claim of the publication with ours beside it, in its own order.
-pub(crate) fn beside(
+pub fn beside(
     publication: &Publication,
     figures: &[Figure],
     title: &dyn Fn(&str) -> String,

@@ -14,13 +14,13 @@ use stats::estimate::Estimate;
 use crate::groups::{Group, Ops, groups};
 
 /// Share of the highest rate at which growth is told.
-pub(crate) const NEARLY_ALL: f64 = 0.95;
+pub const NEARLY_ALL: f64 = 0.95;
 /// Points that make a curve.
 const POINTS_MIN: usize = 4;
 
 /// How the load of a curve was raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Load {
+pub enum Load {
     /// More operations in flight, of each thread.
     Depth,
     /// More threads.
@@ -31,7 +31,8 @@ pub(crate) enum Load {
 
 /// One curve: groups that differ in their load alone.
 #[derive(Debug)]
-pub(crate) struct Curve<'a> {
+pub struct Curve<'a> {
+    /// What raises the load.
     pub load: Load,
     /// In order of rising load.
     pub points: Vec<Point<'a>>,
@@ -39,8 +40,10 @@ pub(crate) struct Curve<'a> {
 
 /// One point of a curve.
 #[derive(Debug)]
-pub(crate) struct Point<'a> {
+pub struct Point<'a> {
+    /// The trials.
     pub group: Group<'a>,
+    /// Operations a second.
     pub rate: Estimate,
     /// Mean latency, nanoseconds.
     pub mean_ns: f64,
@@ -48,7 +51,7 @@ pub(crate) struct Point<'a> {
 
 /// What a curve says.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Growth {
+pub struct Growth {
     /// The highest rate.
     pub most: f64,
     /// Mean latency at 95 % of it over the mean latency at the lowest load, less 1.
@@ -57,10 +60,12 @@ pub(crate) struct Growth {
     pub knee: usize,
 }
 
-/// Parameters that raise the load.
-pub(crate) const DEPTH: &str = "queue_depth";
-pub(crate) const THREADS: &str = "threads";
-pub(crate) const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
+/// The parameter that raises the operations in flight.
+pub const DEPTH: &str = "queue_depth";
+/// The parameter that raises the threads.
+pub const THREADS: &str = "threads";
+/// The parameters that raise the arrivals.
+pub const OFFERED: [&str; 2] = ["rate", "rate_of_max"];
 
 /// How the load of each group's experiment is raised: by threads only where depth stays.
 fn loads_of(all: &[Group<'_>]) -> Vec<Load> {
@@ -101,7 +106,7 @@ fn key(group: &Group<'_>, load: Load) -> Vec<(String, String)> {
 }
 
 /// The curves of a run, in the order of the plan.
-pub(crate) fn curves(run: &Run) -> Vec<Curve<'_>> {
+pub fn curves(run: &Run) -> Vec<Curve<'_>> {
     let mut curves: Vec<Curve<'_>> = Vec::new();
     let mut places = HashMap::new();
     let all = groups(run);

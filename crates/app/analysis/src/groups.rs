@@ -14,10 +14,12 @@ use workload::OpClass;
 
 /// One point on one stack, with its repetitions.
 #[derive(Debug)]
-pub(crate) struct Group<'a> {
+pub struct Group<'a> {
+    /// The run that they are of.
     pub run: &'a Run,
     /// The first of the trials; they differ in repetition only.
     pub first: &'a TrialRecord,
+    /// All of them, in the order of the plan.
     pub trials: Vec<&'a TrialRecord>,
     /// Found once: every interval of every trial is looked at for them.
     classes: OnceCell<Vec<Ops>>,
@@ -25,12 +27,16 @@ pub(crate) struct Group<'a> {
 
 /// Which operations a figure speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ops {
+pub enum Ops {
+    /// All that may be summed.
     All,
+    /// Those of one class.
     Only(OpClass),
 }
 
 impl Ops {
+    /// The word in figures.
+    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -38,7 +44,9 @@ impl Ops {
         }
     }
 
-    pub fn class(self) -> Option<OpClass> {
+    /// The class, if it is one.
+    #[must_use]
+    pub const fn class(self) -> Option<OpClass> {
         match self {
             Self::All => None,
             Self::Only(class) => Some(class),
@@ -47,7 +55,7 @@ impl Ops {
 }
 
 /// The groups of a run, in the order of the plan.
-pub(crate) fn groups(run: &Run) -> Vec<Group<'_>> {
+pub fn groups(run: &Run) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut places = HashMap::new();
     for trial in &run.trials {
@@ -224,7 +232,18 @@ impl Group<'_> {
 }
 
 /// Title of a stack, for people.
-pub(crate) fn stack_title<'a>(run: &'a Run, name: &'a str) -> &'a str {
+pub fn stack_title<'a>(run: &'a Run, name: &'a str) -> &'a str {
     let stack = run.header.stacks.iter().find(|stack| stack.name == name);
     stack.map_or(name, |stack| stack.title.as_str())
+}
+
+/// Whether these are SQL trials.
+pub fn is_sql(trial: &TrialRecord) -> bool {
+    trial.result.recording.intervals.iter().any(|i| i.tallies[OpClass::Transaction].counts.ops > 0)
+}
+
+/// Queue depth of a group; 0 where it has none.
+#[must_use]
+pub fn depth_of(group: &Group<'_>) -> u64 {
+    group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -3,7 +3,6 @@
 //! Invariants: metric names and fields are the stable interface described in `docs/FIGURES.md`; the
 //! same archive gives the same bytes. What it is not: formatting for people.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use study::Source;
 
@@ -13,49 +12,12 @@ use serde_json::Value;
 use stats::estimate::Estimate;
 use workload::OpClass;
 
-use crate::act_tests;
+use crate::act::act_tests;
+use crate::figure::Figure;
 use crate::groups::{Group, Ops, groups};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
-use crate::sql_figures::{PAGE_SIZE, best_page_sizes, sql_figures};
-
-/// One number, with everything that is needed to understand it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figure {
-    /// Name of the study.
-    pub study: String,
-    /// Name of the stack.
-    pub stack: String,
-    /// `block`, `lmdb`, `rocksdb`, `sqlite`.
-    pub engine: String,
-    /// Name of the experiment.
-    pub workload: String,
-    /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`, `transaction`, the
-    /// statements of SQL).
-    pub point: BTreeMap<String, Value>,
-    /// What is counted, in the field's words.
-    pub metric: Cow<'static, str>,
-    /// Its unit.
-    pub unit: Cow<'static, str>,
-    /// The value.
-    pub value: f64,
-    /// Lower end of the 95 % interval.
-    pub lo: Option<f64>,
-    /// Upper end.
-    pub hi: Option<f64>,
-    /// Observations: operations for percentiles, intervals for rates and means, trials for the rest.
-    pub n: u64,
-    /// `measured`, `predicted` or `published`.
-    pub source: Source,
-    /// Name of the run folder.
-    pub run: String,
-    /// What a prediction rests on, or where a published figure stands.
-    pub citation: Option<String>,
-    /// What a prediction is worth: error on published figures of the same kind, or that there is none.
-    pub validation: Option<String>,
-    /// The trial was stopped before its time or failed.
-    pub partial: bool,
-}
+use crate::sql::{PAGE_SIZE, best_page_sizes, sql_figures};
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -89,7 +51,7 @@ pub fn document(figures: &[Figure]) -> String {
 }
 
 /// Percentiles that are given when the sample count supports them.
-pub(crate) const PERCENTILES: [(&str, f64); 6] = [
+pub const PERCENTILES: [(&str, f64); 6] = [
     ("latency_p50", 50.0),
     ("latency_p90", 90.0),
     ("latency_p99", 99.0),

@@ -15,18 +15,20 @@ use stats::cliffs::cliffs;
 use units::human_count;
 use workload::OpClass;
 
-use crate::sql_figures::is_sql;
+use crate::groups::is_sql;
 
 /// A cliff with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Told {
+pub struct Told {
     /// Trial, stack and point.
     pub trial: String,
+    /// Title of the stack.
     pub stack: String,
     /// Seconds since the clients began.
     pub at: f64,
     /// Transactions a second.
     pub before: String,
+    /// The same from then on.
     pub after: String,
     /// `-54 % (-58 to -50)`.
     pub change: String,
@@ -54,12 +56,12 @@ const MOVED_MIN: f64 = 0.10;
 const MOVED_TOLD: usize = 5;
 
 /// Number of cliffs of a trial; `None` when it is none of SQL.
-pub(crate) fn count(trial: &TrialRecord) -> Option<f64> {
+pub fn count(trial: &TrialRecord) -> Option<f64> {
     is_sql(trial).then(|| found(trial).len() as f64)
 }
 
 /// As [`count`], of those at which the rate fell.
-pub(crate) fn count_falls(trial: &TrialRecord) -> Option<f64> {
+pub fn count_falls(trial: &TrialRecord) -> Option<f64> {
     let fell = |(_, cliff): &&(f64, stats::cliffs::Cliff)| cliff.change < 0.0;
     is_sql(trial).then(|| found(trial).iter().filter(fell).count() as f64)
 }
@@ -76,13 +78,13 @@ fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
 }
 
 /// The cliffs of a trial with the second at which each begins.
-pub(crate) fn found(trial: &TrialRecord) -> Vec<(f64, stats::cliffs::Cliff)> {
+pub fn found(trial: &TrialRecord) -> Vec<(f64, stats::cliffs::Cliff)> {
     let (starts, rates) = rates(trial);
     cliffs(&rates).into_iter().map(|cliff| (starts[cliff.at], cliff)).collect()
 }
 
 /// Every cliff of a run.
-pub(crate) fn told(run: &Run) -> Vec<Told> {
+pub fn told(run: &Run) -> Vec<Told> {
     let trials = run.trials.iter().filter(|trial| is_sql(trial));
     trials.flat_map(of_trial).collect()
 }

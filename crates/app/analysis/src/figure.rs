@@ -1,0 +1,46 @@
+//! One number, with everything that is needed to understand it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+use study::Source;
+
+/// One number, with everything that is needed to understand it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figure {
+    /// Name of the study.
+    pub study: String,
+    /// Name of the stack.
+    pub stack: String,
+    /// `block`, `lmdb`, `rocksdb`, `sqlite`.
+    pub engine: String,
+    /// Name of the experiment.
+    pub workload: String,
+    /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`, `transaction`, the
+    /// statements of SQL).
+    pub point: BTreeMap<String, Value>,
+    /// What is counted, in the field's words.
+    pub metric: Cow<'static, str>,
+    /// Its unit.
+    pub unit: Cow<'static, str>,
+    /// The value.
+    pub value: f64,
+    /// Lower end of the 95 % interval.
+    pub lo: Option<f64>,
+    /// Upper end.
+    pub hi: Option<f64>,
+    /// Observations: operations for percentiles, intervals for rates and means, trials for the rest.
+    pub n: u64,
+    /// `measured`, `predicted` or `published`.
+    pub source: Source,
+    /// Name of the run folder.
+    pub run: String,
+    /// What a prediction rests on, or where a published figure stands.
+    pub citation: Option<String>,
+    /// What a prediction is worth: error on published figures of the same kind, or that there is none.
+    pub validation: Option<String>,
+    /// The trial was stopped before its time or failed.
+    pub partial: bool,
+}

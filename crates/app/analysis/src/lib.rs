@@ -1,0 +1,20 @@
+//! What runs say, typed: trials in groups, figures with their intervals, curves and their knees, cliffs, and
+//! published figures beside ours.
+//!
+//! Invariants: every figure carries its source, and sources never mix; a percentile that the sample count
+//! cannot support is left out. What it is not: sentences, tables or pictures; views (`report`) make those.
+
+pub mod act;
+pub mod cliffs;
+mod figure;
+mod figures;
+mod groups;
+pub mod knee;
+pub mod published;
+pub mod sql;
+
+pub use act::{ActTest, act_tests};
+pub use figure::Figure;
+pub use figures::{PERCENTILES, document, figures};
+pub use groups::{Group, Ops, depth_of, groups, is_sql};
+pub use published::{Publication, publication};

@@ -1,0 +1,78 @@
+//! Charts as plain numbers: what the page's script is given.
+//!
+//! Invariant: a line has one source. What it is not: what is drawn of a run; `charts` says that.
+
+use analysis::Group;
+use archive::Run;
+use serde::Serialize;
+use study::Source;
+
+/// Charts of one kind at most.
+pub(crate) const CHARTS_MAX: usize = 24;
+/// Lines of one chart at most.
+pub(crate) const LINES_MAX: usize = 24;
+/// Everything that is drawn, by kind.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Charts {
+    /// Latency over IOPS, one mark a queue depth.
+    pub curves: Vec<Chart>,
+    /// Latency over percentile.
+    pub spectra: Vec<Chart>,
+    /// Over a parameter that an experiment sweeps.
+    pub sweeps: Vec<Sweep>,
+    /// Rate over time.
+    pub series: Vec<Chart>,
+    /// What databases counted of themselves, over the same time.
+    pub inside: Vec<Chart>,
+    /// Where the time of a transaction goes, over the same time.
+    pub phases: Vec<Chart>,
+    /// Of races, the rates until each is done.
+    pub races: Vec<Chart>,
+    /// Charts and lines beyond what one can look at.
+    #[serde(skip)]
+    pub left_out: usize,
+}
+
+/// One chart.
+#[derive(Debug, Serialize)]
+pub(crate) struct Chart {
+    pub title: String,
+    pub lines: Vec<Line>,
+}
+
+/// One line of a chart.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line {
+    pub label: String,
+    pub source: Source,
+    /// Place of the stack in the study: its colour.
+    pub color: usize,
+    /// `[x, y]`; curves add the queue depth and the 99th percentile: `[iops, p50, depth, p99]`.
+    pub points: Vec<Vec<f64>>,
+}
+
+/// A chart over a parameter.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sweep {
+    pub title: String,
+    /// Words of the horizontal axis.
+    pub x: &'static str,
+    /// Words of the vertical axis; `latency` is in microseconds.
+    pub y: &'static str,
+    /// Logarithmic axes.
+    pub xlog: bool,
+    pub ylog: bool,
+    pub lines: Vec<Line>,
+}
+
+pub(crate) fn color(run: &Run, group: &Group<'_>) -> usize {
+    // Engines on one stack need colours of their own.
+    let stack = run.header.stacks.iter().position(|stack| stack.name == group.first.stack);
+    let engine = usize::from(group.first.engine == "sqlite");
+    stack.unwrap_or(0) + engine
+}
+
+/// A title without what stands in parentheses.
+pub(crate) fn short(title: &str) -> &str {
+    title.split(" (").next().unwrap_or(title)
+}

@@ -1,0 +1,118 @@
+//! Block trials on real files and devices, on a thread of this program.
+//!
+//! Invariant: a device that does not answer ends the program, with its trial recorded as failed. What it is
+//! not: the trial itself.
+
+use std::sync::atomic::Ordering;
+
+use archive::Keeper;
+use observe::BlockDevice;
+use stats::{DiskCounters, TrialResult};
+use study::{DeviceName, Experiment, Job, Stack, Trial};
+use units::{Bytes, Seed};
+
+use crate::devices::Opened;
+use crate::estimate::{deadline, fill_seconds};
+use crate::state::Runner;
+use crate::watch::{Event, Watcher};
+use crate::watched::{Overdue, watched};
+use crate::{RunnerError, measured};
+
+impl Runner<'_> {
+    pub(crate) fn block(
+        &mut self,
+        stack: &Stack,
+        experiment: &Experiment,
+        trial: &Trial,
+        seed: Seed,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<TrialResult>, RunnerError> {
+        let stop = self.options.stop;
+        let mut step = |done: Bytes| {
+            watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size });
+            !stop.load(Ordering::Relaxed)
+        };
+        let Some(Opened { files, paths }) = self.targets.open(stack, &mut step)? else {
+            return Ok(None);
+        };
+        let devices: Vec<BlockDevice> =
+            paths.iter().filter_map(|path| BlockDevice::under(path)).collect();
+        let own_cost = *self.own_cost.get_or_insert_with(block::own_cost);
+        let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
+        let fills = match &trial.job {
+            Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
+            Job::Act(job) => job.fills,
+            Job::Kv(_) | Job::Sql(_) => 0,
+        };
+        let place = measured::Place {
+            stack,
+            experiment,
+            files,
+            fills: if fills > 0 && self.targets.owes_fill(stack) { fills } else { 0 },
+            own_cost,
+            ledger: &ledger,
+            lasting: matches!(stack.device, DeviceName::Paths(_)),
+        };
+        let (disk, usage) = (counters_of(&devices), observe::usage());
+        let prepare = fill_seconds(stack, place.fills);
+        let overdue = Overdue {
+            after: deadline(trial, experiment, prepare),
+            grace: self.waiting(trial, experiment).grace,
+            give_up: &|| self.give_up(trial, stack),
+        };
+        let journal = self.begin_journal(trial)?;
+        let keeper = journal.as_deref().map(Keeper::start).transpose()?;
+        let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
+        let result = watched((self.options.stop, &overdue, keep), trial, watcher, |control| {
+            measured::run(place, trial, (seed, control))
+        });
+        let result = match result {
+            Err(RunnerError::WrongBlock(corruption)) => {
+                return Err(self.keep_evidence(trial, &corruption));
+            }
+            other => other?,
+        };
+        let Some(result) = result else { return Ok(None) };
+        Ok(Some(TrialResult {
+            usage: Some(observe::usage().since(&usage)),
+            disk: difference(disk, counters_of(&devices)),
+            ..result
+        }))
+    }
+
+    /// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.
+    fn give_up(&self, trial: &Trial, stack: &Stack) {
+        let reason = format!("{} does not answer: the trial did not end in its time", stack.name);
+        if !self.stopping() {
+            let outcome = TrialResult { failure: Some(reason.clone()), ..TrialResult::default() };
+            let written =
+                self.record(trial, outcome).map(|record| self.writer.write_apart(&record));
+            if let Some(Err(error)) = written {
+                let said = format!("{reason}; and it could not be recorded: {error}");
+                (self.options.give_up)(self.options.journal, &said);
+            }
+        }
+        (self.options.give_up)(self.options.journal, &reason);
+    }
+
+    /// Keeps a block that was wrong, and says where.
+    fn keep_evidence(&self, trial: &Trial, corruption: &block::Corruption) -> RunnerError {
+        let path = self.writer.path().join(format!("evidence-{}.bin", trial.slug()));
+        let (trial, reason) = (trial.slug(), corruption.to_string());
+        match std::fs::write(&path, &corruption.block) {
+            Ok(()) => RunnerError::WrongData { trial, reason, evidence: path },
+            Err(error) => stack::StackError::io("keep the evidence in", &path)(error).into(),
+        }
+    }
+}
+
+fn difference(before: Option<DiskCounters>, after: Option<DiskCounters>) -> Option<DiskCounters> {
+    Some(after?.since(&before?))
+}
+
+/// Sum of the counters of devices; `None` when one of them has none.
+fn counters_of(devices: &[BlockDevice]) -> Option<DiskCounters> {
+    let counters: Option<Vec<DiskCounters>> = devices.iter().map(BlockDevice::counters).collect();
+    let counters = counters.filter(|all| !all.is_empty())?;
+    Some(counters.into_iter().fold(DiskCounters::default(), |sum, one| sum.plus(&one)))
+}

@@ -1,0 +1,39 @@
+//! Which experiments can run on which stacks; what cannot is left out of a plan with its reason.
+
+use crate::{BlockMatrix, DeviceName, Experiment, FileSystem, KvMatrix, Stack};
+
+/// Why this experiment cannot run on that stack, if so.
+pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
+    let model = matches!(stack.device, DeviceName::Model(_));
+    let needs_data = |block: &BlockMatrix| block.verify || block.precondition.is_some();
+    if model && experiment.block.as_ref().is_some_and(needs_data) {
+        return Some("a device model holds no data to verify or to precondition".into());
+    }
+    let database = experiment.kv.is_some() || experiment.sql.is_some();
+    if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {
+        return Some("block experiments on a file system of its own are not made yet".into());
+    }
+    let runs_raw = experiment.kv.as_ref().is_some_and(KvMatrix::runs_raw);
+    match &stack.device {
+        _ if !database => None,
+        DeviceName::Model(_) => Some(
+            "databases cannot be predicted on a device model yet; only block experiments can"
+                .into(),
+        ),
+        DeviceName::Paths(paths) => {
+            let raw = [FileSystem::AsIs, FileSystem::Raw].contains(&stack.file_system);
+            if paths.len() > 1 {
+                Some("a database stands on one device".into())
+            } else {
+                (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
+            }
+        }
+        DeviceName::File => {
+            let raw = stack.file_system == FileSystem::Raw;
+            (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
+        }
+    }
+}
+
+const NEEDS_FILE_SYSTEM: &str =
+    "only lmdb runs on a device without a file system; give the stack a file_system";

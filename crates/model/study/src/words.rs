@@ -1,0 +1,33 @@
+//! Enums that have one word each in studies and figures, and durability, which every engine has.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What an acknowledged write survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Nothing that is promised.
+    None,
+    /// The end of the process.
+    Os,
+    /// The end of the operating system: the device has acknowledged a flush.
+    Device,
+}
+
+/// Gives an enum its words.
+macro_rules! words {
+    ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
+        impl $type {
+            /// The word used in studies and figures.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+    };
+}
+
+pub(crate) use words;
+
+words!(Durability { None => "none", Os => "os", Device => "device" });
