@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|input: (u16, u16, &str, &str)| {
     let (start, length, message, text) = input;
     let span = usize::from(start)..usize::from(start) + usize::from(length);
-    let place = place::Place { message, span, name: "study.toml", text, next: message };
+    let place = place::TextPlace { message, span, name: "study.toml", text, next: message };
     let drawn = place::render(&place, false);
     assert!(drawn.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t' | '\r')), "{drawn:?}");
 });

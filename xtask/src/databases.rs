@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use kv::{Engine, KvError, Options, Session, Spec, load, measure};
+use kv::{Engine, KvError, KvSpec, Options, Session, load, measure};
 use observe::Control;
 use stats::Timeline;
 use study::Durability;
@@ -107,7 +107,7 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
         map_size: None,
         settings: "block_based_table_factory={block_cache=1073741824}".into(),
     };
-    let spec = Spec {
+    let spec = KvSpec {
         records,
         key_size: 16,
         values: ValueShape::of(VALUE),

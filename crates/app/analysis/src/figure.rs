@@ -21,6 +21,8 @@ pub struct Figure {
     /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`, `transaction`, the
     /// statements of SQL).
     pub point: BTreeMap<String, Value>,
+    /// Hash of the job that was done; none for published figures, and of runs of before it was kept.
+    pub job: Option<String>,
     /// What is counted, in the field's words.
     pub metric: Cow<'static, str>,
     /// Its unit.

@@ -322,6 +322,7 @@ fn figure(
         engine: first.engine.clone(),
         workload: first.experiment.clone(),
         point,
+        job: (!first.job.is_empty()).then(|| first.job.clone()),
         metric: metric.into(),
         unit: unit.into(),
         value: significant(estimate.value * scale),

@@ -215,6 +215,7 @@ pub fn published_figures(study: &str) -> Vec<Figure> {
         engine: printed.of.engine.clone(),
         workload: printed.of.workload.clone(),
         point: printed.of.point.clone(),
+        job: None,
         metric: printed.of.metric.clone().into(),
         unit: printed.unit.clone().into(),
         value: printed.value,

@@ -167,6 +167,8 @@ pub struct TrialRecord {
     pub source: Source,
     /// Every parameter.
     pub point: BTreeMap<String, String>,
+    /// Hash of its job ([`study::Trial::job_hash`]); empty in records of before it was kept.
+    pub job: String,
     /// From 1.
     pub repetition: u32,
     /// How it ended.
@@ -187,6 +189,7 @@ impl TrialRecord {
             engine: String::new(),
             source: Source::Measured,
             point: BTreeMap::new(),
+            job: String::new(),
             repetition: 1,
             outcome: TrialOutcome::Complete,
             result,
@@ -205,6 +208,8 @@ pub(crate) struct TrialDocument {
     engine: String,
     source: Source,
     point: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    job: String,
     repetition: u32,
     outcome: TrialOutcome,
     failure: Option<String>,
@@ -357,6 +362,7 @@ impl TrialDocument {
             engine: trial.engine.clone(),
             source: trial.source,
             point: trial.point.clone(),
+            job: trial.job.clone(),
             repetition: trial.repetition,
             outcome: trial.outcome,
             failure: result.failure.clone(),
@@ -422,6 +428,7 @@ impl TrialDocument {
             engine: self.engine,
             source: self.source,
             point: self.point,
+            job: self.job,
             repetition: self.repetition,
             outcome: self.outcome,
             result: TrialResult {

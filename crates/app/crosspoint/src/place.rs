@@ -12,7 +12,7 @@ use crate::words::bounded;
 const LINE_MAX: usize = 400;
 
 /// An error in a text.
-pub struct Place<'a> {
+pub struct TextPlace<'a> {
     /// What is wrong.
     pub message: &'a str,
     /// Bytes of the text that are wrong.
@@ -26,7 +26,7 @@ pub struct Place<'a> {
 }
 
 /// Draws it, in colour where that is wanted.
-pub fn render(place: &Place<'_>, color: bool) -> String {
+pub fn render(place: &TextPlace<'_>, color: bool) -> String {
     let (message, next, text) = (bounded(place.message), bounded(place.next), place.text);
     let (name, span) = (bounded(place.name), place.span.clone());
     // A place in another text, or one that cuts a character, is drawn nowhere.

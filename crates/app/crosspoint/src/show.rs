@@ -8,7 +8,7 @@ use report::ReportError;
 use runner::{RunnerError, StudyText};
 
 use crate::exit::{self, ExitCode};
-use crate::place::{self, Place};
+use crate::place::{self, TextPlace};
 use crate::words::bounded;
 
 /// Why a command failed.
@@ -63,7 +63,7 @@ fn render(error: &RunnerError, text: Option<&StudyText>) -> String {
                 let color =
                     std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
                 let (message, next) = (inner.message.as_str(), next.as_str());
-                place::render(&Place { message, span, name, text, next }, color)
+                place::render(&TextPlace { message, span, name, text, next }, color)
             }
             None => format!("error: {}: {words}\n  next: {next}\n", bounded(name)),
         },

@@ -37,12 +37,12 @@ pub(crate) struct Charts {
 #[derive(Debug, Serialize)]
 pub(crate) struct Chart {
     pub title: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// One line of a chart.
 #[derive(Debug, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub label: String,
     pub source: Source,
     /// Place of the stack in the study: its colour.
@@ -62,7 +62,7 @@ pub(crate) struct Sweep {
     /// Logarithmic axes.
     pub xlog: bool,
     pub ylog: bool,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 pub(crate) fn color(run: &Run, group: &Group<'_>) -> usize {

@@ -6,7 +6,7 @@ use archive::Run;
 use stats::estimate::SAMPLES_BEYOND_MIN;
 use workload::OpClass;
 
-use crate::chart::{CHARTS_MAX, Chart, Charts, LINES_MAX, Line, color, short};
+use crate::chart::{CHARTS_MAX, Chart, ChartLine, Charts, LINES_MAX, color, short};
 use crate::sql_charts::{phases, races, sql_sweeps};
 use crate::sweeps::sweeps;
 use analysis::knee::{Load, THREADS, curves};
@@ -148,7 +148,7 @@ fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
             };
             Some(vec![point.rate.value, p50 / 1e3, mark, p99 / 1e3])
         });
-        let line = Line {
+        let line = ChartLine {
             label: label(group) + if curve.load == Load::Offered { ", offered load" } else { "" },
             source: group.first.source,
             color: color(run, group) + usize::from(curve.load == Load::Offered),
@@ -166,7 +166,7 @@ fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
 }
 
 /// `[1 / (1 - p), microseconds]` up to the last percentile that the samples support.
-fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
+fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> ChartLine {
     let latency = group.latency(Ops::Only(class));
     let mut points = Vec::new();
     // From the median (1 in 2) on: what lies below it is of no interest on this axis.
@@ -178,7 +178,7 @@ fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
         let value = latency.value_at_quantile(1.0 - 1.0 / one_in);
         points.push(vec![one_in, value as f64 / 1e3]);
     }
-    Line { label: label(group), source: group.first.source, color: color(run, group), points }
+    ChartLine { label: label(group), source: group.first.source, color: color(run, group), points }
 }
 
 /// A chart a counter that is ever more than nothing, a line a group.
@@ -191,7 +191,7 @@ fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
         let points: Vec<Vec<f64>> = samples
             .filter_map(|sample| Some(vec![sample.at_ns as f64 / 1e9, *sample.values.get(name)?]))
             .collect();
-        (!points.is_empty()).then(|| Line {
+        (!points.is_empty()).then(|| ChartLine {
             label: label(group),
             source: group.first.source,
             color: color(run, group),
@@ -206,7 +206,7 @@ fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
 }
 
 /// `[seconds, operations a second]` of the first repetition, warm-up included.
-fn series(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
+fn series(run: &Run, group: &Group<'_>, class: OpClass) -> ChartLine {
     let intervals = group.first.result.recording.intervals.iter();
     let points = intervals
         .filter(|interval| interval.phase != stats::Phase::Drain)
@@ -215,5 +215,5 @@ fn series(run: &Run, group: &Group<'_>, class: OpClass) -> Line {
             vec![interval.end.as_secs_f64(), ops / interval.seconds()]
         })
         .collect();
-    Line { label: label(group), source: group.first.source, color: color(run, group), points }
+    ChartLine { label: label(group), source: group.first.source, color: color(run, group), points }
 }

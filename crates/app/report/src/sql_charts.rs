@@ -7,7 +7,7 @@
 use archive::{Run, TrialRecord};
 use workload::OpClass;
 
-use crate::chart::{Chart, Line, Sweep, short};
+use crate::chart::{Chart, ChartLine, Sweep, short};
 use analysis::cliffs::found;
 use analysis::sql::queries;
 use analysis::{Group, Ops, is_sql};
@@ -28,7 +28,7 @@ pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
         groups.iter().copied().filter(|group| is_sql(group.first)).collect();
     let mut out = Vec::new();
     for (name, words) in SWEPT {
-        let mut lines: Vec<(String, Line)> = Vec::new();
+        let mut lines: Vec<(String, ChartLine)> = Vec::new();
         for group in &groups {
             let Some(x) = value_of(group, name) else { continue };
             let Some(rate) = group.rate(Ops::Only(OpClass::Transaction)) else { continue };
@@ -41,7 +41,12 @@ pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
                 Some((_, line)) => line.points.push(point),
                 None => lines.push((
                     label.clone(),
-                    Line { label, source: group.first.source, color: place, points: vec![point] },
+                    ChartLine {
+                        label,
+                        source: group.first.source,
+                        color: place,
+                        points: vec![point],
+                    },
                 )),
             }
         }
@@ -125,11 +130,11 @@ fn time_by_class(trial: &TrialRecord) -> Chart {
         if points.iter().any(|point| point[1] > 0.0) {
             highest = points.iter().map(|point| point[1]).fold(highest, f64::max);
             let (label, source) = (class.word().to_owned(), trial.source);
-            lines.push(Line { label, source, color, points });
+            lines.push(ChartLine { label, source, color, points });
         }
     }
     for (at, cliff) in found(trial) {
-        lines.push(Line {
+        lines.push(ChartLine {
             label: format!("cliff {:+.0} %", cliff.change * 100.0),
             source: trial.source,
             color: OpClass::STATEMENTS.len(),
@@ -157,7 +162,7 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
                 queries(interval) as f64 / interval.seconds().max(1e-9),
             ]
         };
-        let line = Line {
+        let line = ChartLine {
             label: format!("{title}: {time:.0} s"),
             source: trial.source,
             color: place.unwrap_or(0),

@@ -11,7 +11,7 @@ use stats::estimate::{Estimate, TooFew};
 use units::{Bytes, Share};
 use workload::OpClass;
 
-use crate::chart::{LINES_MAX, Line, Sweep, color, short};
+use crate::chart::{ChartLine, LINES_MAX, Sweep, color, short};
 use analysis::{Group, Ops};
 
 /// Parameters that may be swept, with the words of the axis.
@@ -133,7 +133,7 @@ fn sweep(
     measures: &[Measure],
 ) -> Option<Sweep> {
     let mut beyond = HashSet::new();
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<ChartLine> = Vec::new();
     let mut places = HashMap::new();
     let differing = differing(groups, axis.name);
     for measure in measures {
@@ -150,7 +150,7 @@ fn sweep(
             let place = *places.entry(label.clone()).or_insert(lines.len());
             match lines.get_mut(place) {
                 Some(line) => line.points.push(vec![x, y]),
-                None => lines.push(Line {
+                None => lines.push(ChartLine {
                     label,
                     source: group.first.source,
                     // Lines that differ in another parameter need colours of their own.

@@ -44,7 +44,7 @@ impl Runner<'_> {
             Job::Act(job) => job.fills,
             Job::Kv(_) | Job::Sql(_) => 0,
         };
-        let place = measured::Place {
+        let place = measured::BlockPlace {
             stack,
             experiment,
             files,

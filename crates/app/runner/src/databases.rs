@@ -14,7 +14,7 @@ use std::time::Duration;
 use stack::{DeviceRates, Journal, Limits, Mark, MemoryUse, Wanted};
 use study::{Engine, Experiment, KvJob, OnError, Trial};
 use units::Seed;
-use worker::{CheckRequest, Ended, Event, Line, Request, TrialRequest, Waiting};
+use worker::{Channel, CheckRequest, Ended, Event, Request, TrialRequest, Waiting};
 
 use crate::RunnerError;
 
@@ -66,14 +66,14 @@ pub(crate) fn raw_program() -> (bool, String) {
 }
 
 /// A process for the clients of SQL databases.
-pub(crate) fn start_host(mark: &Mark, stack: &str) -> Result<Line, RunnerError> {
+pub(crate) fn start_host(mark: &Mark, stack: &str) -> Result<Channel, RunnerError> {
     start(mark, stack, false)
 }
 
-fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Line, RunnerError> {
+fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Channel, RunnerError> {
     let (program, arguments) =
         program(raw).map_err(stack::StackError::io("find", Path::new("this program")))?;
-    Line::start(&program, arguments, mark).map_err(|error| worker_error(stack, &error))
+    Channel::start(&program, arguments, mark).map_err(|error| worker_error(stack, &error))
 }
 
 pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use block::{Ledger, OwnCost, RunError, Spec, Target};
+use block::{BlockSpec, Ledger, OwnCost, RunError, Target};
 use observe::{Control, HostCpu};
 use stack::StackError;
 use stats::{Limit, TrialResult};
@@ -49,7 +49,7 @@ pub(crate) fn check_writes(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerErr
 }
 
 /// What a block trial works with.
-pub(crate) struct Place<'a> {
+pub(crate) struct BlockPlace<'a> {
     pub stack: &'a Stack,
     pub experiment: &'a Experiment,
     /// Open files or devices.
@@ -68,7 +68,7 @@ pub(crate) type Measured = Option<TrialResult>;
 
 /// Runs one trial on open targets.
 pub(crate) fn run(
-    place: Place<'_>,
+    place: BlockPlace<'_>,
     trial: &Trial,
     (seed, control): (Seed, &Control<'_>),
 ) -> Result<Measured, RunnerError> {
@@ -107,13 +107,13 @@ pub(crate) fn run(
         }
         _ => None,
     };
-    let spec = Spec {
+    let spec = BlockSpec {
         path,
         spin: !in_phase(&trial.job),
         stop_on_error: place.experiment.on_error == OnError::Stop,
         max_lag,
         verify: ledger.as_ref(),
-        ..Spec::new(groups, trial.timeline, seed)
+        ..BlockSpec::new(groups, trial.timeline, seed)
     };
     let failed = |error: RunError| run_error(stack, error);
     if let Some(wanted) = wanted {

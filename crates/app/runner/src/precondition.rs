@@ -4,7 +4,7 @@
 //! Invariant: whether steady state was reached is said, never assumed. What it is not: a purge; secure
 //! erase and TRIM are left to the user.
 
-use block::{Spec, Target};
+use block::{BlockSpec, Target};
 use observe::Control;
 use stats::Timeline;
 use stats::steady::{Steadiness, WINDOW};
@@ -23,7 +23,7 @@ const FILL_INTERVAL: Nanos = Nanos::from_secs(10);
 /// What was done, in words; `None` when the user stopped it.
 pub(crate) fn precondition(
     target: &Target,
-    spec: &Spec<'_>,
+    spec: &BlockSpec<'_>,
     wanted: &Precondition,
     (fills, control): (u32, &Control<'_>),
 ) -> Result<Option<String>, block::RunError> {
@@ -47,7 +47,7 @@ pub(crate) fn precondition(
         let mut groups = spec.groups.clone();
         groups.iter_mut().for_each(|group| group.plan.end = timeline.end());
         let seed = spec.seed.derive("round", rounds.len() as u64);
-        let round = Spec { groups, timeline, seed, verify: None, ..spec.clone() };
+        let round = BlockSpec { groups, timeline, seed, verify: None, ..spec.clone() };
         let recording = block::run(target, &round, control)?.recording;
         if control.stopping() {
             return Ok(None);
@@ -68,7 +68,7 @@ pub(crate) fn precondition(
 /// Writes the span; gives its size and the number of writes that failed.
 fn fill(
     target: &Target,
-    spec: &Spec<'_>,
+    spec: &BlockSpec<'_>,
     fills: u32,
     control: &Control<'_>,
 ) -> Result<(Bytes, u64), block::RunError> {
@@ -85,7 +85,7 @@ fn fill(
         ..BlockPlan::reads(FILL_BLOCK, first.span, timeline.end())
     };
     let groups = vec![BlockGroup::new(plan)];
-    let fill = Spec { groups, timeline, verify: None, max_lag: None, ..spec.clone() };
+    let fill = BlockSpec { groups, timeline, verify: None, max_lag: None, ..spec.clone() };
     let recording = block::run(target, &fill, control)?.recording;
     Ok((first.span, recording.errors()))
 }

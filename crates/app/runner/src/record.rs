@@ -4,10 +4,10 @@
 //! figures.
 
 use archive::{TrialOutcome, TrialRecord};
-use stats::TrialResult;
+use stats::{Recording, TrialResult};
 use study::{Job, Trial};
 use units::{Nanos, human_count};
-use workload::OpClass;
+use workload::{KvRole, OpClass};
 
 use crate::state::Runner;
 
@@ -37,8 +37,27 @@ impl Runner<'_> {
             (None, true) => TrialOutcome::Partial,
             (None, false) => TrialOutcome::Complete,
         };
+        if ended == TrialOutcome::Complete {
+            outcome.notes.extend(silent(&trial.job, &outcome.recording));
+        }
         Some(self.known(trial, outcome, ended))
     }
+}
+
+/// What clients of a database were to do and of which not one operation ended: a writer that never had its
+/// turn is no row of zeroes, it is missing.
+fn silent(job: &Job, recording: &Recording) -> Option<String> {
+    let mut expected: Vec<OpClass> = match job {
+        Job::Kv(job) => study::kv_roles(job).iter().flat_map(KvRole::classes).collect(),
+        Job::Sql(_) => vec![OpClass::Transaction],
+        Job::Block(_) | Job::Act(_) => return None,
+    };
+    expected.sort_unstable();
+    expected.dedup();
+    let none = |class: &&OpClass| recording.total(Some(**class)).counts.ops == 0;
+    let words: Vec<&str> = expected.iter().filter(none).map(|class| class.word()).collect();
+    (!words.is_empty())
+        .then(|| format!("not one {} ended in the measured time", words.join(", not one ")))
 }
 
 /// The result of a trial in one line.
@@ -67,4 +86,26 @@ pub(crate) fn headline(record: &TrialRecord) -> String {
     let there = |class| record.result.recording.total(Some(class)).counts.ops > 0;
     let parts = kinds.into_iter().filter(|(class, _)| there(*class));
     parts.map(|(class, unit)| part(Some(class), unit)).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::{Interval, Phase};
+
+    /// A writer that never got its lock beside 256 readers left a figure out, and nobody knew.
+    #[test]
+    fn what_never_ended_is_said() {
+        let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+            [[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \"sqlite\"\nrecords = 10\n\
+            value_size = \"100B\"\nreaders = 2\n";
+        let plan = study::plan(&study::parse(text).expect("a study"));
+        let mut interval = Interval::empty(Phase::Measure, Nanos::ZERO, Nanos(1));
+        interval.tallies.of(OpClass::Read).counts.ops = 7;
+        let mut recording = Recording { intervals: vec![interval], ..Recording::default() };
+        let said = silent(&plan.trials[0].job, &recording);
+        assert_eq!(said.as_deref(), Some("not one write ended in the measured time"));
+        recording.intervals[0].tallies.of(OpClass::Write).counts.ops = 1;
+        assert_eq!(silent(&plan.trials[0].job, &recording), None);
+    }
 }

@@ -12,7 +12,7 @@ use stack::{Limits, Wanted};
 use stats::{LoadRecord, TrialResult};
 use study::{Experiment, OnError, SqlEngine, SqlJob, Stack, Trial};
 use units::Seed;
-use worker::{Ended, Line, Request, SqlRequest, Waiting};
+use worker::{Channel, Ended, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
 use crate::databases::{keep, start_host};
@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Limits the clients' process where the database is in it.
-    pub fn hold_clients(&self, job: &SqlJob, line: &Line) -> Result<(), RunnerError> {
+    pub fn hold_clients(&self, job: &SqlJob, line: &Channel) -> Result<(), RunnerError> {
         if job.engine == SqlEngine::Sqlite {
             self.limits.hold(line.process())?;
         }
@@ -377,7 +377,7 @@ const FULL: units::Bytes = units::Bytes(60 << 20);
 
 /// Asks the process of the clients.
 pub(crate) fn ask(
-    line: Line,
+    line: Channel,
     one: SqlTrial<'_>,
     request: &SqlRequest,
     waiting: Waiting<'_>,

@@ -130,6 +130,7 @@ impl<'a> Runner<'a> {
             engine: trial.job.engine().to_owned(),
             source: trial.source,
             point: point.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            job: trial.job_hash(),
             repetition: trial.repetition,
             outcome: ended,
             result: outcome,

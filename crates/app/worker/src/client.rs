@@ -68,7 +68,7 @@ pub enum Event {
 
 /// A child that was started and not yet asked.
 #[derive(Debug)]
-pub struct Line {
+pub struct Channel {
     child: Child,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
@@ -96,7 +96,7 @@ const GONE_MAX: Duration = Duration::from_secs(10);
 
 /// What was heard.
 enum Said {
-    Line(Vec<u8>),
+    Channel(Vec<u8>),
     TooLong,
 }
 
@@ -106,7 +106,7 @@ enum Killed {
     Stop,
 }
 
-impl Line {
+impl Channel {
     /// Starts `program` with the word that makes it a host of engines; it ends with the calling thread.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl Line {
                 return (Ok(None), killed);
             }
             let line = match said.recv_timeout(LOOK) {
-                Ok(Said::Line(line)) => line,
+                Ok(Said::Channel(line)) => line,
                 Ok(Said::TooLong) => {
                     let reason = format!(
                         "a line of more than {} MiB; a longer `interval` makes a shorter record",
@@ -243,7 +243,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for Channel {
     fn drop(&mut self) {
         // After `ask` it has ended, and this does nothing.
         let _ = self.child.kill();
@@ -273,7 +273,7 @@ fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
         let said = match output.by_ref().take(LINE_MAX + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(count) if count as u64 > LINE_MAX => Said::TooLong,
-            Ok(_) => Said::Line(line),
+            Ok(_) => Said::Channel(line),
         };
         let over = matches!(said, Said::TooLong);
         if send.send(said).is_err() || over {
@@ -355,13 +355,13 @@ fn obituary(status: Option<ExitStatus>, words: &str) -> String {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Line {
+    fn shell(script: &str) -> Channel {
         let dir = tempfile::tempdir().expect("a directory");
         let journal = stack::Journal::new(dir.path(), |_, _, _| Ok(()));
-        Line::start(Path::new("sh"), &["-c", script], journal.mark()).expect("it starts")
+        Channel::start(Path::new("sh"), &["-c", script], journal.mark()).expect("it starts")
     }
 
-    fn ask(line: Line, stop: bool, deadline: Duration) -> Result<Ended, WorkerError> {
+    fn ask(line: Channel, stop: bool, deadline: Duration) -> Result<Ended, WorkerError> {
         let stop = AtomicBool::new(stop);
         let waiting = Waiting { stop: &stop, deadline, grace: Duration::from_millis(100) };
         let job = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\

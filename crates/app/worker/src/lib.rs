@@ -11,7 +11,7 @@ mod protocol;
 mod sql_trial;
 mod trial;
 
-pub use client::{Ended, Event, Line, WorkerError};
+pub use client::{Channel, Ended, Event, WorkerError};
 pub use client::{Understood, Waiting, understood};
 pub use host::{Handler, Handlers, SqlHandler, serve};
 pub use protocol::{CheckRequest, Request, SqlRequest, TrialRequest};

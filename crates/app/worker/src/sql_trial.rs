@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use archive::{TrialRecord, to_line};
 use observe::{BlockDevice, Control, Counter};
-use sql::{Engine, Spec, SqlError, load, measure};
+use sql::{Engine, SqlError, SqlSpec, load, measure};
 use sql_mysql::watch_process;
 use stats::{LoadRecord, Timeline, TrialResult};
 use study::sql_plan;
@@ -68,7 +68,8 @@ pub(crate) fn run<E: Engine>(
         measure: Nanos(request.measure_ns),
         interval: Nanos(request.interval_ns),
     };
-    let spec = Spec { timeline, stop_on_error: request.stop_on_error, changes: job.change.clone() };
+    let spec =
+        SqlSpec { timeline, stop_on_error: request.stop_on_error, changes: job.change.clone() };
     let plan = sql_plan(job, timeline.end());
     let clients = SqlClient::all(&plan, job.threads, Seed(request.seed));
     let device = BlockDevice::under(&request.data);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use archive::TrialRecord;
-use kv::{Checked, Engine, KvError, Ledger, Options, Spec, evict, residency};
+use kv::{Checked, Engine, KvError, KvSpec, Ledger, Options, evict, residency};
 use observe::{BlockDevice, Control};
 use stats::{DiskCounters, LoadRecord, Timeline, TrialResult, Usage};
 use study::{Durability, KvJob, KvWorkload, kv_roles, value_shape};
@@ -24,7 +24,7 @@ const RESIDENT_MAX: f64 = 0.01;
 const FILL_MAX: Nanos = Nanos::from_secs(48 * 3600);
 /// Shortest interval of a fill's time series.
 const FILL_INTERVAL: Nanos = Nanos::from_millis(250);
-fn spec_of(request: &TrialRequest) -> Spec {
+fn spec_of(request: &TrialRequest) -> KvSpec {
     let job = &request.job;
     let timeline = if job.workload.fills() {
         let interval = Nanos(request.interval_ns).max(FILL_INTERVAL);
@@ -36,7 +36,7 @@ fn spec_of(request: &TrialRequest) -> Spec {
             interval: Nanos(request.interval_ns),
         }
     };
-    Spec {
+    KvSpec {
         records: job.records,
         key_size: job.key_size as usize,
         values: value_shape(job),
@@ -47,7 +47,7 @@ fn spec_of(request: &TrialRequest) -> Spec {
     }
 }
 
-fn clients_of(job: &KvJob, spec: &Spec) -> Vec<Client<KvClient>> {
+fn clients_of(job: &KvJob, spec: &KvSpec) -> Vec<Client<KvClient>> {
     KvClient::all(&kv_roles(job), spec.records, spec.timeline.end(), spec.seed)
 }
 
@@ -159,7 +159,7 @@ type Filled = (LoadRecord, TrialResult, Usage, Option<DiskCounters>);
 /// A trial that fills the database: what is measured is also its load.
 fn filled<E: Engine>(
     request: &TrialRequest,
-    spec: &Spec,
+    spec: &KvSpec,
     (device, control): (Option<&BlockDevice>, &Control<'_>),
     (notes, totals): (&mut Vec<String>, &mut Vec<(&'static str, f64)>),
 ) -> Result<Filled, KvError> {

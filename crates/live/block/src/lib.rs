@@ -18,7 +18,7 @@ mod verify;
 pub use ledger::Ledger;
 pub use own_cost::{OwnCost, own_cost};
 pub use run::{RunError, run};
-pub use spec::{Path, Spec};
+pub use spec::{BlockSpec, Path};
 pub use target::Target;
 pub use uring::available as io_uring_available;
 pub use verify::{Corruption, read_back};

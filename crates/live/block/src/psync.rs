@@ -15,7 +15,7 @@ use workload::{
 };
 
 use crate::buffers::Buffers;
-use crate::shared::{ClientEnd, Shared};
+use crate::shared::{BlockShared, ClientEnd};
 
 /// Threads that a group needs on this path.
 pub(crate) fn threads_of(group: &BlockGroup) -> u32 {
@@ -27,7 +27,7 @@ const SPIN: Nanos = Nanos::from_micros(60);
 
 /// Runs one thread of `group`; `number` names it in progress.
 pub(crate) fn run_psync(
-    shared: &Shared<'_>,
+    shared: &BlockShared<'_>,
     group: &BlockGroup,
     index: ClientIndex,
     number: u32,
@@ -75,7 +75,7 @@ pub(crate) fn run_psync(
     shared.finish(group, (client, recorder), (now, stopped))
 }
 
-fn perform(shared: &Shared<'_>, op: BlockOp, buffers: &mut Buffers) -> Outcome {
+fn perform(shared: &BlockShared<'_>, op: BlockOp, buffers: &mut Buffers) -> Outcome {
     let (file, offset) = shared.target.locate(op.offset);
     let file = shared.target.file(file);
     let length = op.length as usize;

@@ -12,8 +12,8 @@ use units::{Bytes, Nanos};
 use workload::{BlockGroup, ClientIndex};
 
 use crate::psync::{run_psync, threads_of};
-use crate::shared::{ClientEnd, Shared};
-use crate::spec::{Path, Spec};
+use crate::shared::{BlockShared, ClientEnd};
+use crate::spec::{BlockSpec, Path};
 use crate::uring::{UringFailure, run_uring};
 use crate::{Clock, Corruption, Target, io_uring_available};
 
@@ -47,7 +47,7 @@ pub enum RunError {
 /// instead.
 pub fn run(
     target: &Target,
-    spec: &Spec<'_>,
+    spec: &BlockSpec<'_>,
     control: &Control<'_>,
 ) -> Result<TrialResult, RunError> {
     let (have, span) = (target.smallest(), target.each());
@@ -61,7 +61,7 @@ pub fn run(
     notes.extend(single_note(paths, spec));
     let before = IoWorkers::now();
     let clock = Clock(Instant::now());
-    let shared = Shared::new((target, spec), control, clock, foreground);
+    let shared = BlockShared::new((target, spec), control, clock, foreground);
     let ends = run_clients(&shared, paths)?;
     let lag = shared.lag();
     if let Some(corruption) = shared.corruption.into_inner() {
@@ -86,7 +86,7 @@ pub fn run(
 }
 
 /// Why a trial failed: an operation that should end it did, or the load was not kept up.
-fn failure(spec: &Spec<'_>, recording: &Recording, lag: Option<Nanos>) -> Option<String> {
+fn failure(spec: &BlockSpec<'_>, recording: &Recording, lag: Option<Nanos>) -> Option<String> {
     let failed = recording.error_samples.first().filter(|_| spec.stop_on_error);
     let failed = failed.map(|sample| {
         let (class, position) = (sample.class.word(), sample.position);
@@ -103,7 +103,7 @@ fn failure(spec: &Spec<'_>, recording: &Recording, lag: Option<Nanos>) -> Option
 }
 
 /// Whether clients use rings; a fallback is noted.
-fn ring_allowed(spec: &Spec<'_>, notes: &mut Vec<String>) -> Result<bool, RunError> {
+fn ring_allowed(spec: &BlockSpec<'_>, notes: &mut Vec<String>) -> Result<bool, RunError> {
     if spec.path == Path::Psync {
         return Ok(false);
     }
@@ -132,14 +132,14 @@ struct Paths {
 /// Whether a group runs on rings. One operation at a time is left to a plain thread where a ring would hand
 /// it to a worker thread, which would be measured with it: every flush, and everything on a target that
 /// does not take requests without waiting.
-fn on_ring(paths: Paths, spec: &Spec<'_>, group: &BlockGroup) -> bool {
+fn on_ring(paths: Paths, spec: &BlockSpec<'_>, group: &BlockGroup) -> bool {
     let punted = group.plan.sync_every > 0 || !paths.nowait;
     let single = group.plan.queue_depth == 1;
     paths.ring && (spec.path == Path::IoUring || !(single && punted))
 }
 
 /// What to say when one operation at a time was left to plain threads for the target's sake.
-fn single_note(paths: Paths, spec: &Spec<'_>) -> Option<String> {
+fn single_note(paths: Paths, spec: &BlockSpec<'_>) -> Option<String> {
     let left = |group: &BlockGroup| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
     (paths.ring && spec.groups.iter().any(left)).then(|| {
         "the target does not take requests without waiting, and io_uring would hand each to a worker \
@@ -148,13 +148,13 @@ fn single_note(paths: Paths, spec: &Spec<'_>) -> Option<String> {
     })
 }
 
-fn clients_on(paths: Paths, spec: &Spec<'_>, group: &BlockGroup) -> u32 {
+fn clients_on(paths: Paths, spec: &BlockSpec<'_>, group: &BlockGroup) -> u32 {
     if on_ring(paths, spec, group) { group.clients } else { threads_of(group) }
 }
 
 /// Every client on a thread of its own; each with the ring features it had, none for a plain thread.
 fn run_clients(
-    shared: &Shared<'_>,
+    shared: &BlockShared<'_>,
     paths: Paths,
 ) -> Result<Vec<(ClientEnd, Option<String>)>, RunError> {
     let spec = shared.spec;
@@ -203,7 +203,7 @@ fn path_text(ends: &[(ClientEnd, Option<String>)]) -> String {
 }
 
 /// What to say when the kernel handed requests to worker threads. Flushes always go there.
-fn punted_note(spec: &Spec<'_>, (count, cpu): (usize, Nanos)) -> Option<String> {
+fn punted_note(spec: &BlockSpec<'_>, (count, cpu): (usize, Nanos)) -> Option<String> {
     if spec.groups.iter().any(|group| group.plan.sync_every > 0) {
         return None;
     }
@@ -225,7 +225,7 @@ mod tests {
     use units::{Seed, Share};
     use workload::{BlockPlan, OpClass};
 
-    fn spec(path: Path, queue_depth: u32) -> Spec<'static> {
+    fn spec(path: Path, queue_depth: u32) -> BlockSpec<'static> {
         let timeline = Timeline {
             warm_up: Nanos::from_millis(20),
             measure: Nanos::from_millis(100),
@@ -236,7 +236,7 @@ mod tests {
             queue_depth,
             ..BlockPlan::reads(4096, Bytes::mib(4), timeline.end())
         };
-        Spec { path, ..Spec::new(vec![BlockGroup::new(plan)], timeline, Seed(1)) }
+        BlockSpec { path, ..BlockSpec::new(vec![BlockGroup::new(plan)], timeline, Seed(1)) }
     }
 
     fn target(size: Bytes) -> (tempfile::TempDir, Target) {

@@ -12,11 +12,11 @@ use units::Nanos;
 use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome, Workload};
 
 use crate::verify::{self, Corruption};
-use crate::{Clock, Spec, Target};
+use crate::{BlockSpec, Clock, Target};
 
-pub(crate) struct Shared<'a> {
+pub(crate) struct BlockShared<'a> {
     pub target: &'a Target,
-    pub spec: &'a Spec<'a>,
+    pub spec: &'a BlockSpec<'a>,
     pub control: &'a Control<'a>,
     pub clock: Clock,
     /// The trial is over: something failed, or all there was to do is done.
@@ -38,9 +38,9 @@ pub(crate) struct ClientEnd {
     pub workers: IoWorkers,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> BlockShared<'a> {
     pub fn new(
-        (target, spec): (&'a Target, &'a Spec<'a>),
+        (target, spec): (&'a Target, &'a BlockSpec<'a>),
         control: &'a Control<'a>,
         clock: Clock,
         foreground: u32,

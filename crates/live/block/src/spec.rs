@@ -19,7 +19,7 @@ pub enum Path {
 
 /// A block trial.
 #[derive(Debug, Clone)]
-pub struct Spec<'a> {
+pub struct BlockSpec<'a> {
     /// Who does what, at the same time.
     pub groups: Vec<BlockGroup>,
     /// Phases and interval.
@@ -38,7 +38,7 @@ pub struct Spec<'a> {
     pub verify: Option<&'a Ledger>,
 }
 
-impl<'a> Spec<'a> {
+impl<'a> BlockSpec<'a> {
     /// A trial of `groups` on whatever path there is, that ends at the first failure.
     #[must_use]
     pub fn new(groups: Vec<BlockGroup>, timeline: Timeline, seed: Seed) -> Self {

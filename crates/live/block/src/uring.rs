@@ -12,7 +12,7 @@ use workload::{
 };
 
 use crate::buffers::Buffers;
-use crate::shared::{ClientEnd, Shared};
+use crate::shared::{BlockShared, ClientEnd};
 
 /// io_uring_enter(2): process completions, waiting for as many as asked (none).
 const IORING_ENTER_GETEVENTS: u32 = 1;
@@ -35,7 +35,7 @@ pub(crate) enum UringFailure {
 /// Runs one client of `group` on a ring; `number` names it in progress. Says which ring features were
 /// had.
 pub(crate) fn run_uring(
-    shared: &Shared<'_>,
+    shared: &BlockShared<'_>,
     group: &BlockGroup,
     index: ClientIndex,
     number: u32,
@@ -122,7 +122,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn run(mut self, shared: &Shared<'_>, group: &BlockGroup) -> Result<ClientEnd, String> {
+    fn run(mut self, shared: &BlockShared<'_>, group: &BlockGroup) -> Result<ClientEnd, String> {
         let mut recorder = shared.spec.recorder(group);
         let mut stopped = false;
         let mut now = shared.clock.now();
@@ -151,7 +151,7 @@ impl Driver {
     }
 
     /// Issues what the client wants now; says when it wants to be asked again, if it waits.
-    fn issue(&mut self, shared: &Shared<'_>, now: Nanos) -> Result<Option<Nanos>, String> {
+    fn issue(&mut self, shared: &BlockShared<'_>, now: Nanos) -> Result<Option<Nanos>, String> {
         loop {
             match self.client.next(now) {
                 Step::Issue(issue) => {
@@ -167,7 +167,7 @@ impl Driver {
     #[inline]
     fn push(
         &mut self,
-        shared: &Shared<'_>,
+        shared: &BlockShared<'_>,
         issue: Issue<BlockOp>,
         now: Nanos,
     ) -> Result<(), String> {
@@ -183,7 +183,7 @@ impl Driver {
     }
 
     #[inline]
-    fn entry(&mut self, shared: &Shared<'_>, op: BlockOp, slot: u32) -> squeue::Entry {
+    fn entry(&mut self, shared: &BlockShared<'_>, op: BlockOp, slot: u32) -> squeue::Entry {
         let (place, offset) = shared.target.locate(op.offset);
         let (file, length) = (types::Fixed(place as u32), op.length);
         match op.class {
@@ -250,7 +250,7 @@ impl Driver {
     }
 
     /// Records every completion that is there, as known complete at `now`.
-    fn reap(&mut self, shared: &Shared<'_>, now: Nanos, recorder: &mut Recorder) {
+    fn reap(&mut self, shared: &BlockShared<'_>, now: Nanos, recorder: &mut Recorder) {
         for entry in self.ring.completion() {
             let slot = entry.user_data() as usize;
             let Some((issue, issued)) = self.slots.get_mut(slot).and_then(Option::take) else {

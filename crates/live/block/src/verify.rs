@@ -151,7 +151,7 @@ pub fn read_back(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Path, RunError, Spec, run};
+    use crate::{BlockSpec, Path, RunError, run};
     use observe::Control;
     use stats::Timeline;
     use std::fs::File;
@@ -199,7 +199,11 @@ mod tests {
             ..BlockPlan::reads(BLOCK as u32, SPAN, timeline.end())
         };
         let group = BlockGroup { clients: 2, ..BlockGroup::new(plan) };
-        let spec = Spec { path, verify: Some(ledger), ..Spec::new(vec![group], timeline, Seed(1)) };
+        let spec = BlockSpec {
+            path,
+            verify: Some(ledger),
+            ..BlockSpec::new(vec![group], timeline, Seed(1))
+        };
         let stop = AtomicBool::new(false);
         run(target, &spec, &Control { stop: &stop, progress: None, keep: None })
     }

@@ -5,7 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crosspoint_block::{Path, Spec, Target, run};
+use crosspoint_block::{BlockSpec, Path, Target, run};
 use observe::Control;
 use stats::Timeline;
 use units::{Bytes, Nanos, Seed};
@@ -40,7 +40,7 @@ fn trial(target: &Target, path: Path, milliseconds: u64) -> (u64, u64) {
         queue_depth: 4,
         ..BlockPlan::reads(4096, Bytes::mib(4), timeline.end())
     };
-    let spec = Spec { path, ..Spec::new(vec![BlockGroup::new(plan)], timeline, Seed(1)) };
+    let spec = BlockSpec { path, ..BlockSpec::new(vec![BlockGroup::new(plan)], timeline, Seed(1)) };
     let stop = AtomicBool::new(false);
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     let result =

@@ -11,7 +11,7 @@ use study::Durability;
 use units::{Bytes, Nanos, Seed};
 use workload::{Client, KvAction, KvClient, KvRole, OpClass, ValueShape, Values, write_key};
 
-use crate::{Engine, KvError, Options, Session, Spec, load, measure};
+use crate::{Engine, KvError, KvSpec, Options, Session, load, measure};
 
 const RECORDS: u64 = 500;
 const VALUE: usize = 200;
@@ -30,8 +30,8 @@ fn options(durability: Durability) -> Options {
     }
 }
 
-fn spec() -> Spec {
-    Spec {
+fn spec() -> KvSpec {
+    KvSpec {
         records: RECORDS,
         key_size: 20,
         values: ValueShape::of(VALUE),
@@ -124,7 +124,7 @@ fn check_clients<E: Engine>(dir: &Path) -> Result<(), KvError> {
     }
     check_actions(&engine, &control)?;
     // A missing record must end the trial as wrong data, not as a fast lookup.
-    let too_many = Spec { records: RECORDS * 1000, ..spec() };
+    let too_many = KvSpec { records: RECORDS * 1000, ..spec() };
     let lost = KvClient::all(&roles, too_many.records, spec().timeline.end(), spec().seed);
     let wrong = measure(&engine, &too_many, lost, None, &control);
     assert!(matches!(wrong, Err(KvError::Wrong { .. })), "a missing record is told");

@@ -18,7 +18,7 @@ use crate::{Engine, KvError, Ledger, Session};
 
 /// A key-value trial.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct KvSpec {
     /// Records in the database.
     pub records: u64,
     /// Bytes of a key.
@@ -47,7 +47,7 @@ const UNSPECIFIED: i32 = -1;
 /// What the engine said.
 pub fn load<E: Engine>(
     engine: &E,
-    spec: &Spec,
+    spec: &KvSpec,
     ledger: Option<&Ledger>,
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool, KvError> {
@@ -76,8 +76,8 @@ pub fn load<E: Engine>(
     Ok(true)
 }
 
-struct Shared<'a> {
-    spec: &'a Spec,
+struct KvShared<'a> {
+    spec: &'a KvSpec,
     control: &'a Control<'a>,
     ledger: Option<&'a Ledger>,
     values: Values,
@@ -105,12 +105,12 @@ type ClientResult<W> = Result<ClientEnd<W>, KvError>;
 /// trial are data instead.
 pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
     engine: &E,
-    spec: &Spec,
+    spec: &KvSpec,
     clients: Vec<Client<W>>,
     ledger: Option<&Ledger>,
     control: &Control<'_>,
 ) -> Result<TrialResult, KvError> {
-    let shared = Shared {
+    let shared = KvShared {
         spec,
         control,
         ledger,
@@ -161,7 +161,7 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
 
 fn run_client<E: Engine, W: Workload<Op = KvOp>>(
     engine: &E,
-    shared: &Shared<'_>,
+    shared: &KvShared<'_>,
     client: Client<W>,
     index: u32,
 ) -> ClientResult<W> {

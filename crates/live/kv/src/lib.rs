@@ -10,7 +10,7 @@ mod ledger;
 mod operations;
 mod page_cache;
 
-pub use driver::{Spec, load, measure};
+pub use driver::{KvSpec, load, measure};
 pub use engine::{Engine, KvError, Options, Session};
 pub use ledger::{Checked, Ledger};
 pub use page_cache::{Residency, evict, residency};

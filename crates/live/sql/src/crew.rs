@@ -17,7 +17,7 @@ use units::Nanos;
 use workload::{Client, Issue, Outcome, SqlOp, Step, Workload};
 
 use crate::engine::{Engine, Session, SqlError};
-use crate::shared::{FAILURES_MAX, Shared};
+use crate::shared::{FAILURES_MAX, SqlShared};
 
 /// One connection and what it is about.
 struct Link<S, W> {
@@ -32,7 +32,7 @@ struct Link<S, W> {
 
 /// A thread's connections.
 pub(crate) struct Crew<'a, S, W> {
-    shared: &'a Shared<'a>,
+    shared: &'a SqlShared<'a>,
     /// Number of the crew, from 0.
     number: u32,
     links: Vec<Link<S, W>>,
@@ -62,7 +62,7 @@ struct Trouble {
 /// Connects the clients, waits with the others, and runs them to their end.
 pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
     engine: &E,
-    shared: &Shared<'_>,
+    shared: &SqlShared<'_>,
     (number, clients): (u32, Vec<Client<W>>),
 ) -> Result<CrewEnd<W>, SqlError> {
     let sessions: Result<Vec<_>, SqlError> = clients.iter().map(|_| engine.session(true)).collect();
@@ -243,7 +243,7 @@ impl Trouble {
     /// What a statement that failed means: the transaction begins again, or the trial ends.
     fn outcome<S: Session>(
         &mut self,
-        shared: &Shared<'_>,
+        shared: &SqlShared<'_>,
         session: &mut S,
         error: &SqlError,
     ) -> Outcome {

@@ -16,7 +16,7 @@ use workload::{Client, SqlOp, Workload};
 
 use crate::crew;
 use crate::engine::{Engine, Session, SqlError};
-use crate::shared::{Shared, Spec};
+use crate::shared::{SqlShared, SqlSpec};
 
 /// Name of the transactions that the server rolled back and that were retried, in the totals of a result.
 pub const GIVEN_UP: &str = "transactions_given_up";
@@ -31,14 +31,14 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// When a client cannot connect; what fails later is data.
 pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     engine: &E,
-    spec: &Spec,
+    spec: &SqlSpec,
     clients: Vec<Client<W>>,
     control: &Control<'_>,
     ready: &(dyn Fn() + Sync),
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
 ) -> Result<TrialResult, SqlError> {
     let crews = crews_of(engine, clients)?;
-    let shared = Shared {
+    let shared = SqlShared {
         spec,
         control,
         start: Barrier::new(crews.len() + 1),
@@ -103,7 +103,7 @@ fn crews_of<E: Engine, W>(
 /// Samples counters, and sets what is to be set, until the clients are done.
 fn observed<E: Engine>(
     engine: &E,
-    shared: &Shared<'_>,
+    shared: &SqlShared<'_>,
     done: &AtomicBool,
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
 ) -> (Vec<CounterSample>, Vec<String>) {

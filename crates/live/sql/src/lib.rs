@@ -15,5 +15,5 @@ pub use driver::{GIVEN_UP, measure};
 pub use engine::{Engine, Refusal, Row, Session, SqlError};
 pub use load::load;
 pub use place::{Address, Flavour, Place, Secret, Target};
-pub use shared::Spec;
+pub use shared::SqlSpec;
 pub use text::{prepared_text, texts_of, write_text};

@@ -19,7 +19,7 @@ use crate::engine::{Engine, Refusal, Row, Session, SqlError};
 const BATCH: u64 = 2000;
 
 /// Progress and the end of a load, shared by its threads.
-struct Shared<'a> {
+struct LoadShared<'a> {
     plan: &'a SqlPlan,
     seed: Seed,
     /// Number of the next table.
@@ -44,7 +44,7 @@ pub fn load<E: Engine>(
     step: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool, SqlError> {
     let threads = threads.clamp(1, plan.tables);
-    let shared = Shared {
+    let shared = LoadShared {
         plan,
         seed,
         table: AtomicU32::new(1),
@@ -82,7 +82,7 @@ pub fn load<E: Engine>(
     Ok(shared.rows.load(Ordering::Relaxed) == u64::from(plan.tables) * plan.rows)
 }
 
-fn load_tables<E: Engine>(engine: &E, shared: &Shared<'_>) -> Result<(), SqlError> {
+fn load_tables<E: Engine>(engine: &E, shared: &LoadShared<'_>) -> Result<(), SqlError> {
     let mut session = engine.session(false)?;
     let numbers = SqlNumbers::new(shared.plan.keys, shared.plan.rows);
     loop {
@@ -108,7 +108,7 @@ fn load_tables<E: Engine>(engine: &E, shared: &Shared<'_>) -> Result<(), SqlErro
 /// Inserts the rows after `there`; whether all are in.
 fn fill<S: Session>(
     session: &mut S,
-    shared: &Shared<'_>,
+    shared: &LoadShared<'_>,
     numbers: &SqlNumbers,
     (table, mut there): (u32, u64),
 ) -> Result<bool, SqlError> {

@@ -10,7 +10,7 @@ use study::SqlChange;
 
 /// A SQL trial.
 #[derive(Debug, Clone)]
-pub struct Spec {
+pub struct SqlSpec {
     /// Phases and interval.
     pub timeline: Timeline,
     /// End the trial at the first failed statement that the server did not just give up.
@@ -22,8 +22,8 @@ pub struct Spec {
 /// Failures of one crew after which it does not go on, whatever the study says.
 pub(crate) const FAILURES_MAX: u32 = 1000;
 
-pub(crate) struct Shared<'a> {
-    pub spec: &'a Spec,
+pub(crate) struct SqlShared<'a> {
+    pub spec: &'a SqlSpec,
     pub control: &'a Control<'a>,
     pub start: Barrier,
     /// The common origin of time, read by whoever passes the barrier first.

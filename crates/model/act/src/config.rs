@@ -3,6 +3,7 @@
 //! Invariants: an unknown key, a value out of range and a missing mandatory key are errors with the line;
 //! defaults are those of the program. What it is not: a device opener.
 
+use serde::Serialize;
 use thiserror::Error;
 
 /// Largest record and large-block operation, bytes.
@@ -21,7 +22,7 @@ pub struct ConfigError {
 }
 
 /// A checked configuration; fields in the order of ACT's own output.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Config {
     /// Devices under test.
     pub device_names: Vec<String>,

@@ -17,7 +17,7 @@ use units::{Bytes, Nanos};
 
 use crate::constant::Constant;
 use crate::pending::Pending;
-use crate::request::Path;
+use crate::request::Route;
 use crate::{Completion, Device, Operation, Request, Stage};
 
 /// Constants of a disk drive.
@@ -43,10 +43,10 @@ pub struct HddParameters {
 pub struct Hdd {
     parameters: HddParameters,
     capacity: u64,
-    queue: Vec<(Request, Path)>,
-    outside: VecDeque<(Request, Path)>,
+    queue: Vec<(Request, Route)>,
+    outside: VecDeque<(Request, Route)>,
     /// The request in service and when it is done.
-    serving: Option<(Nanos, Request, Path)>,
+    serving: Option<(Nanos, Request, Route)>,
     /// What has nothing to do on the platter.
     at_once: Pending,
     /// Where the arm is: the end of the last request.
@@ -113,7 +113,7 @@ impl Device for Hdd {
         if matches!(request.operation, Operation::Flush | Operation::Discard) {
             return self.at_once.at_once(now, request.id);
         }
-        let path = Path::new(now);
+        let path = Route::new(now);
         let in_service = usize::from(self.serving.is_some());
         if self.queue.len() + in_service < self.parameters.max_in_flight.value as usize {
             self.queue.push((request, path));

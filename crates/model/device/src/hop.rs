@@ -17,7 +17,7 @@ use serde::Deserialize;
 use units::{Nanos, Seed};
 
 use crate::constant::Constant;
-use crate::request::Path;
+use crate::request::Route;
 use crate::slab::Slab;
 use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
@@ -60,7 +60,7 @@ pub struct Hop<D> {
     next_path: usize,
     /// When the wire is next free: there, and back.
     wire_free: [Nanos; 2],
-    jobs: Slab<(Request, Path)>,
+    jobs: Slab<(Request, Route)>,
     events: EventQueue<Event>,
     random: Xoshiro256PlusPlus,
     finished: Vec<Completion>,
@@ -122,7 +122,7 @@ impl<D: Device> Hop<D> {
 
 impl<D: Device> Device for Hop<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let mut path = Path::new(now);
+        let mut path = Route::new(now);
         let free = &mut self.path_free[self.next_path];
         let start = (*free).max(now);
         let sent = start + self.serial_time;

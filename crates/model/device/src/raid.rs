@@ -19,7 +19,7 @@ use serde::Deserialize;
 use units::{Bytes, Nanos};
 
 use crate::constant::Constant;
-use crate::request::Path;
+use crate::request::Route;
 use crate::slab::Slab;
 use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
@@ -42,7 +42,7 @@ pub struct RaidParameters {
 #[derive(Debug, Clone, Copy)]
 struct Job {
     request: Request,
-    path: Path,
+    path: Route,
     /// Members' operations still to finish in this phase.
     left: u32,
     /// The reads of a partial stripe are under way.
@@ -375,7 +375,7 @@ impl<D: Device> Device for Raid<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
         let start = self.controller_free.max(now);
         self.controller_free = start + self.request_time;
-        let mut path = Path::new(now);
+        let mut path = Route::new(now);
         path.served(start, Stage::Controller, self.controller_free);
         let job = self.jobs.put(Job { request, path, left: 0, reading: false });
         self.events.push(self.controller_free, Event::Start(job));

@@ -170,13 +170,13 @@ impl Stages {
 
 /// A request's way through a device: how far it has come, and what it spent where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Path {
+pub(crate) struct Route {
     began: Nanos,
     at: Nanos,
     parts: [u32; Stage::COUNT - 1],
 }
 
-impl Path {
+impl Route {
     /// A request that was submitted at `now`.
     #[inline]
     pub const fn new(now: Nanos) -> Self {

@@ -70,7 +70,7 @@ pub struct NullEngine {
 }
 
 /// What its threads share.
-struct Shared<D> {
+struct NullShared<D> {
     machine: Machine<D>,
     cache: RefCell<PageCache>,
     /// Pages that are being read.
@@ -79,7 +79,7 @@ struct Shared<D> {
     waiting: RefCell<Vec<(u32, ThreadId)>>,
 }
 
-async fn flush_statistics<D: Device>(shared: Rc<Shared<D>>) {
+async fn flush_statistics<D: Device>(shared: Rc<NullShared<D>>) {
     loop {
         shared.cache.borrow_mut().flush_statistics();
         shared.machine.sleep(Nanos::from_secs(PageCache::FLUSH_SECONDS)).await;
@@ -94,7 +94,7 @@ impl NullEngine {
         machine: Machine<D>,
         cache: PageCache,
     ) -> Threads<D, KvOp> {
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(NullShared {
             machine: machine.clone(),
             cache: RefCell::new(cache),
             coming: RefCell::default(),
@@ -111,7 +111,7 @@ impl NullEngine {
         threads
     }
 
-    async fn client<D: Device>(self, shared: Rc<Shared<D>>, mut desk: Desk<D, KvOp>) {
+    async fn client<D: Device>(self, shared: Rc<NullShared<D>>, mut desk: Desk<D, KvOp>) {
         loop {
             let record = desk.next().await.record as u32;
             let mut bytes = 0;
@@ -124,8 +124,8 @@ impl NullEngine {
         }
     }
 
-    async fn read<D: Device>(&self, shared: &Shared<D>, page: u32) {
-        let Shared { machine, cache, coming, waiting } = shared;
+    async fn read<D: Device>(&self, shared: &NullShared<D>, page: u32) {
+        let NullShared { machine, cache, coming, waiting } = shared;
         machine.compute(self.hit).await;
         let there = cache.borrow_mut().access(page);
         if coming.borrow().contains(&page) {

@@ -3,6 +3,7 @@
 //! Invariant: a job holds everything that its trial needs, so that it can be run without the study. What
 //! it is not: the workload; the runner makes that from it.
 
+use serde::Serialize;
 use units::{Bytes, Nanos, Rate, Share};
 
 use crate::kv::kv_jobs;
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// One point of a block matrix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BlockJob {
     /// Random or sequential.
     pub pattern: Pattern,
@@ -157,7 +158,7 @@ fn beside_text(beside: &Beside) -> String {
 }
 
 /// One point of an ACT matrix.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ActJob {
     /// The configuration at this point's rating.
     pub config: act::Config,
@@ -189,7 +190,8 @@ impl ActJob {
 }
 
 /// What a trial does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Job {
     /// Block operations.
     Block(Box<BlockJob>),

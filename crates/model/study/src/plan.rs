@@ -6,6 +6,7 @@
 //! What it is not: a forecast of results.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use stats::Timeline;
 use units::Nanos;
 
@@ -119,6 +120,33 @@ impl Trial {
     #[must_use]
     pub fn slug(&self) -> String {
         format!("{:04}-{}-{}", self.number, self.experiment, self.stack)
+    }
+
+    /// Names what it does, down to the last default and the times: two trials are the same workload exactly
+    /// when these are equal, whatever they run on. 16 digits of the SHA-256 of the job as TOML.
+    ///
+    /// # Panics
+    /// Never: every job can be written as TOML.
+    #[must_use]
+    pub fn job_hash(&self) -> String {
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            engine: &'a str,
+            warm_up_ns: u64,
+            measure_ns: u64,
+            interval_ns: u64,
+            job: &'a Job,
+        }
+        let whole = Whole {
+            engine: self.job.engine(),
+            warm_up_ns: self.timeline.warm_up.get(),
+            measure_ns: self.timeline.measure.get(),
+            interval_ns: self.timeline.interval.get(),
+            job: &self.job,
+        };
+        let text = toml::to_string(&whole).expect("invariant: a job is representable in TOML");
+        let digest = Sha256::digest(text.as_bytes());
+        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The parameters in one line, for people.
@@ -295,5 +323,39 @@ readers = [1, 2]
         assert_eq!(act_interval(day, 1), Nanos::from_secs(24));
         assert_eq!(act_interval(Nanos::from_secs(3600), 1), Nanos::from_secs(1));
         assert_eq!(act_interval(Nanos::from_secs(60), 10), Nanos::from_secs(10));
+    }
+
+    /// Runs are compared by this: a workload that differs in a default must not be taken for the same.
+    #[test]
+    fn equal_jobs_have_equal_hashes_and_others_have_not() {
+        let hashes = |keys: &str| -> Vec<String> {
+            let text = format!(
+                "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\n\
+                 name = \"b\"\ndevice = \"model:intel-p4800x\"\n[[experiment]]\nname = \"e\"\n{keys}"
+            );
+            plan(&parse(&text).expect("a study")).trials.iter().map(Trial::job_hash).collect()
+        };
+        let block = hashes("[experiment.block]\n");
+        assert_eq!(block[0], block[1], "whatever they run on");
+        assert_eq!(block, hashes("[experiment.block]\nbatch = 1\n"), "a default said is the same");
+        let act = "[experiment.act]\nconfig = \"\"\"\ndevice-names: /dev/null\nread-reqs-per-sec: 1000\n\"\"\"\n";
+        let kv = "[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n";
+        let mut all = vec![block[0].clone()];
+        for other in [
+            "measure = \"9s\"\n[experiment.block]\n",
+            "[experiment.block]\nbatch = 2\n",
+            "[experiment.block]\nqueue_depth = 2\n",
+            act,
+            kv,
+            &kv.replace("10", "11"),
+            "[experiment.sql]\n",
+        ] {
+            all.push(hashes(other)[0].clone());
+        }
+        let count = all.len();
+        assert!(all.iter().all(|hash| hash.len() == 16), "{all:?}");
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count, "each is another");
     }
 }

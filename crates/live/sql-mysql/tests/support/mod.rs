@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use crosspoint_sql_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
 use mysql::prelude::Queryable;
 use observe::Control;
-use sql::{Spec, measure};
+use sql::{SqlSpec, measure};
 use stack::{Journal, WorkArea};
 use stats::Timeline;
 use study::{Job, SqlJob, sql_plan};
@@ -103,7 +103,7 @@ impl Private {
             measure: Nanos::from_secs(600),
             interval: Nanos::from_secs(1),
         };
-        let spec = Spec { timeline, stop_on_error: true, changes: Vec::new() };
+        let spec = SqlSpec { timeline, stop_on_error: true, changes: Vec::new() };
         let plan = sql_plan(job, timeline.end());
         let clients = SqlClient::all(&plan, job.threads, Seed(7));
         let stop = AtomicBool::new(false);

@@ -25,7 +25,7 @@ use serde::Deserialize;
 use units::{Bytes, Nanos, Share};
 
 use crate::constant::Constant;
-use crate::request::Path;
+use crate::request::Route;
 use crate::slab::Slab;
 use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
@@ -105,7 +105,7 @@ struct Line {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     /// For the user; `left` operations to go.
-    User { request: Request, path: Path, left: u32, fill: bool },
+    User { request: Request, path: Route, left: u32, fill: bool },
     /// Filling after a miss.
     Fill,
     /// The cleaner reads a line, the so-manieth to become dirty, from the fast device.
@@ -385,7 +385,7 @@ impl<D: Device> Cache<D> {
 
 impl<D: Device> Device for Cache<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let path = Path::new(now);
+        let path = Route::new(now);
         let job = self.jobs.put(Work::User { request, path, left: 0, fill: false });
         self.looked_up.push(now + self.lookup_time, job);
     }

@@ -19,23 +19,23 @@ pub struct Lock {
 
 /// The right that a lock gives, until it is dropped.
 #[derive(Debug)]
-pub struct Held<'a, D: Device> {
+pub struct LockGuard<'a, D: Device> {
     lock: &'a Lock,
     machine: &'a Machine<D>,
 }
 
 impl<D: Device> Machine<D> {
     /// Takes `lock`, after all that asked before.
-    pub async fn lock<'a>(&'a self, lock: &'a Lock) -> Held<'a, D> {
+    pub async fn lock<'a>(&'a self, lock: &'a Lock) -> LockGuard<'a, D> {
         if lock.held.replace(true) {
             lock.waiting.borrow_mut().push_back(self.current());
             self.park().await;
         }
-        Held { lock, machine: self }
+        LockGuard { lock, machine: self }
     }
 }
 
-impl<D: Device> Drop for Held<'_, D> {
+impl<D: Device> Drop for LockGuard<'_, D> {
     fn drop(&mut self) {
         match self.lock.waiting.borrow_mut().pop_front() {
             Some(next) => self.machine.wake(next),

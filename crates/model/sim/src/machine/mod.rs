@@ -11,7 +11,7 @@ mod lock;
 mod processors;
 mod threads;
 
-pub use lock::{Held, Lock};
+pub use lock::{Lock, LockGuard};
 pub use processors::Processors;
 pub use threads::{Desk, Threads};
 
