@@ -60,11 +60,12 @@ impl Running {
         self.asked.stop.load(Ordering::Relaxed)
     }
 
-    /// Undoes what was made on the host.
+    /// Undoes what was made on the host; from then on the first signal ends the program.
     pub fn undo(&self) {
         for failed in self.journal.undo_all() {
             say!("could not be undone: {failed}; try: crosspoint clean");
         }
+        self.asked.trials_over.store(true, Ordering::SeqCst);
     }
 }
 

@@ -1,4 +1,5 @@
-//! Ctrl-C: once finishes the interval and saves; twice undoes what was made on the host and leaves.
+//! Ctrl-C: once finishes the interval and saves; twice, or while the report of a run that has ended is made,
+//! undoes what was made on the host and leaves.
 //!
 //! SIGTERM and SIGHUP count as Ctrl-C. Invariants: however the process leaves, the undo journal is played or
 //! kept for `clean`; a trial under which everything is undone is not recorded.
@@ -19,6 +20,15 @@ pub struct Asked {
     pub stop: AtomicBool,
     /// To leave at once.
     pub abort: AtomicBool,
+    /// All trials are over, and nothing is left of them on the host: there is no interval to wait for.
+    pub trials_over: AtomicBool,
+}
+
+impl Asked {
+    /// Takes a signal; whether to leave at once.
+    fn take(&self) -> bool {
+        self.stop.swap(true, Ordering::Relaxed) || self.trials_over.load(Ordering::SeqCst)
+    }
 }
 
 /// Starts waiting for signals.
@@ -29,7 +39,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
     if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         std::thread::spawn(move || {
             for _ in &mut signals {
-                if flags.stop.swap(true, Ordering::Relaxed) {
+                if flags.take() {
                     flags.abort.store(true, Ordering::SeqCst);
                     for failed in journal.undo_all() {
                         say!("could not be undone: {failed}; try: crosspoint clean");
@@ -44,4 +54,20 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
         });
     }
     asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A report of many trials takes half a minute; who does not want it must not wait for it.
+    #[test]
+    fn the_second_signal_leaves_and_the_first_one_once_trials_are_over() {
+        let asked = Asked::default();
+        assert!(!asked.take());
+        assert!(asked.take());
+        let asked = Asked::default();
+        asked.trials_over.store(true, Ordering::SeqCst);
+        assert!(asked.take());
+    }
 }

@@ -16,41 +16,25 @@ pub trait Recorded: Operation {
 
     /// Records an operation that was issued at the first instant, completed at the second and moved
     /// `bytes`.
+    #[inline]
     fn record(
         parts: &mut Self::Parts,
         recorder: &mut Recorder,
         issue: &Issue<Self>,
         times: (Nanos, Nanos),
         end: (Outcome, u32),
-    );
+    ) {
+        let _ = parts;
+        recorder.record(Sample::of(issue, times, end));
+    }
 }
 
 impl Recorded for BlockOp {
     type Parts = ();
-    #[inline]
-    fn record(
-        (): &mut (),
-        recorder: &mut Recorder,
-        issue: &Issue<Self>,
-        times: (Nanos, Nanos),
-        end: (Outcome, u32),
-    ) {
-        recorder.record(Sample::of(issue, times, end));
-    }
 }
 
 impl Recorded for KvOp {
     type Parts = ();
-    #[inline]
-    fn record(
-        (): &mut (),
-        recorder: &mut Recorder,
-        issue: &Issue<Self>,
-        times: (Nanos, Nanos),
-        end: (Outcome, u32),
-    ) {
-        recorder.record(Sample::of(issue, times, end));
-    }
 }
 
 impl Recorded for SqlOp {

@@ -338,7 +338,8 @@ readers = [1, 2]
         let block = hashes("[experiment.block]\n");
         assert_eq!(block[0], block[1], "whatever they run on");
         assert_eq!(block, hashes("[experiment.block]\nbatch = 1\n"), "a default said is the same");
-        let act = "[experiment.act]\nconfig = \"\"\"\ndevice-names: /dev/null\nread-reqs-per-sec: 1000\n\"\"\"\n";
+        let act = "[experiment.act]\nconfig = \"\"\"\ndevice-names: /dev/null\n\
+            read-reqs-per-sec: 1000\n\"\"\"\n";
         let kv = "[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n";
         let mut all = vec![block[0].clone()];
         for other in [

@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(ends(two, &[100, 100, 100, 100]), [200; 4]);
         let doubled = Processors { cores: 1, siblings: true };
         // Two on one core go at 0.65 each.
-        assert_eq!(ends(doubled, &[65_000, 65_000]), [100_039; 2]);
+        assert_eq!(ends(doubled, &[65_000, 65_000]), [100_016; 2]);
         assert_eq!(ends(Processors { cores: 0, siblings: false }, &[7, 9, 7]), [7, 9, 7]);
     }
 }
