@@ -1,11 +1,17 @@
 //! Threads of sequential code against closed forms: if these fail, every twin that is built on them is wrong
 //! by an amount that nobody sees.
 
-use crosspoint_sim::{HostModel, Layout, Machine, NullEngine, PageCache, Processors, Recency, run};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crosspoint_sim::{
+    HostModel, Layout, Lock, Machine, NullEngine, PageCache, Processors, Recency, Target, Threads,
+    run,
+};
 use device::{Completion, Device, EventQueue, Request, Stages};
 use stats::{Recording, Timeline};
 use units::{Nanos, Rate, Seed};
-use workload::{Arrivals, ClientIndex, KvClient, KvRole, OpClass, Spacing};
+use workload::{Arrivals, ClientIndex, KvClient, KvOp, KvRole, OpClass, Spacing};
 
 const RECORDS: u32 = 10_000;
 
@@ -120,4 +126,34 @@ fn another_run_is_the_same() {
     let processors = Processors { cores: 2, siblings: true };
     let one = || lookups((16, Some(Rate(50_000))), (Nanos(3_000), false), processors, 1);
     assert!(one().intervals == one().intervals);
+}
+
+/// A lock is a server: threads that hold it for a fixed time, and compute before, pass it one after the other
+/// in the order in which they came.
+#[test]
+fn a_lock_serves_one_at_a_time_in_order() {
+    let device = OneServer { free: Nanos::ZERO, done: EventQueue::default(), service: Nanos(1) };
+    let machine = Machine::new(device, Processors { cores: 8, siblings: false });
+    let lock = Rc::new(Lock::default());
+    let order = Rc::new(RefCell::new(Vec::new()));
+    let mut threads = Threads::<_, KvOp>::new(machine.clone());
+    for number in 0..4u64 {
+        let (machine, lock, order) = (machine.clone(), Rc::clone(&lock), Rc::clone(&order));
+        threads.background(async move {
+            machine.sleep(Nanos(10 * (4 - number))).await;
+            for _ in 0..2 {
+                let held = machine.lock(&lock).await;
+                machine.compute(Nanos(100)).await;
+                order.borrow_mut().push((number, machine.now().get()));
+                drop(held);
+            }
+        });
+    }
+    while let Some(at) = threads.next_event() {
+        assert!(threads.advance(at).is_none());
+    }
+    // The last came first; who comes back stands behind those that wait.
+    let first = [(3, 110), (2, 210), (1, 310), (0, 410)];
+    let again = [(3, 510), (2, 610), (1, 710), (0, 810)];
+    assert_eq!(*order.borrow(), [first, again].concat());
 }

@@ -1,0 +1,83 @@
+//! The page cache by itself: what must hold for any accesses, and what no policy can change.
+
+use crosspoint_sim::{PageCache, Recency};
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+const RECENCIES: [Recency; 3] = [Recency::None, Recency::AccessedBit, Recency::Marks];
+
+fn random(state: &mut Xoshiro256PlusPlus, below: u32) -> u32 {
+    ((u64::from(below) * (state.next_u64() >> 32)) >> 32) as u32
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// A page that is on two lists, or on none, would be read for ever or never.
+    #[test]
+    fn lists_hold_what_is_resident(seed: u64, pages in 1u32..400, frames in 1u32..300, kind in 0usize..3,
+                                   in_group: bool) {
+        let mut cache = PageCache::new(pages, frames, RECENCIES[kind]);
+        if in_group {
+            cache = cache.in_group();
+        }
+        let mut state = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut misses = 0u32;
+        for number in 0..2000u32 {
+            if in_group && number % 500 == 0 {
+                cache.flush_statistics();
+            }
+            let page = random(&mut state, pages);
+            let before = cache.resident();
+            let hit = cache.access(page);
+            misses += u32::from(!hit);
+            prop_assert!(cache.access(page), "it was read just now");
+            prop_assert!(cache.resident() <= frames.min(pages));
+            prop_assert!(!hit || cache.resident() == before, "a hit evicts nothing");
+        }
+        prop_assert!(misses >= cache.resident(), "what is resident was read once");
+        if frames >= pages {
+            prop_assert_eq!(misses, cache.resident(), "where all has room, each page is read once");
+        }
+    }
+}
+
+/// Where every page is as likely, no policy is better than another: the hit ratio is the share that has room.
+#[test]
+fn uniform_accesses_hit_by_the_share_that_is_resident() {
+    let (pages, frames, accesses) = (20_000, 8_000, 400_000);
+    for recency in RECENCIES {
+        let mut cache = PageCache::new(pages, frames, recency);
+        let mut state = Xoshiro256PlusPlus::seed_from_u64(3);
+        (0..accesses).for_each(|_| drop(cache.access(random(&mut state, pages))));
+        let hits = (0..accesses).filter(|_| cache.access(random(&mut state, pages))).count();
+        let found = hits as f64 / f64::from(accesses);
+        // A batch of 32 frames is free half of the time.
+        let exact = f64::from(frames - 16) / f64::from(pages);
+        assert!((found / exact - 1.0).abs() < 0.01, "{recency:?}: {found} against {exact}");
+    }
+}
+
+/// Pages that are used again and again stay where their use is seen, and do not where it is not.
+#[test]
+fn a_hot_set_stays_where_its_use_is_seen() {
+    let (hot, cold, frames) = (500, 100_000, 2_000);
+    let hot_misses = |recency| {
+        let mut cache = PageCache::new(hot + cold, frames, recency);
+        let mut state = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut misses = 0u32;
+        for number in 0..200_000u32 {
+            let page = if number % 2 == 0 {
+                random(&mut state, hot)
+            } else {
+                hot + random(&mut state, cold)
+            };
+            let missed = !cache.access(page);
+            misses += u32::from(missed && page < hot && number > 100_000);
+        }
+        f64::from(misses) / 50_000.0
+    };
+    let [none, bit, marks] = RECENCIES.map(hot_misses);
+    assert!(none > 0.15, "in order of arrival hot pages leave as well: {none}");
+    assert!(bit < none / 2.0 && marks < none / 10.0, "{bit} and {marks} instead of {none}");
+}
