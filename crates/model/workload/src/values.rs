@@ -25,7 +25,8 @@ pub fn write_key(record: u64, key: &mut [u8]) {
     rest.fill(b'0');
 }
 
-/// Eight hexadecimal digits, the first in the highest byte: all at once, since a key is made for each operation.
+/// Eight hexadecimal digits, the first in the highest byte: all at once, since a key is made for each
+/// operation.
 #[inline]
 const fn eight_digits(value: u32) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
