@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use study::Source;
 
@@ -18,9 +19,12 @@ pub struct Figure {
     pub engine: String,
     /// Name of the experiment.
     pub workload: String,
-    /// Every parameter; `op` says which operations (`all`, `read`, `write`, `load`, `transaction`, the
-    /// statements of SQL).
+    /// What every job of its kind has, and of the other parameters what is not its default; `op` says which
+    /// operations (`all`, `read`, `write`, `load`, `transaction`, the statements of SQL).
     pub point: BTreeMap<String, Value>,
+    /// The other parameters; empty for published figures, and of runs of before they were kept.
+    #[serde(serialize_with = "shared")]
+    pub defaults: Arc<BTreeMap<String, Value>>,
     /// Hash of the job that was done; none for published figures, and of runs of before it was kept.
     pub job: Option<String>,
     /// What is counted, in the field's words.
@@ -45,4 +49,9 @@ pub struct Figure {
     pub validation: Option<String>,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
+}
+
+/// The figures of one group share their defaults: a run of many trials has hundreds of thousands of figures.
+fn shared<S: Serializer>(map: &BTreeMap<String, Value>, serializer: S) -> Result<S::Ok, S::Error> {
+    map.serialize(serializer)
 }

@@ -14,7 +14,7 @@ use workload::OpClass;
 
 use crate::act::act_tests;
 use crate::figure::Figure;
-use crate::groups::{Group, Ops, groups};
+use crate::groups::{Group, Ops, groups, typed};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
 use crate::sql::{PAGE_SIZE, best_page_sizes, sql_figures};
@@ -300,14 +300,7 @@ fn figure(
     estimate: Estimate,
 ) -> Figure {
     let first = group.first;
-    let mut point: BTreeMap<String, Value> = first
-        .point
-        .iter()
-        .map(|(name, value)| {
-            let number = value.parse::<u64>().map(Value::from);
-            (name.clone(), number.unwrap_or_else(|_| Value::from(value.clone())))
-        })
-        .collect();
+    let mut point = typed(&first.point);
     point.insert("op".into(), Value::from(ops));
     let stack = group.run.header.stacks.iter().find(|stack| stack.name == first.stack);
     let citation = (first.source == Source::Predicted).then(|| {
@@ -322,6 +315,7 @@ fn figure(
         engine: first.engine.clone(),
         workload: first.experiment.clone(),
         point,
+        defaults: group.defaults(),
         job: (!first.job.is_empty()).then(|| first.job.clone()),
         metric: metric.into(),
         unit: unit.into(),

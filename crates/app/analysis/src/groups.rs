@@ -4,10 +4,12 @@
 //! What it is not: an average over stacks.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use study::Source;
 
 use archive::{Run, TrialOutcome, TrialRecord};
+use serde_json::Value;
 use stats::Histogram;
 use stats::estimate::{Estimate, TooFew, mean, percentile};
 use workload::OpClass;
@@ -23,6 +25,8 @@ pub struct Group<'a> {
     pub trials: Vec<&'a TrialRecord>,
     /// Found once: every interval of every trial is looked at for them.
     classes: OnceCell<Vec<Ops>>,
+    /// Made once, for all its figures.
+    defaults: OnceCell<Arc<BTreeMap<String, Value>>>,
 }
 
 /// Which operations a figure speaks of.
@@ -68,6 +72,7 @@ pub fn groups(run: &Run) -> Vec<Group<'_>> {
                 first: trial,
                 trials: vec![trial],
                 classes: OnceCell::new(),
+                defaults: OnceCell::new(),
             }),
         }
     }
@@ -75,6 +80,12 @@ pub fn groups(run: &Run) -> Vec<Group<'_>> {
 }
 
 impl Group<'_> {
+    /// The parameters of its job that have their default.
+    #[must_use]
+    pub fn defaults(&self) -> Arc<BTreeMap<String, Value>> {
+        Arc::clone(self.defaults.get_or_init(|| Arc::new(typed(&self.first.defaults))))
+    }
+
     /// Whether none of its trials failed: what a failed one recorded until then is no answer.
     pub fn is_sound(&self) -> bool {
         self.trials.iter().all(|trial| trial.outcome != TrialOutcome::Failed)
@@ -235,6 +246,15 @@ impl Group<'_> {
 pub fn stack_title<'a>(run: &'a Run, name: &'a str) -> &'a str {
     let stack = run.header.stacks.iter().find(|stack| stack.name == name);
     stack.map_or(name, |stack| stack.title.as_str())
+}
+
+/// Parameters as JSON has them: numbers as numbers.
+pub(crate) fn typed(parameters: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
+    let typed = |(name, value): (&String, &String)| {
+        let number = value.parse::<u64>().map(Value::from);
+        (name.clone(), number.unwrap_or_else(|_| Value::from(value.clone())))
+    };
+    parameters.iter().map(typed).collect()
 }
 
 /// Whether these are SQL trials.

@@ -5,6 +5,7 @@
 //! answers is shown all the same. What it is not: a verdict on the publication.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use study::Source;
 
 use serde::{Deserialize, Serialize};
@@ -215,6 +216,7 @@ pub fn published_figures(study: &str) -> Vec<Figure> {
         engine: printed.of.engine.clone(),
         workload: printed.of.workload.clone(),
         point: printed.of.point.clone(),
+        defaults: Arc::default(),
         job: None,
         metric: printed.of.metric.clone().into(),
         unit: printed.unit.clone().into(),

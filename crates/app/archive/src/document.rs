@@ -165,8 +165,10 @@ pub struct TrialRecord {
     pub engine: String,
     /// Where its figures come from.
     pub source: Source,
-    /// Every parameter.
+    /// What every trial of its kind has, and of the other parameters what is not its default.
     pub point: BTreeMap<String, String>,
+    /// Parameters that have their default; empty in records of before they were kept.
+    pub defaults: BTreeMap<String, String>,
     /// Hash of its job ([`study::Trial::job_hash`]); empty in records of before it was kept.
     pub job: String,
     /// From 1.
@@ -189,6 +191,7 @@ impl TrialRecord {
             engine: String::new(),
             source: Source::Measured,
             point: BTreeMap::new(),
+            defaults: BTreeMap::new(),
             job: String::new(),
             repetition: 1,
             outcome: TrialOutcome::Complete,
@@ -208,6 +211,8 @@ pub(crate) struct TrialDocument {
     engine: String,
     source: Source,
     point: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    defaults: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     job: String,
     repetition: u32,
@@ -362,6 +367,7 @@ impl TrialDocument {
             engine: trial.engine.clone(),
             source: trial.source,
             point: trial.point.clone(),
+            defaults: trial.defaults.clone(),
             job: trial.job.clone(),
             repetition: trial.repetition,
             outcome: trial.outcome,
@@ -428,6 +434,7 @@ impl TrialDocument {
             engine: self.engine,
             source: self.source,
             point: self.point,
+            defaults: self.defaults,
             job: self.job,
             repetition: self.repetition,
             outcome: self.outcome,

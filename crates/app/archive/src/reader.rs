@@ -196,6 +196,7 @@ mod tests {
             engine: "block".into(),
             source: study::Source::Measured,
             point: [("queue_depth".to_owned(), number.to_string())].into(),
+            defaults: [("batch".to_owned(), "1".to_owned())].into(),
             job: "0123456789abcdef".into(),
             repetition: 1,
             outcome: TrialOutcome::Complete,

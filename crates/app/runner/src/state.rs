@@ -111,7 +111,8 @@ impl<'a> Runner<'a> {
 
     /// The record of a trial that ended so.
     pub fn known(&self, trial: &Trial, outcome: TrialResult, ended: TrialOutcome) -> TrialRecord {
-        let mut point = trial.job.point();
+        let study::Parameters { mut point, defaults } = trial.job.parameters();
+        let owned = |(name, value): (&str, String)| (name.to_owned(), value);
         if let Job::Act(job) = &trial.job
             && job.phase == study::ActPhase::Act
         {
@@ -129,7 +130,8 @@ impl<'a> Runner<'a> {
             stack: trial.stack.clone(),
             engine: trial.job.engine().to_owned(),
             source: trial.source,
-            point: point.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            point: point.into_iter().map(owned).collect(),
+            defaults: defaults.into_iter().map(owned).collect(),
             job: trial.job_hash(),
             repetition: trial.repetition,
             outcome: ended,

@@ -100,7 +100,7 @@ impl BlockJob {
     }
 
     /// What every block job has, and of the rest what is not its default.
-    fn point(&self) -> Vec<(&'static str, String)> {
+    fn parameters(&self) -> Parameters {
         let sizes: Vec<String> = self
             .size_mix
             .iter()
@@ -115,9 +115,13 @@ impl BlockJob {
             ("read_share", self.read_share.exact()),
             ("queue_depth", self.queue_depth.to_string()),
         ];
+        let mut defaults = Vec::new();
         let mut add = |differs: bool, name: &'static str, value: String| {
-            if differs {
-                point.push((name, value));
+            match (differs, value.is_empty()) {
+                (true, _) => point.push((name, value)),
+                (false, false) => defaults.push((name, value)),
+                // Nothing of it, as no clients beside.
+                (false, true) => {}
             }
         };
         let open = self.arrivals != Arrivals::Closed;
@@ -128,18 +132,19 @@ impl BlockJob {
         add(open, "arrivals", self.arrivals.word().into());
         match self.rate_of_max {
             Some(share) => add(true, "rate_of_max", share.exact()),
-            None => add(open, "rate", self.rate.exact()),
+            None if open => add(true, "rate", self.rate.exact()),
+            None => {}
         }
         add(self.burst > 1, "burst", self.burst.to_string());
         add(self.think_time > Nanos::ZERO, "think_time", self.think_time.exact());
         add(self.sync_every > 0, "sync_every", self.sync_every.to_string());
-        add(self.dsync, "dsync", "true".into());
+        add(self.dsync, "dsync", self.dsync.to_string());
         add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
         let beside: Vec<String> = self.beside.iter().map(beside_text).collect();
         add(!beside.is_empty(), "beside", beside.join("; "));
-        add(self.verify, "verify", "true".into());
+        add(self.verify, "verify", self.verify.to_string());
         add(self.batch > 1, "batch", self.batch.to_string());
-        point
+        Parameters { point, defaults }
     }
 }
 
@@ -173,7 +178,7 @@ pub struct ActJob {
 }
 
 impl ActJob {
-    fn point(&self) -> Vec<(&'static str, String)> {
+    fn parameters(&self) -> Parameters {
         let mut point = vec![
             ("read_reqs_per_sec", self.config.read_reqs_per_sec.to_string()),
             ("write_reqs_per_sec", self.config.write_reqs_per_sec.to_string()),
@@ -185,8 +190,17 @@ impl ActJob {
         if self.phase == ActPhase::Act && self.service_threads > 0 {
             point.push(("service_threads", self.service_threads.to_string()));
         }
-        point
+        Parameters { point, defaults: Vec::new() }
     }
+}
+
+/// The parameters of a job by name, in a fixed order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// What every job of its kind has, and of the rest what is not its default.
+    pub point: Vec<(&'static str, String)>,
+    /// The rest.
+    pub defaults: Vec<(&'static str, String)>,
 }
 
 /// What a trial does.
@@ -214,14 +228,20 @@ impl Job {
         }
     }
 
-    /// Every parameter by name, in a fixed order.
+    /// Parameters by name, in a fixed order: what every job of its kind has, and what is not its default.
     #[must_use]
     pub fn point(&self) -> Vec<(&'static str, String)> {
+        self.parameters().point
+    }
+
+    /// Every parameter: what a point always has or differs from its default in, and the defaults.
+    #[must_use]
+    pub fn parameters(&self) -> Parameters {
         match self {
-            Self::Block(job) => job.point(),
-            Self::Act(job) => job.point(),
-            Self::Kv(job) => job.point(),
-            Self::Sql(job) => job.point(),
+            Self::Block(job) => job.parameters(),
+            Self::Act(job) => job.parameters(),
+            Self::Kv(job) => job.parameters(),
+            Self::Sql(job) => job.parameters(),
         }
     }
 

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
+use crate::job::Parameters;
 use crate::words::words;
 use crate::{Arrivals, Durability, Many, Memory, Offsets};
 
@@ -267,16 +268,20 @@ impl KvJob {
     }
 
     /// What every key-value job has, and of the rest what is not its default.
-    pub(crate) fn point(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn parameters(&self) -> Parameters {
         let mut point = vec![
             ("records", self.records.to_string()),
             ("value_size", self.value_size.exact()),
             ("readers", self.readers.to_string()),
             ("durability", self.durability.word().into()),
         ];
+        let mut defaults = Vec::new();
         let mut add = |differs: bool, name: &'static str, value: String| {
-            if differs {
-                point.push((name, value));
+            match (differs, value.is_empty()) {
+                (true, _) => point.push((name, value)),
+                (false, false) => defaults.push((name, value)),
+                // Nothing of it, as no clients beside.
+                (false, true) => {}
             }
         };
         let plain = self.workload == KvWorkload::ReadWhileWriting;
@@ -286,8 +291,8 @@ impl KvJob {
         add(spread, "value_size_max", self.value_size_max.exact());
         add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
         add(self.keys != Offsets::Uniform, "keys", self.keys.to_string());
+        add(self.rate.is_some(), "arrivals", self.arrivals.word().into());
         if let Some(rate) = self.rate {
-            add(true, "arrivals", self.arrivals.word().into());
             add(true, "rate", rate.exact());
         }
         if let Some(rate) = self.write_rate {
@@ -295,11 +300,11 @@ impl KvJob {
             add(self.write_burst > 1, "write_burst", self.write_burst.to_string());
         }
         add(self.memory != Memory::Unlimited, "memory", self.memory.text());
-        add(!self.cold_start, "cold_start", "false".into());
-        add(self.write_map, "write_map", "true".into());
-        add(self.read_ahead, "read_ahead", "true".into());
-        add(self.verify, "verify", "true".into());
-        point
+        add(!self.cold_start, "cold_start", self.cold_start.to_string());
+        add(self.write_map, "write_map", self.write_map.to_string());
+        add(self.read_ahead, "read_ahead", self.read_ahead.to_string());
+        add(self.verify, "verify", self.verify.to_string());
+        Parameters { point, defaults }
     }
 }
 

@@ -45,7 +45,7 @@ pub use error::StudyError;
 pub use fio::{Imported, import_fio};
 pub use fio_text::Surroundings;
 pub use format::{Condition, Experiment, FileSystem, IoLimit, OnError, Stack, Study, Submission};
-pub use job::{ActJob, BlockJob, Job};
+pub use job::{ActJob, BlockJob, Job, Parameters};
 pub use kv::{Engine, KvJob, KvMatrix, KvWorkload};
 pub use many::Many;
 pub use memory::Memory;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
+use crate::job::Parameters;
 use crate::words::words;
 use crate::{Durability, Many, Memory, SqlKeys};
 
@@ -312,7 +313,7 @@ impl SqlJob {
     }
 
     /// What every SQL job has, and of the rest what is not its default.
-    pub(crate) fn point(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn parameters(&self) -> Parameters {
         let mut point = vec![
             ("workload", self.workload.word().to_owned()),
             ("tables", self.tables.to_string()),
@@ -324,35 +325,40 @@ impl SqlJob {
             point.push(("buffer_pool", self.buffer_pool.text()));
             point.push(("durability", self.durability.word().into()));
         }
+        let mut defaults = Vec::new();
         let mut add = |differs: bool, name: &'static str, value: String| {
-            if differs {
-                point.push((name, value));
+            match (differs, value.is_empty()) {
+                (true, _) => point.push((name, value)),
+                (false, false) => defaults.push((name, value)),
+                // Nothing of it, as no clients beside.
+                (false, true) => {}
             }
         };
         add(self.keys != SqlKeys::Uniform, "keys", self.keys.to_string());
         let old = self.dialect == SqlDialect::Sysbench05;
         add(old, "dialect", self.dialect.word().into());
-        add(!self.prepared && !old, "prepared", "false".into());
+        add(!self.prepared && !old, "prepared", self.prepared.to_string());
         add(self.range_size != default_range_size(), "range_size", self.range_size.to_string());
+        let open = self.rate.is_some();
+        add(open, "arrivals", if open { "poisson" } else { "closed" }.into());
         if let Some(rate) = self.rate {
-            add(true, "arrivals", "poisson".into());
             add(true, "rate", rate.exact());
         }
-        add(self.race, "race", "true".into());
+        add(self.race, "race", self.race.to_string());
         if let Some(transactions) = self.transactions {
             add(true, "transactions", transactions.to_string());
         }
         add(self.page_size != Bytes(16 << 10), "page_size", self.page_size.exact());
         let compressed = self.compression != SqlCompression::None;
         add(compressed, "compression", self.compression.word().into());
-        add(!self.doublewrite, "doublewrite", "false".into());
+        add(!self.doublewrite, "doublewrite", self.doublewrite.to_string());
         add(self.flush_method != FLUSH_METHODS[0], "flush_method", self.flush_method.clone());
         add(!self.settings.is_empty(), "settings", self.settings.clone());
         add(self.memory != Memory::Unlimited, "memory", self.memory.text());
         let changes: Vec<String> =
             self.change.iter().map(|one| format!("{} {}", one.at.exact(), one.set)).collect();
         add(!changes.is_empty(), "change", changes.join("; "));
-        point
+        Parameters { point, defaults }
     }
 }
 
