@@ -7,6 +7,7 @@ use serde::Serialize;
 use units::{Bytes, Nanos, Rate, Share};
 
 use crate::kv::kv_jobs;
+use crate::parameters::Parameters;
 use crate::sql::sql_jobs;
 use crate::{
     ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Experiment, KvJob, Offsets, Pattern,
@@ -192,15 +193,6 @@ impl ActJob {
         }
         Parameters { point, defaults: Vec::new() }
     }
-}
-
-/// The parameters of a job by name, in a fixed order.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Parameters {
-    /// What every job of its kind has, and of the rest what is not its default.
-    pub point: Vec<(&'static str, String)>,
-    /// The rest.
-    pub defaults: Vec<(&'static str, String)>,
 }
 
 /// What a trial does.

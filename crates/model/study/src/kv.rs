@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
-use crate::job::Parameters;
+use crate::parameters::Parameters;
 use crate::words::words;
 use crate::{Arrivals, Durability, Many, Memory, Offsets};
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
-use crate::job::Parameters;
+use crate::parameters::Parameters;
 use crate::words::words;
 use crate::{Durability, Many, Memory, SqlKeys};
 
