@@ -15,7 +15,7 @@ pub struct Figure {
     pub study: String,
     /// Name of the stack.
     pub stack: String,
-    /// `block`, `lmdb`, `rocksdb`, `sqlite`.
+    /// `block`, `lmdb`, `rocksdb`, `sqlite`, `mysql`.
     pub engine: String,
     /// Name of the experiment.
     pub workload: String,
@@ -25,7 +25,8 @@ pub struct Figure {
     /// The other parameters; empty for published figures, and of runs of before they were kept.
     #[serde(serialize_with = "shared")]
     pub defaults: Arc<BTreeMap<String, Value>>,
-    /// Hash of the job that was done; none for published figures, and of runs of before it was kept.
+    /// Hash of the job that was done; none of what several jobs give (a curve), of published figures, and in
+    /// older runs.
     pub job: Option<String>,
     /// What is counted, in the field's words.
     pub metric: Cow<'static, str>,

@@ -106,7 +106,8 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
         ];
         for (metric, unit, value) in figures {
             let mut made = figure(first, ops, metric, unit, 1.0, single(value));
-            // It speaks of the whole curve, not of its first point.
+            // It speaks of the whole curve, not of its first point or that one's job.
+            made.job = None;
             for name in [DEPTH, THREADS, OFFERED[0], OFFERED[1]] {
                 let swept = curve
                     .points
@@ -130,6 +131,7 @@ fn page_size_figures(run: &Run) -> Vec<Figure> {
         let single = Estimate { value: size, lo: None, hi: None, n: tried };
         let mut made = figure(group, "transaction", "best_page_size", "KiB", 1.0, single);
         made.point.remove(PAGE_SIZE);
+        made.job = None;
         made
     });
     made.collect()
@@ -180,6 +182,8 @@ fn act_figures(run: &Run) -> Vec<Figure> {
             if !test.config.microsecond_histograms {
                 add("act_score_over_2ms", worst(&|slice| slice.over[1]));
             }
+            // They speak of all the ratings.
+            at_score.iter_mut().for_each(|figure| figure.job = None);
             *entry = (rating, entry.1, at_score);
         }
     }

@@ -2,7 +2,8 @@
 //! published figures beside ours.
 //!
 //! Invariants: every figure carries its source, and sources never mix; a percentile that the sample count
-//! cannot support is left out. What it is not: sentences, tables or pictures; views (`report`) make those.
+//! cannot support is left out. What it is not: pages or pictures; views (`report`) make those. Words that
+//! belong to a finding (a cliff's cause, ACT's own log) are here.
 
 pub mod act;
 pub mod cliffs;

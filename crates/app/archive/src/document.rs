@@ -93,6 +93,9 @@ impl StackRecord {
         if has("read_reqs_per_sec") {
             return "ACT";
         }
+        if has("records") || has("tables") {
+            return "databases";
+        }
         if point.get("pattern").is_some_and(|pattern| pattern != "random") {
             return "sequential access";
         }

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Invariants: a trial folder exists only when it is whole (written aside, synced, renamed); nothing
-//! that is there is ever changed. What it is not: analysis; figures are made in `report`.
+//! that is there is ever changed. What it is not: analysis; figures are made in `analysis`.
 
 mod document;
 mod error;

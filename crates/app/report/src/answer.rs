@@ -470,12 +470,15 @@ const DRIFT: f64 = 0.25;
 /// What to add to a mean rate that was not steady; nothing if it was.
 fn drift(group: &Group<'_>) -> String {
     match group.quarters(READS) {
-        Some((first, last)) if (last / first - 1.0).abs() > DRIFT => format!(
-            " on average (not steady: from {} in the first quarter, when its pages were cold, to {} in \
-             the last)",
-            human_count(first),
-            human_count(last)
-        ),
+        Some((first, last)) if (last / first - 1.0).abs() > DRIFT => {
+            // Only what began cold can have been slow for that.
+            let warm = group.first.point.get("cold_start").is_some_and(|value| value == "false");
+            let cold = if last > first && !warm { ", when its pages were cold" } else { "" };
+            let (first, last) = (human_count(first), human_count(last));
+            format!(
+                " on average (not steady: from {first} in the first quarter{cold}, to {last} in the last)"
+            )
+        }
         _ => String::new(),
     }
 }

@@ -78,7 +78,7 @@ pub fn text_table(figures: &[Figure]) -> String {
 pub fn csv(figures: &[Figure]) -> String {
     let mut out = String::from(
         "study,stack,engine,workload,point,metric,unit,value,lo,hi,n,source,run,citation,validation,\
-         partial\n",
+         partial,job\n",
     );
     for figure in figures {
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
@@ -99,6 +99,7 @@ pub fn csv(figures: &[Figure]) -> String {
             figure.citation.clone().unwrap_or_default(),
             figure.validation.clone().unwrap_or_default(),
             figure.partial.to_string(),
+            figure.job.clone().unwrap_or_default(),
         ];
         let quoted: Vec<String> = cells.iter().map(|cell| quote(cell)).collect();
         out.push_str(&quoted.join(","));

@@ -88,6 +88,9 @@ pub enum RunnerError {
         /// Trials planned now.
         now: u32,
     },
+    /// Everything in the study is left out.
+    #[error("nothing of this study can run: {}", .0.join("; "))]
+    NothingToRun(Vec<String>),
     /// A rate is a share of one that was never measured.
     #[error("trial {trial}: no closed loop of the same operations has run before on this stack")]
     NoRate {
@@ -127,9 +130,11 @@ impl RunnerError {
             Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
                 ExitClass::Usage
             }
-            Self::Study(_) | Self::Profile { .. } | Self::Host { .. } | Self::NoRate { .. } => {
-                ExitClass::BadStudy
-            }
+            Self::Study(_)
+            | Self::Profile { .. }
+            | Self::Host { .. }
+            | Self::NoRate { .. }
+            | Self::NothingToRun(_) => ExitClass::BadStudy,
             Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
             Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
@@ -151,6 +156,7 @@ impl RunnerError {
             Self::Study(error) => error.help.clone().unwrap_or_else(|| {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
+            Self::NothingToRun(_) => "crosspoint plan STUDY says what can run where".into(),
             Self::NoRate { .. } => {
                 "put an experiment with a closed loop of the same operations before it, or give a `rate`"
                     .into()

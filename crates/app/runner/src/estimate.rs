@@ -35,7 +35,7 @@ pub struct Estimate {
 /// Estimates a plan of `study`.
 #[must_use]
 pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
-    let mut seconds: f64 = plan.trials.iter().map(trial_seconds).sum();
+    let mut seconds = plan.trials.iter().map(trial_seconds).fold(0.0, |sum, one| sum + one);
     let (mut prepared, mut space) = (0u64, 0u64);
     for stack in &study.stack {
         let block = |trial: &&Trial| trial.stack == stack.name && trial.job.is_block();

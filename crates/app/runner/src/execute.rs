@@ -107,6 +107,10 @@ pub fn execute(
 ) -> Result<RunEnd, RunnerError> {
     let study = parse(text)?;
     let plan = plan(&study);
+    let skipped: Vec<String> = plan.skipped.iter().map(skip_text).collect();
+    if plan.trials.is_empty() {
+        return Err(RunnerError::NothingToRun(skipped));
+    }
     let now = jiff::Zoned::now();
     let named = format!("{}-{}", study.name, now.strftime("%Y%m%d-%H%M%S"));
     let path = options.out.clone().unwrap_or_else(|| free_name(Path::new("runs"), &named));
@@ -118,8 +122,6 @@ pub fn execute(
     check_directory(if path.is_dir() { &path } else { &automatic })?;
     let confirmed = &options.confirmed;
     let targets = Targets::check(&study, &plan, options.journal, &automatic, confirmed)?;
-    let skip =
-        |skip: &study::Skip| format!("{} on {}: {}", skip.experiment, skip.stack, skip.reason);
     let header = RunHeader {
         format: FORMAT,
         study: study.name.clone(),
@@ -127,11 +129,15 @@ pub fn execute(
         provenance: Provenance::read(options.version, options.build),
         stacks: targets.records(&study, Seed(u64::from(study.seed))),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
-        skipped: plan.skipped.iter().map(skip).collect(),
+        skipped,
         sums: true,
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;
     Runner::new((&study, &plan), options, targets, (writer, header.stacks)).run(watcher)
+}
+
+fn skip_text(skip: &study::Skip) -> String {
+    format!("{} on {}: {}", skip.experiment, skip.stack, skip.reason)
 }
 
 /// A name in `dir` that nothing has yet: two runs may begin in one second.

@@ -1,6 +1,7 @@
 //! Block trials on device models, in virtual time.
 //!
-//! Invariant: the result depends on the study, the profile and the seed alone. What it is not: able
+//! Invariant: the result depends on the study, the profile and the seed alone; in ACT's phase without
+//! `service-threads` also on the processors here, as ACT's own does. What it is not: able
 //! to predict databases.
 
 use archive::{StackRecord, Validation};

@@ -33,7 +33,11 @@ struct Driver<T: Target, W> {
     parts: Vec<<T::Op as Recorded>::Parts>,
 }
 
-/// Runs the clients over an idle target until they are finished and nothing is in flight.
+/// Runs the clients over an idle target until they are finished and nothing is in flight. A closed loop
+/// over a target that takes no time at all has no end.
+///
+/// # Panics When operations are in flight and nothing will ever happen to them: a target that forgets, or
+/// whose threads wait for each other. A result without them would be taken for one.
 #[must_use]
 pub fn run<T, W>(target: T, clients: Vec<Client<W>>, timeline: Timeline) -> Recording
 where
@@ -83,7 +87,10 @@ where
                     }
                 }
                 _ => {
-                    let Some((at, event)) = self.wakes.pop_due(wake) else { return };
+                    let Some((at, event)) = self.wakes.pop_due(wake) else {
+                        let lost = self.slots.len() - self.free_slots.len();
+                        panic!("{lost} operations never ended: the target is idle");
+                    };
                     self.now = at;
                     let client = event.of();
                     // A call that was planned for later than another one is out of date.

@@ -24,7 +24,7 @@ pub use block_path::BlockPath;
 pub use driver::run;
 pub use fit::{FitError, FitPoint, Naming, Residual, fit, residuals};
 pub use host::HostModel;
-pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads};
+pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads, Waiters};
 pub use null_engine::{Layout, NullEngine};
 pub use page_cache::{PageCache, Recency};
 pub use phenomena::check_phenomena;

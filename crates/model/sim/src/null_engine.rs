@@ -3,7 +3,8 @@
 //! A lookup reads the pages of its record, by pread(2) or through a map; a page that is not resident is read
 //! from the device by the thread that missed it, and whoever wants it meanwhile waits for that. Invariants:
 //! each miss is one read of one page; a page is read once however many want it. What it is not: a database;
-//! it writes nothing and has no read-ahead.
+//! it writes nothing, has no read-ahead, and takes every operation for a lookup. Of the path's
+//! costs the jitter and the cores are the machine's.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -63,7 +64,8 @@ pub struct NullEngine {
     pub layout: Layout,
     /// Client threads.
     pub clients: u32,
-    /// CPU time of reading a page that is resident.
+    /// CPU time of reading a page that is resident; above 0, or clients to whom all is resident never let
+    /// time pass.
     pub hit: Nanos,
     /// The way to the device and back for a page that is not.
     pub path: HostModel,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crosspoint_sim::{
     HostModel, Layout, Lock, Machine, NullEngine, PageCache, Processors, Recency, Target, Threads,
-    run,
+    Waiters, run,
 };
 use device::{Completion, Device, EventQueue, Request, Stages};
 use stats::{Recording, Timeline};
@@ -156,4 +156,53 @@ fn a_lock_serves_one_at_a_time_in_order() {
     let first = [(3, 110), (2, 210), (1, 310), (0, 410)];
     let again = [(3, 510), (2, 610), (1, 710), (0, 810)];
     assert_eq!(*order.borrow(), [first, again].concat());
+}
+
+/// A target that forgets an operation must not pass for a run in which nothing happened.
+#[test]
+#[should_panic(expected = "2 operations never ended")]
+fn operations_that_are_forgotten_are_told() {
+    let device = OneServer { free: Nanos::ZERO, done: EventQueue::default(), service: Nanos(1) };
+    let machine = Machine::new(device, Processors { cores: 1, siblings: false });
+    let never = Rc::new(Waiters::default());
+    let mut threads = Threads::<_, KvOp>::new(machine);
+    for _ in 0..2 {
+        let never = Rc::clone(&never);
+        threads.serve(|mut desk| async move {
+            desk.next().await;
+            desk.machine().wait_for(&never).await;
+        });
+    }
+    let second = Nanos::from_secs(1);
+    let timeline = Timeline { warm_up: Nanos::ZERO, measure: second, interval: second };
+    let roles = vec![KvRole::READER; 2];
+    let _ = run(threads, KvClient::all(&roles, 10, timeline.end(), Seed(1)), timeline);
+}
+
+/// Who waits for a condition goes on when somebody has brought it about, in the order of coming, and not
+/// because of anything else.
+#[test]
+fn waiters_go_on_when_they_are_notified() {
+    let device = OneServer { free: Nanos::ZERO, done: EventQueue::default(), service: Nanos(1) };
+    let machine = Machine::new(device, Processors { cores: 1, siblings: false });
+    let (waiters, order) = (Rc::new(Waiters::default()), Rc::new(RefCell::new(Vec::new())));
+    let mut threads = Threads::<_, KvOp>::new(machine.clone());
+    for number in 0..3 {
+        let (machine, waiters, order) = (machine.clone(), Rc::clone(&waiters), Rc::clone(&order));
+        threads.background(async move {
+            machine.wait_for(&waiters).await;
+            order.borrow_mut().push((number, machine.now().get()));
+        });
+    }
+    threads.background(async move {
+        machine.sleep(Nanos(5)).await;
+        assert!(machine.notify_one(&waiters));
+        machine.sleep(Nanos(5)).await;
+        assert!(machine.notify_all(&waiters));
+        assert!(!machine.notify_all(&waiters), "nobody waits any more");
+    });
+    while let Some(at) = threads.next_event() {
+        assert!(threads.advance(at).is_none());
+    }
+    assert_eq!(*order.borrow(), [(0, 5), (1, 10), (2, 10)]);
 }

@@ -46,7 +46,7 @@ impl TrialResult {
     }
 }
 
-/// What sets a rate or latencies instead of the storage. Shares are of 1.
+/// What sets a rate or latencies instead of the storage. Shares lie between 0 and 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Limit {

@@ -122,8 +122,10 @@ impl Trial {
         format!("{:04}-{}-{}", self.number, self.experiment, self.stack)
     }
 
-    /// Names what it does, down to the last default and the times: two trials are the same workload exactly
-    /// when these are equal, whatever they run on. 16 digits of the SHA-256 of the job as TOML.
+    /// Names the job as the study has it: engine, parameters with their defaults, times. Equal for equal
+    /// jobs, whatever stack they run on, and with whatever seed; what is found out only when it runs (a
+    /// rate as a share of one reached before, ACT's threads where the machine decides) is no part of it. 16
+    /// digits of the SHA-256 of the job as TOML.
     #[must_use]
     pub fn job_hash(&self) -> String {
         #[derive(Debug, Serialize)]

@@ -1,7 +1,9 @@
-//! A lock that is handed on in the order in which it was asked for.
+//! What threads wait for besides time: a lock, handed on in the order in which it was asked for, and a
+//! condition.
 //!
-//! Invariant: one thread has it at a time; whoever lets it go makes the next one ready, which has it from
-//! then on. What it is not: a spin; who waits uses no processor.
+//! Invariants: only threads that wait there are made ready; one thread has it at a time; whoever lets it go
+//! makes the next one ready, which has it from then on. What it is not: a spin; who waits uses no
+//! processor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -41,5 +43,31 @@ impl<D: Device> Drop for LockGuard<'_, D> {
             Some(next) => self.machine.wake(next),
             None => self.lock.held.set(false),
         }
+    }
+}
+
+/// Threads that wait for a condition; whoever brings it about makes them ready, and they look again.
+#[derive(Debug, Default)]
+pub struct Waiters(RefCell<VecDeque<ThreadId>>);
+
+impl<D: Device> Machine<D> {
+    /// Waits until somebody notifies `waiters`.
+    pub async fn wait_for(&self, waiters: &Waiters) {
+        waiters.0.borrow_mut().push_back(self.current());
+        self.park().await;
+    }
+
+    /// Makes all ready that wait there now, in the order in which they came; whether there were any.
+    pub fn notify_all(&self, waiters: &Waiters) -> bool {
+        let mut waiting = waiters.0.borrow_mut();
+        let any = !waiting.is_empty();
+        waiting.drain(..).for_each(|thread| self.wake(thread));
+        any
+    }
+
+    /// Makes the first ready that waits there; whether there was one.
+    pub fn notify_one(&self, waiters: &Waiters) -> bool {
+        let first = waiters.0.borrow_mut().pop_front();
+        first.inspect(|thread| self.wake(*thread)).is_some()
     }
 }

@@ -11,7 +11,7 @@ mod lock;
 mod processors;
 mod threads;
 
-pub use lock::{Lock, LockGuard};
+pub use lock::{Lock, LockGuard, Waiters};
 pub use processors::Processors;
 pub use threads::{Desk, Threads};
 
@@ -93,7 +93,7 @@ impl<D: Device> Machine<D> {
         }))
     }
 
-    /// The instant that it is.
+    /// Virtual time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Nanos {
@@ -113,7 +113,8 @@ impl<D: Device> Machine<D> {
         self.0.waits.get()
     }
 
-    /// Computes for `time` of a processor; longer where more threads compute than there are processors.
+    /// Computes for `time` of a processor, nothing if that is none; longer where more threads compute than
+    /// there are processors.
     #[inline]
     pub async fn compute(&self, time: Nanos) {
         if time > Nanos::ZERO {
@@ -131,7 +132,8 @@ impl<D: Device> Machine<D> {
         }
     }
 
-    /// Asks the device and waits for its answer. The id of the request is ours to choose.
+    /// Asks the device and waits for its answer: one request at a time a thread. The id of the request is
+    /// ours to choose.
     #[inline]
     pub async fn ask(&self, request: Request) -> Completion {
         let ThreadId(thread) = self.current();
@@ -145,15 +147,15 @@ impl<D: Device> Machine<D> {
         }
     }
 
-    /// Waits until another thread wakes this one; for what is built on it.
+    /// Waits until another thread wakes this one, which must know that it is parked.
     #[inline]
-    pub async fn park(&self) {
+    pub(crate) async fn park(&self) {
         wait().await;
     }
 
     /// Makes a parked thread ready.
     #[inline]
-    pub fn wake(&self, thread: ThreadId) {
+    pub(crate) fn wake(&self, thread: ThreadId) {
         self.0.ready.borrow_mut().push_back(thread);
     }
 

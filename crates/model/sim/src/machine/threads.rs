@@ -36,6 +36,12 @@ struct Tray<Op> {
 }
 
 impl<D: Device, Op: Recorded> Desk<D, Op> {
+    /// The machine that the thread runs on.
+    #[must_use]
+    pub const fn machine(&self) -> &Machine<D> {
+        &self.machine
+    }
+
     /// The next operation of the client.
     pub async fn next(&mut self) -> Op {
         loop {
@@ -49,7 +55,7 @@ impl<D: Device, Op: Recorded> Desk<D, Op> {
         }
     }
 
-    /// The operation that was taken last has ended now.
+    /// The operation that was taken last has ended now; once for each.
     pub fn end(&self, outcome: Outcome, bytes: u32) {
         let done = Done { ticket: self.ticket, at: self.machine.now(), outcome, bytes };
         self.done.borrow_mut().push_back(done);
@@ -68,7 +74,7 @@ pub struct Threads<D, Op> {
 }
 
 impl<D: Device, Op: Recorded> Threads<D, Op> {
-    /// No threads yet.
+    /// No threads yet; one set of threads a machine.
     #[must_use]
     pub fn new(machine: Machine<D>) -> Self {
         Self { machine, threads: Vec::new(), trays: Vec::new(), done: Rc::default() }
@@ -83,7 +89,8 @@ impl<D: Device, Op: Recorded> Threads<D, Op> {
         id
     }
 
-    /// Adds the thread that serves the next client; `serve` makes it of the client's desk.
+    /// Adds the thread that serves the next client, from client 0 on: one for each client of the run (an
+    /// operation of a client without one is a panic). `serve` makes it of the client's desk.
     pub fn serve<F: Future<Output = ()> + 'static>(
         &mut self,
         serve: impl FnOnce(Desk<D, Op>) -> F,
