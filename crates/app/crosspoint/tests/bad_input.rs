@@ -344,3 +344,24 @@ impl Exclusive for std::fs::OpenOptions {
         std::os::unix::fs::OpenOptionsExt::custom_flags(self, libc::O_EXCL)
     }
 }
+
+/// Who asks for what cannot run must hear why, not that nothing has finished yet.
+#[test]
+fn a_study_of_which_nothing_can_run_says_why() {
+    let scratch = Scratch::new();
+    let study = "schema = 1\nname = \"none\"\n[[stack]]\nname = \"m\"\ndevice = \"model:intel-p4800x\"\n\
+        [[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 1000\n\
+        value_size = \"100B\"\n";
+    std::fs::write(scratch.path().join("none.toml"), study).expect("written");
+    let output = scratch.run("run none.toml --out run");
+    expect(&output, 3);
+    assert!(
+        stderr(&output).contains("cannot be predicted on a device model"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!scratch.path().join("run").exists(), "no folder is made for nothing");
+    let plan = scratch.run("plan none.toml");
+    expect(&plan, 0);
+    assert!(stdout(&plan).contains("about 0 s"), "{}", stdout(&plan));
+}
