@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use archive::{Run, TrialOutcome, TrialRecord};
+use archive::{RACERS, Run, TrialOutcome, TrialRecord};
 use stats::estimate::{Estimate, mean};
 use workload::OpClass;
 
@@ -100,11 +100,19 @@ pub struct Race<'a> {
     pub racers: Vec<(&'a str, Vec<f64>)>,
 }
 
+/// Whether a racer began together with all that its race has in this run; taken for granted in older runs.
+fn raced_with_all(run: &Run, trial: &TrialRecord) -> bool {
+    let of =
+        |other: &&TrialRecord| what(other) == what(trial) && other.repetition == trial.repetition;
+    let all = run.trials.iter().filter(of).count();
+    trial.result.totals.get(RACERS).is_none_or(|together| *together == all as f64)
+}
+
 /// The races of a run.
 pub fn races(run: &Run) -> Vec<Race<'_>> {
     let mut out: Vec<Race<'_>> = Vec::new();
     for trial in &run.trials {
-        let Some(time) = race_time(trial) else { continue };
+        let Some(time) = race_time(trial).filter(|_| raced_with_all(run, trial)) else { continue };
         let place = out.iter().position(|race| race.what == what(trial)).unwrap_or_else(|| {
             let wanted = trial.point.get("transactions").and_then(|text| text.parse().ok());
             let transactions = wanted.unwrap_or(0.0);

@@ -18,6 +18,10 @@ use workload::OpClass;
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
 
+/// Among the totals of a racer's result: how many began together. Those of one race that began apart, since a
+/// kill came between their records, are no race.
+pub const RACERS: &str = "racers";
+
 /// `run.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -423,6 +427,9 @@ impl TrialDocument {
             });
         }
         let mut limits = self.limits;
+        if let Some(limit) = limits.iter().find(|limit| !limit.is_sound()) {
+            return Err(format!("{limit:?} has shares that are none"));
+        }
         let is_note = |note: &String| {
             let limit = limit_of(note);
             limits.extend(limit);

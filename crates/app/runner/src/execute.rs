@@ -168,9 +168,13 @@ impl<'a> Runner<'a> {
         let mut ending = if self.failed_before { Ending::Failed } else { Ending::Complete };
         let mut ran = 0;
         for trial in missing {
-            if self.stopping() {
+            // What a race has given is recorded, also when it was stopped.
+            if self.stopping() && !self.raced.contains_key(&trial.number) {
                 ending = Ending::Interrupted;
-                break;
+                if self.raced.is_empty() {
+                    break;
+                }
+                continue;
             }
             ran += 1;
             self.began = Instant::now();
@@ -184,9 +188,12 @@ impl<'a> Runner<'a> {
             let outcome = outcome.filter(|_| !self.options.abort.load(Ordering::SeqCst));
             let Some(record) = outcome.and_then(|outcome| self.record(trial, outcome)) else {
                 ending = Ending::Interrupted;
-                break;
+                if self.raced.is_empty() {
+                    break;
+                }
+                continue;
             };
-            if record.outcome == TrialOutcome::Failed {
+            if record.outcome == TrialOutcome::Failed && ending == Ending::Complete {
                 ending = Ending::Failed;
             }
             self.writer.write_trial(&record)?;
@@ -202,7 +209,9 @@ impl<'a> Runner<'a> {
             }
             if record.outcome == TrialOutcome::Partial {
                 ending = Ending::Interrupted;
-                break;
+                if self.raced.is_empty() {
+                    break;
+                }
             }
         }
         Ok(RunEnd { path: self.writer.path().to_owned(), ending, ran })

@@ -7,6 +7,7 @@
 use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex};
 
+use archive::RACERS;
 use stats::TrialResult;
 use study::{Job, Trial};
 use worker::{Ended, SqlRequest};
@@ -82,17 +83,15 @@ impl Runner<'_> {
                 false => format!("at the same time as {}, on the same CPUs", others.join(", ")),
             }
         };
-        let mut stopped = false;
+        let together = ready.len();
         for ((one, prepared), ended) in ready.into_iter().zip(ended) {
-            match self.conclude(one, prepared, ended) {
-                Some(mut outcome) => {
-                    outcome.notes.push(others(&one.stack.name));
-                    outcomes.push((one.trial.number, outcome));
-                }
-                None => stopped = true,
+            if let Some(mut outcome) = self.conclude(one, prepared, ended) {
+                outcome.notes.push(others(&one.stack.name));
+                outcome.totals.insert(RACERS.to_owned(), together as f64);
+                outcomes.push((one.trial.number, outcome));
             }
         }
-        Ok((!stopped).then_some(outcomes))
+        Ok((!outcomes.is_empty()).then_some(outcomes))
     }
 
     /// Lets the prepared racers begin together, and hears them until the last has ended.

@@ -31,6 +31,9 @@ impl Runner<'_> {
         };
         let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
         let measured = measured.fold(Nanos::ZERO, |sum, length| sum + length);
+        if measured == Nanos::ZERO && outcome.failure.is_none() && !self.stopping() {
+            outcome.failure = Some(OVER_EARLY.to_owned());
+        }
         let ended = match (&outcome.failure, measured < planned) {
             (Some(_), _) => TrialOutcome::Failed,
             (None, true) if measured == Nanos::ZERO => return None,
@@ -43,6 +46,10 @@ impl Runner<'_> {
         Some(self.known(trial, outcome, ended))
     }
 }
+
+/// Why a trial that is bounded by operations has nothing measured.
+const OVER_EARLY: &str = "all its operations were done before the measured time began: a shorter warm_up, or \
+    more operations";
 
 /// What clients of a database were to do and of which not one operation ended: a writer that never had its
 /// turn is no row of zeroes, it is missing.

@@ -22,6 +22,9 @@ pub struct Counter {
     pub sum: bool,
 }
 
+/// The first reading is so soon after the clients began.
+const ORIGIN_WITHIN: Duration = Duration::from_millis(2);
+
 /// Reads counters every `every` from `origin`, once that is known, until `done`: values, and of sums the rate
 /// since the sample before. Returns at once with nothing when nothing is counted.
 pub fn sample(
@@ -35,24 +38,26 @@ pub fn sample(
     if before.is_empty() {
         return samples;
     }
-    let mut last = None;
+    // Whoever waits for others to begin counts meanwhile: rates begin with the clients.
+    let origin = loop {
+        match origin.get() {
+            Some(origin) => break *origin,
+            None if done.load(Ordering::Relaxed) => return samples,
+            None => std::thread::park_timeout(ORIGIN_WITHIN.min(every)),
+        }
+    };
+    before = values(&read(Nanos::from(origin.elapsed())));
+    let mut last = Instant::now();
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(every);
-        let Some(origin) = origin.get() else { continue };
         let now = Instant::now();
-        let at = Nanos::from(now.duration_since(*origin));
-        let Some(then) = last else {
-            // Whoever waited for others to begin has counted meanwhile: rates begin here.
-            before = values(&read(at));
-            last = Some(now);
-            continue;
-        };
-        let passed = now.duration_since(then).as_secs_f64();
+        let at = Nanos::from(now.duration_since(origin));
+        let passed = now.duration_since(last).as_secs_f64();
         if passed < every.as_secs_f64() / 2.0 {
             continue;
         }
         let counters = read(at);
-        last = Some(now);
+        last = now;
         let mut sampled = BTreeMap::new();
         for counter in &counters {
             let value = match (counter.sum, before.get(counter.name)) {
@@ -97,7 +102,8 @@ mod tests {
             }
         };
         let samples = sample(&mut read, every, &origin, &done);
-        assert!(!samples.is_empty());
+        // One reading is before the clients, one with their beginning, and each of the others gives a sample.
+        assert_eq!(samples.len(), 3);
         for one in samples {
             assert!(one.values["reads, 1/s"] == 0.0, "{one:?}");
         }

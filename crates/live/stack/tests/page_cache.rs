@@ -24,8 +24,10 @@ const WARM_UP: usize = 200_000;
 const MEASURED: usize = 320_000;
 /// Times that resident pages are counted in the measured part.
 const COUNTS: usize = 8;
-/// Misses per access of the model lie so near the kernel's.
-const TOLERANCE: f64 = 0.02;
+/// Misses per access of the model lie so near the kernel's, by how pages are accessed. Wrong policies miss
+/// by more somewhere: FIFO by 16 % and more with Zipf accesses that the kernel sees, LRU by 15 % with those
+/// that it does not and by 4 % with pread.
+const TOLERANCES: [f64; 3] = [0.01, 0.02, 0.01];
 /// Accesses after which the group's statistics are flushed. Left alone they are every 2 s, and how many
 /// accesses that is would differ from run to run.
 const FLUSH_EVERY: usize = 100;
@@ -33,13 +35,18 @@ const FLUSH_EVERY: usize = 100;
 const PAGE: usize = 4096;
 /// Set for the process that accesses; its value says how.
 const CHILD: &str = "CROSSPOINT_TEST_PAGE_CACHE";
-const PATTERNS: [&str; 2] = ["zipf", "leaves"];
+/// The last was not looked at while the model was made.
+const PATTERNS: [&str; 3] = ["zipf", "leaves", "hot"];
 const ACCESSES: [&str; 3] = ["mmap_random", "mmap", "pread"];
 
 /// Pages in the order in which they are accessed.
 fn accesses(pattern: &str) -> impl Iterator<Item = u32> {
     let (layout, offsets) = match pattern {
         "zipf" => (Layout::Flat, Offsets::Zipf { exponent: 0.99 }),
+        "hot" => {
+            let share = |text: &str| text.parse().expect("a share");
+            (Layout::Flat, Offsets::HotSpot { access: share("80%"), space: share("20%") })
+        }
         _ => (Layout::Leaves { fan_out: 120 }, Offsets::Uniform),
     };
     let mut records = PAGES;
@@ -200,7 +207,7 @@ fn misses_per_access_are_the_kernels() {
     let size = Bytes(u64::from(PAGES) * PAGE as u64);
     let mut faults = Vec::new();
     for pattern in PATTERNS {
-        for access in ACCESSES {
+        for (access, tolerance) in ACCESSES.into_iter().zip(TOLERANCES) {
             let area = WorkArea::create(&journal, area.path(), "device").expect("an area");
             let volume = Volume::on_loop(&journal, &area, size, None).expect("a loop device");
             no_read_ahead(volume.device());
@@ -217,7 +224,7 @@ fn misses_per_access_are_the_kernels() {
                 "{pattern} {access}: kernel {kernel:.4}, model {model:.4} ({:+.2} %), {frames} frames",
                 error * 100.0
             );
-            if error.abs() > TOLERANCE {
+            if error.abs() > tolerance {
                 faults.push(format!("{pattern} {access}: {model} instead of {kernel}"));
             }
         }

@@ -3,7 +3,7 @@
 //! Invariants: an unknown key, a value out of range and a missing mandatory key are errors with the line;
 //! defaults are those of the program. What it is not: a device opener.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 /// Largest record and large-block operation, bytes.
@@ -21,10 +21,16 @@ pub struct ConfigError {
     pub message: String,
 }
 
+/// Of devices their number is part of a job, not their names.
+fn count<S: Serializer>(names: &[String], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(names.len() as u64)
+}
+
 /// A checked configuration; fields in the order of ACT's own output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Config {
     /// Devices under test.
+    #[serde(serialize_with = "count")]
     pub device_names: Vec<String>,
     /// Size of files in ACT's undocumented file mode, MiB; 0: block devices.
     pub file_size_mbytes: u32,
@@ -35,6 +41,7 @@ pub struct Config {
     /// Interval of the log.
     pub report_interval_sec: u32,
     /// Histograms in microseconds instead of milliseconds.
+    #[serde(skip)]
     pub microsecond_histograms: bool,
     /// Client reads a second, all devices together.
     pub read_reqs_per_sec: u32,

@@ -97,11 +97,11 @@ impl Device for Model {
         each!(self, device => device.submit(now, request));
     }
 
-    #[inline]
     fn forgets(&self) -> bool {
         each!(self, device => device.forgets())
     }
 
+    #[inline]
     fn next_event(&self) -> Option<Nanos> {
         each!(self, device => device.next_event())
     }

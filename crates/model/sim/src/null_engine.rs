@@ -1,10 +1,10 @@
 //! An engine that does nothing but read pages through the page cache: the floor under every twin.
 //!
-//! A lookup reads the pages of its record, by pread(2) or through a map; a page that is not resident is read
-//! from the device by the thread that missed it, and whoever wants it meanwhile waits for that. Invariants:
-//! each miss is one read of one page; a page is read once however many want it. What it is not: a database;
-//! it writes nothing, has no read-ahead, and takes every operation for a lookup. Of the path's
-//! costs the jitter and the cores are the machine's.
+//! A lookup reads the pages of its record, by pread(2) or through a map; a page that is not resident is
+//! read from the device by the thread that missed it, and whoever wants it meanwhile waits for that.
+//! Invariant: a page is read once however many want it at the same time. What it is not: a database; it
+//! writes nothing, has no read-ahead, and takes every operation for a lookup. Of the path's costs the
+//! jitter and the cores are the machine's.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,8 +1,9 @@
 //! How operations of each kind go to the recorder: a block or key-value operation as it is, a SQL statement
 //! also as part of its phase and of its transaction.
 //!
-//! Invariant: every statement is recorded once under its class, once as part of its phase (unless it is
-//! alone), once as part of its transaction. What it is not: a clock.
+//! Invariant: every statement is recorded once under its class and, of a transaction that ends as it
+//! should, once as part of its phase (unless it is alone) and once as part of the transaction. What it is
+//! not: a clock.
 
 use units::Nanos;
 use workload::{BlockOp, Issue, KvOp, OpClass, Operation, Outcome, SqlOp, changed_bytes, phase_of};

@@ -65,6 +65,16 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// Whether its shares are shares.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let share = |share: f64| (0.0..=1.0).contains(&share);
+        match *self {
+            Self::Thread { busy } => share(busy),
+            Self::Processors { busy, others } => share(busy) && share(others),
+        }
+    }
+
     /// Share of its time from which on a submitting thread counts as the limit.
     pub const THREAD_BUSY: f64 = 0.95;
     /// A limit by the submitting thread as a part of a sentence.
