@@ -365,3 +365,22 @@ fn a_study_of_which_nothing_can_run_says_why() {
     expect(&plan, 0);
     assert!(stdout(&plan).contains("about 0 s"), "{}", stdout(&plan));
 }
+
+/// A trial that is over before anything is measured has failed; it ended the whole run as if somebody had
+/// pressed Ctrl-C.
+#[test]
+fn a_trial_that_ends_in_its_warm_up_has_failed_and_the_next_goes_on() {
+    let scratch = Scratch::new();
+    let study = "schema = 1\nname = \"early\"\n[[stack]]\nname = \"m\"\ndevice = \"model:intel-p4800x\"\n\
+        [[experiment]]\nname = \"short\"\n[experiment.block]\noperations = 10\n\
+        [[experiment]]\nname = \"whole\"\nmeasure = \"50ms\"\ninterval = \"50ms\"\n[experiment.block]\n";
+    std::fs::write(scratch.path().join("early.toml"), study).expect("written");
+    let output = scratch.run("run early.toml --out run");
+    expect(&output, 6);
+    assert!(stderr(&output).contains("before the measured time began"), "{}", stderr(&output));
+    let figures = stdout(&scratch.run("figures run --format csv"));
+    assert!(
+        figures.lines().any(|line| line.contains("whole") && line.contains("iops")),
+        "{figures}"
+    );
+}

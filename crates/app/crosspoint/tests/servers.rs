@@ -312,5 +312,13 @@ fn a_race_is_run_at_once_and_timed() {
         .filter_map(|f| f["value"].as_f64())
         .collect();
     assert!(ratios.len() == 2 && ratios.iter().any(|ratio| (ratio - 1.0).abs() < 1e-9));
+    // As after a kill between the records of the racers: the other one runs alone, and that is no race.
+    let trials = std::fs::read_dir(scratch.path().join("run/trials")).expect("trials");
+    let second = trials.flatten().find(|one| one.file_name().to_string_lossy().starts_with("0002"));
+    std::fs::remove_dir_all(second.expect("the second racer").path()).expect("removed");
+    let output = scratch.run("run --resume run");
+    expect(&output, 0);
+    assert!(!stdout(&output).contains("The race over"), "{}", stdout(&output));
+    assert!(!self::figures(&scratch).iter().any(|figure| figure["metric"] == "speedup"));
     nothing_left(&scratch);
 }

@@ -153,4 +153,45 @@ mod tests {
         let whole = recording.total(None).counts;
         assert_eq!((whole.ops, whole.bytes), (1, 4), "a transaction counts once");
     }
+
+    /// A transaction that was retried, one that had to wait for its turn, and a statement alone: what of
+    /// them is counted twice or from the wrong instant is a latency that nobody had.
+    #[test]
+    fn failures_waits_and_lone_statements_are_recorded_once() {
+        let timeline =
+            Timeline { warm_up: Nanos::ZERO, measure: Nanos(10_000), interval: Nanos(10_000) };
+        let mut recorder = Recorder::with_service(timeline, &SqlMix::READ_WRITE.classes());
+        let mut parts = SqlParts::default();
+        let mut record = |class, (first, last), intended, times: (u64, u64), outcome| {
+            let op = SqlOp { class, table: 1, row: 1, other: 1, text: Seed(0), first, last };
+            let issue = Issue { id: OpId(0), op, intended: Nanos(intended) };
+            let times = (Nanos(times.0), Nanos(times.1));
+            SqlOp::record(&mut parts, &mut recorder, &issue, times, (outcome, 0));
+        };
+        let (done, failed) = (Outcome::Done, Outcome::Failed(1213));
+        // Due at 100, begun at 300; its second update fails, and it is begun again.
+        record(OpClass::Begin, (true, false), 100, (300, 310), done);
+        record(OpClass::IndexUpdate, (false, false), 310, (310, 330), done);
+        record(OpClass::NonIndexUpdate, (false, false), 330, (330, 360), failed);
+        record(OpClass::Begin, (true, false), 100, (400, 410), done);
+        record(OpClass::IndexUpdate, (false, false), 410, (410, 430), done);
+        record(OpClass::NonIndexUpdate, (false, false), 430, (430, 470), done);
+        record(OpClass::Commit, (false, true), 470, (470, 500), done);
+        // A statement alone: its own phase and its own transaction.
+        record(OpClass::PointSelect, (true, true), 600, (700, 750), done);
+        let recording = recorder.finish(Nanos(10_000));
+        let of = |class| {
+            let total = recording.total(Some(class));
+            (total.counts.ops, total.counts.latency_sum.get(), total.counts.bytes)
+        };
+        // From 100 to 500 and from 600 to 750; the bytes of the try that failed are not those of the whole.
+        assert_eq!(of(OpClass::Transaction), (2, 400 + 150, 124));
+        assert_eq!(of(OpClass::WritePhase), (1, 60, 124));
+        assert_eq!(of(OpClass::ReadPhase), (0, 0, 0));
+        assert_eq!(of(OpClass::IndexUpdate), (2, 40, 8));
+        assert_eq!(recording.errors(), 1);
+        // Service time of a transaction is from its begin, not from when it was due.
+        let service = recording.total(Some(OpClass::Transaction)).service;
+        assert_eq!((service.min(), service.max()), (50, 100));
+    }
 }
