@@ -19,24 +19,12 @@ pub const KEY_DIGITS: usize = 16;
 /// # Panics
 /// When `key` is shorter than [`KEY_DIGITS`].
 pub fn write_key(record: u64, key: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let (digits, rest) = key.split_at_mut(KEY_DIGITS);
-    digits[..8].copy_from_slice(&eight_digits((record >> 32) as u32).to_be_bytes());
-    digits[8..].copy_from_slice(&eight_digits(record as u32).to_be_bytes());
+    for (position, byte) in digits.iter_mut().enumerate() {
+        *byte = DIGITS[(record >> (60 - 4 * position) & 15) as usize];
+    }
     rest.fill(b'0');
-}
-
-/// Eight hexadecimal digits, the first in the highest byte: all at once, since a key is made for each
-/// operation.
-#[inline]
-const fn eight_digits(value: u32) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    // A digit's four bits into a byte of its own.
-    let mut spread = value as u64;
-    spread = (spread | spread << 16) & 0x0000_FFFF_0000_FFFF;
-    spread = (spread | spread << 8) & 0x00FF_00FF_00FF_00FF;
-    spread = (spread | spread << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-    let letters = ((spread + 6 * ONES) >> 4) & ONES;
-    spread + b'0' as u64 * ONES + letters * (b'a' - b'9' - 1) as u64
 }
 
 /// Sizes of values and what they are made of.
