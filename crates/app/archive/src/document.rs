@@ -174,9 +174,9 @@ pub struct TrialRecord {
     pub source: Source,
     /// What every trial of its kind has, and of the other parameters what is not its default.
     pub point: BTreeMap<String, String>,
-    /// Parameters that have their default; empty in records of before they were kept.
+    /// Parameters that have their default; empty in older records.
     pub defaults: BTreeMap<String, String>,
-    /// Hash of its job ([`study::Trial::job_hash`]); empty in records of before it was kept.
+    /// Hash of its job ([`study::Trial::job_hash`]); empty in older records.
     pub job: String,
     /// From 1.
     pub repetition: u32,
@@ -187,7 +187,7 @@ pub struct TrialRecord {
 }
 
 impl TrialRecord {
-    /// A result of a trial that somebody else knows.
+    /// A result without its trial: the receiver knows which one it is.
     #[must_use]
     pub const fn unnamed(result: TrialResult) -> Self {
         Self {
@@ -465,7 +465,7 @@ impl TrialDocument {
     }
 }
 
-/// The limit that a note of a trial of before limits were kept apart tells of.
+/// The limit that a note reports, of a trial that was recorded before limits were kept apart.
 fn limit_of(note: &str) -> Option<Limit> {
     let percent = |text: &str| {
         let number = text.split('%').next()?.trim().rsplit(' ').next()?;

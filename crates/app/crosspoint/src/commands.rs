@@ -175,6 +175,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
                 json!({
                     "number": trial.number, "experiment": trial.experiment, "stack": trial.stack,
                     "engine": trial.job.engine(), "source": trial.source.word(),
+                    "execution": trial.execution().word(),
                     "repetition": trial.repetition, "point": point,
                 })
             })

@@ -9,7 +9,7 @@ use observe::{Control, IoWorkers};
 use stats::{Limit, Recording, TrialResult};
 use thiserror::Error;
 use units::{Bytes, Nanos};
-use workload::{BlockGroup, ClientIndex};
+use workload::{BlockGroup, ClientIndex, Workload};
 
 use crate::psync::{run_psync, threads_of};
 use crate::shared::{BlockShared, ClientEnd};
@@ -62,7 +62,7 @@ pub fn run(
     let before = IoWorkers::now();
     let clock = Clock(Instant::now());
     let shared = BlockShared::new((target, spec), control, clock, foreground);
-    let ends = run_clients(&shared, paths)?;
+    let mut ends = run_clients(&shared, paths)?;
     let lag = shared.lag();
     if let Some(corruption) = shared.corruption.into_inner() {
         return Err(RunError::WrongData(corruption));
@@ -73,6 +73,10 @@ pub fn run(
         workers.join(&end.workers);
         result.recording.merge(&end.recording);
         busy = busy.max(end.busy);
+    }
+    let over = ends.iter().map(|(end, _)| end.at).max().unwrap_or_default();
+    for client in ends.iter_mut().filter_map(|(end, _)| end.client.as_mut()) {
+        result.recording.missed_arrivals += client.missed(over);
     }
     result.notes.extend(shared.control.take_back(&mut result.recording));
     result.notes.extend(punted_note(spec, workers.since(&before)));
@@ -95,7 +99,7 @@ fn failure(spec: &BlockSpec<'_>, recording: &Recording, lag: Option<Nanos>) -> O
     let behind = || {
         lag.map(|lag| {
             format!(
-                "the load was not kept up: given up when an operation was issued {lag} after it was due"
+                "the load was not kept up: stopped when an operation was issued {lag} after it was due"
             )
         })
     };

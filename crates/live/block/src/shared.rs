@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use observe::{Control, IoWorkers};
 use stats::{Recorder, Recording};
 use units::Nanos;
-use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome, Workload};
+use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome};
 
 use crate::verify::{self, Corruption};
 use crate::{BlockSpec, Clock, Target};
@@ -31,6 +31,10 @@ pub(crate) struct BlockShared<'a> {
 /// What one client thread gave.
 pub(crate) struct ClientEnd {
     pub recording: Recording,
+    /// The client, if it is recorded.
+    pub client: Option<BlockClient>,
+    /// When it ended.
+    pub at: Nanos,
     /// Share of its time in which it used a CPU.
     pub busy: f64,
     /// Threads that carried out requests for a ring, as they were when this client ended: they end with
@@ -134,20 +138,20 @@ impl<'a> BlockShared<'a> {
     pub fn finish(
         &self,
         group: &BlockGroup,
-        (mut client, recorder): (BlockClient, Recorder),
+        (client, recorder): (BlockClient, Recorder),
         (now, stopped): (Nanos, bool),
     ) -> ClientEnd {
         // Everything was done before the time was over: a plan bounded by operations.
         let early = !stopped && !self.is_over() && now < self.spec.timeline.end();
         let mut recording = if early { recorder.finish_early(now) } else { recorder.finish(now) };
-        recording.missed_arrivals = client.missed(now);
         if !group.plan.background && self.foreground_left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.over.store(true, Ordering::Relaxed);
         }
         if !group.recorded {
             recording = Recording::default();
         }
+        let client = group.recorded.then_some(client);
         let busy = observe::thread_usage().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
-        ClientEnd { recording, busy, workers: IoWorkers::now() }
+        ClientEnd { recording, client, at: now, busy, workers: IoWorkers::now() }
     }
 }

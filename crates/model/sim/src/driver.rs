@@ -36,8 +36,9 @@ struct Driver<T: Target, W> {
 /// Runs the clients over an idle target until they are finished and nothing is in flight. A closed loop
 /// over a target that takes no time at all has no end.
 ///
-/// # Panics When operations are in flight and nothing will ever happen to them: a target that forgets, or
-/// whose threads wait for each other. A result without them would be taken for one.
+/// # Panics
+/// When operations are in flight and nothing will ever happen to them: a target that forgets, or whose
+/// threads wait for each other. A result without them would be taken for one.
 #[must_use]
 pub fn run<T, W>(target: T, clients: Vec<Client<W>>, timeline: Timeline) -> Recording
 where

@@ -7,7 +7,7 @@
 //! [`PageCache::in_group`]. Invariants: at most `frames` pages are resident; a page is on one list exactly
 //! when it is resident. What it is not: dirty pages or write-back; a clock; other files.
 
-/// What tells the kernel that a resident page is used.
+/// How the kernel sees that a resident page is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recency {
     /// Nothing: since Linux 6.3 reclaim ignores the accessed bits of maps with `MADV_RANDOM`
@@ -134,8 +134,7 @@ impl PageCache {
         self.active.length + self.inactive.length
     }
 
-    /// Accesses a page, which is resident afterwards; whether it was before. Costs some 10 to 200 ns, by the
-    /// size of the file.
+    /// Accesses a page, which is resident afterwards; whether it was before. Costs O(1).
     #[inline]
     pub fn access(&mut self, page: u32) -> bool {
         let there = self.pages[page as usize].flags & RESIDENT != 0;

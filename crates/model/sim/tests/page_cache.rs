@@ -86,11 +86,11 @@ fn a_hot_set_stays_where_its_use_is_seen() {
     assert!(bit < none / 2.0 && marks < none / 10.0, "{bit} and {marks} instead of {none}");
 }
 
-/// Misses of 300,000 Zipf accesses in a quarter of the pages, by what tells the kernel of their use and by
-/// how often a group's statistics are flushed. The test beside the kernel needs root; this one tells
-/// whoever changes the model that it has changed. The numbers are the model's own.
+/// Misses of 300,000 Zipf accesses in a quarter of the pages, by how the kernel sees their use and by
+/// how often a group's statistics are flushed. The test beside the kernel needs root; this one
+/// fails when the model has changed. The numbers are the model's own.
 #[test]
-fn the_model_is_what_was_held_against_the_kernel() {
+fn the_model_is_what_was_compared_with_the_kernel() {
     let misses = |recency, flush_every: Option<u32>| {
         let pages = 1 << 14;
         let mut cache = PageCache::new(pages, pages / 4, recency);

@@ -169,7 +169,7 @@ mod tests {
             SqlOp::record(&mut parts, &mut recorder, &issue, times, (outcome, 0));
         };
         let (done, failed) = (Outcome::Done, Outcome::Failed(1213));
-        // Due at 100, begun at 300; its second update fails, and it is begun again.
+        // Due at 100, begun at 300; its second update fails, and it is retried.
         record(OpClass::Begin, (true, false), 100, (300, 310), done);
         record(OpClass::IndexUpdate, (false, false), 310, (310, 330), done);
         record(OpClass::NonIndexUpdate, (false, false), 330, (330, 360), failed);

@@ -211,7 +211,7 @@ pub struct LoadRecord {
     pub disk: Option<DiskCounters>,
     /// Bytes of the database's files on disk afterwards.
     pub db_bytes: u64,
-    /// Bytes of the keys and values that were written; 0 in records of before it was kept.
+    /// Bytes of the keys and values that were written; 0 in older records.
     #[serde(default)]
     pub user_bytes: u64,
 }

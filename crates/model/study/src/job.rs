@@ -107,7 +107,7 @@ impl BlockJob {
             .iter()
             .map(|one| format!("{}*{}", one.size.exact(), one.weight))
             .collect();
-        let mut point = vec![
+        let point = vec![
             ("pattern", self.pattern.word().into()),
             (
                 "block_size",
@@ -116,15 +116,8 @@ impl BlockJob {
             ("read_share", self.read_share.exact()),
             ("queue_depth", self.queue_depth.to_string()),
         ];
-        let mut defaults = Vec::new();
-        let mut add = |differs: bool, name: &'static str, value: String| {
-            match (differs, value.is_empty()) {
-                (true, _) => point.push((name, value)),
-                (false, false) => defaults.push((name, value)),
-                // Nothing of it, as no clients beside.
-                (false, true) => {}
-            }
-        };
+        let mut parameters = Parameters::of(point);
+        let mut add = |differs, name, value| parameters.add(differs, name, value);
         let open = self.arrivals != Arrivals::Closed;
         add(self.offsets != Offsets::Uniform, "offsets", self.offsets.to_string());
         let natural = self.size_mix.iter().map(|one| one.size).min().unwrap_or(self.block_size);
@@ -145,7 +138,7 @@ impl BlockJob {
         add(!beside.is_empty(), "beside", beside.join("; "));
         add(self.verify, "verify", self.verify.to_string());
         add(self.batch > 1, "batch", self.batch.to_string());
-        Parameters { point, defaults }
+        parameters
     }
 }
 
@@ -191,7 +184,7 @@ impl ActJob {
         if self.phase == ActPhase::Act && self.service_threads > 0 {
             point.push(("service_threads", self.service_threads.to_string()));
         }
-        Parameters { point, defaults: Vec::new() }
+        Parameters::of(point)
     }
 }
 

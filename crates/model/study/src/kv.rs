@@ -269,21 +269,14 @@ impl KvJob {
 
     /// What every key-value job has, and of the rest what is not its default.
     pub(crate) fn parameters(&self) -> Parameters {
-        let mut point = vec![
+        let point = vec![
             ("records", self.records.to_string()),
             ("value_size", self.value_size.exact()),
             ("readers", self.readers.to_string()),
             ("durability", self.durability.word().into()),
         ];
-        let mut defaults = Vec::new();
-        let mut add = |differs: bool, name: &'static str, value: String| {
-            match (differs, value.is_empty()) {
-                (true, _) => point.push((name, value)),
-                (false, false) => defaults.push((name, value)),
-                // Nothing of it, as no clients beside.
-                (false, true) => {}
-            }
-        };
+        let mut parameters = Parameters::of(point);
+        let mut add = |differs, name, value| parameters.add(differs, name, value);
         let plain = self.workload == KvWorkload::ReadWhileWriting;
         add(!plain, "workload", self.workload.word().into());
         add(self.key_size != default_key_size(), "key_size", self.key_size.to_string());
@@ -304,7 +297,7 @@ impl KvJob {
         add(self.write_map, "write_map", self.write_map.to_string());
         add(self.read_ahead, "read_ahead", self.read_ahead.to_string());
         add(self.verify, "verify", self.verify.to_string());
-        Parameters { point, defaults }
+        parameters
     }
 }
 

@@ -325,15 +325,8 @@ impl SqlJob {
             point.push(("buffer_pool", self.buffer_pool.text()));
             point.push(("durability", self.durability.word().into()));
         }
-        let mut defaults = Vec::new();
-        let mut add = |differs: bool, name: &'static str, value: String| {
-            match (differs, value.is_empty()) {
-                (true, _) => point.push((name, value)),
-                (false, false) => defaults.push((name, value)),
-                // Nothing of it, as no clients beside.
-                (false, true) => {}
-            }
-        };
+        let mut parameters = Parameters::of(point);
+        let mut add = |differs, name, value| parameters.add(differs, name, value);
         add(self.keys != SqlKeys::Uniform, "keys", self.keys.to_string());
         let old = self.dialect == SqlDialect::Sysbench05;
         add(old, "dialect", self.dialect.word().into());
@@ -358,7 +351,7 @@ impl SqlJob {
         let changes: Vec<String> =
             self.change.iter().map(|one| format!("{} {}", one.at.exact(), one.set)).collect();
         add(!changes.is_empty(), "change", changes.join("; "));
-        Parameters { point, defaults }
+        parameters
     }
 }
 
