@@ -1,7 +1,7 @@
 //! Block trials on real files and devices, on a thread of this program.
 //!
 //! Invariant: a device that does not answer ends the program, with its trial recorded as failed. What it is
-//! not: the trial itself.
+//! not: the trial itself; `measured` runs that on open targets.
 
 use std::sync::atomic::Ordering;
 

@@ -36,7 +36,7 @@ pub(crate) struct Runner<'a> {
     pub writer: RunWriter,
     /// What the header says of the stacks.
     pub stacks: Vec<StackRecord>,
-    /// Our own cost an operation, measured before the first block trial.
+    /// Our own cost per operation, measured before the first block trial.
     pub own_cost: Option<OwnCost>,
     /// When the trial that is going on began; the racers of a race begin together.
     pub began: Instant,
@@ -48,7 +48,7 @@ pub(crate) struct Runner<'a> {
     pub ahead: Ahead,
     /// Tables that SQL trials left, by stack.
     pub loaded: BTreeMap<String, Loaded>,
-    /// Outcomes of races whose turn is still to come, by the trial's number.
+    /// Results of racers whose turn is still to come, by the trial's number.
     pub raced: BTreeMap<u32, TrialResult>,
 }
 
