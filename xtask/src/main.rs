@@ -5,7 +5,9 @@
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
 //! of the product.
 
+mod coverage;
 mod databases;
+mod marked;
 mod speed;
 mod validation;
 
@@ -18,6 +20,7 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["schema"] => write_schema(),
         ["validation"] => write_validation(),
+        ["coverage"] => write_coverage(),
         ["speed", row] => {
             let row = row.parse::<usize>();
             row.map_err(|error| error.to_string())
@@ -31,9 +34,11 @@ fn main() -> ExitCode {
         ["speed-databases"] => databases::table(),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS] | speed [ROW] | \
+        _ => Err(
+            "usage: cargo xtask schema | validation | coverage | fuzz [SECONDS] | speed [ROW] | \
                  speed-databases"
-            .to_owned()),
+                .to_owned(),
+        ),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,11 +66,12 @@ fn write_schema() -> Result<(), String> {
 }
 
 fn write_validation() -> Result<(), String> {
-    let path = root().join("docs/VALIDATION.md");
-    let document = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
     let tables = validation::tables(&root().join("devices"))?;
-    let text = validation::replaced(&document, &tables)?;
-    std::fs::write(&path, text).map_err(|error| error.to_string())
+    marked::replace(&root().join("docs/VALIDATION.md"), &tables)
+}
+
+fn write_coverage() -> Result<(), String> {
+    marked::replace(&root().join("docs/METHODOLOGY.md"), &coverage::tables())
 }
 
 /// Flags that give libFuzzer its coverage; the same that cargo-fuzz passes, less the sanitizer, so
@@ -144,7 +150,6 @@ mod tests {
         let path = root().join("docs/VALIDATION.md");
         let stored = std::fs::read_to_string(path).unwrap_or_default();
         let tables = validation::tables(&root().join("devices")).unwrap();
-        let current = validation::replaced(&stored, &tables).unwrap();
-        assert_eq!(stored, current, "run: cargo xtask validation");
+        assert!(stored.contains(&tables), "out of date; run: cargo xtask validation");
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use archive::{Run, TrialRecord};
 use serde::Serialize;
 use stats::CounterSample;
-use stats::cliffs::cliffs;
+use stats::cliffs::{Course, course};
 use units::human_count;
 use workload::OpClass;
 
@@ -55,15 +55,19 @@ const MOVED_MIN: f64 = 0.10;
 /// Counters that are told of a cliff.
 const MOVED_TOLD: usize = 5;
 
-/// Number of cliffs of a trial; `None` when it is none of SQL.
+/// Number of cliffs of a trial; `None` when it is none of SQL or has too few points to judge.
 pub fn count(trial: &TrialRecord) -> Option<f64> {
-    is_sql(trial).then(|| found(trial).len() as f64)
+    is_judged(trial).then(|| found(trial).len() as f64)
+}
+
+fn is_judged(trial: &TrialRecord) -> bool {
+    is_sql(trial) && course_of(trial) != Course::NotJudged
 }
 
 /// As [`count`], of those at which the rate fell.
 pub fn count_falls(trial: &TrialRecord) -> Option<f64> {
     let fell = |(_, cliff): &&(f64, stats::cliffs::Cliff)| cliff.change < 0.0;
-    is_sql(trial).then(|| found(trial).iter().filter(fell).count() as f64)
+    is_judged(trial).then(|| found(trial).iter().filter(fell).count() as f64)
 }
 
 /// The measured rate over time, and where it begins.
@@ -77,19 +81,25 @@ fn rates(trial: &TrialRecord) -> (Vec<f64>, Vec<f64>) {
         .unzip()
 }
 
+/// What the rate of a trial did.
+#[must_use]
+pub fn course_of(trial: &TrialRecord) -> Course {
+    course(&rates(trial).1)
+}
+
 /// The cliffs of a trial with the second at which each begins.
 pub fn found(trial: &TrialRecord) -> Vec<(f64, stats::cliffs::Cliff)> {
     let (starts, rates) = rates(trial);
-    cliffs(&rates).into_iter().map(|cliff| (starts[cliff.at], cliff)).collect()
+    course(&rates).cliffs().iter().map(|cliff| (starts[cliff.at], *cliff)).collect()
 }
 
 /// Every cliff of a run.
 pub fn told(run: &Run) -> Vec<Told> {
     let trials = run.trials.iter().filter(|trial| is_sql(trial));
-    trials.flat_map(of_trial).collect()
+    trials.flat_map(|trial| of_trial(run, trial)).collect()
 }
 
-fn of_trial(trial: &TrialRecord) -> Vec<Told> {
+fn of_trial(run: &Run, trial: &TrialRecord) -> Vec<Told> {
     let found = found(trial);
     let (starts, _) = rates(trial);
     let (first, last) = (
@@ -121,12 +131,39 @@ fn of_trial(trial: &TrialRecord) -> Vec<Told> {
                 percent(cliff.interval.0),
                 percent(cliff.interval.1)
             ),
-            cause: cause(&moved, cliff.change < 0.0).unwrap_or_default(),
+            cause: rival_ended(run, trial, (*at, cliff))
+                .or_else(|| cause(&moved, cliff.change < 0.0))
+                .unwrap_or_default(),
             moved: shown.collect(),
             classes: classes(trial, &window),
         });
     }
     told
+}
+
+/// Seconds around the end of a rival in which a rise is its doing.
+const RIVAL_NEAR: f64 = 3.0;
+
+/// The rate rose because the other racer was done; no counter of this one's server shows that.
+fn rival_ended(
+    run: &Run,
+    trial: &TrialRecord,
+    (at, cliff): (f64, &stats::cliffs::Cliff),
+) -> Option<String> {
+    if cliff.change <= 0.0 || !trial.point.contains_key("race") {
+        return None;
+    }
+    let rival = |other: &&TrialRecord| {
+        other.stack != trial.stack
+            && (&other.experiment, &other.point) == (&trial.experiment, &trial.point)
+            && other.repetition == trial.repetition
+    };
+    let end = |other: &TrialRecord| {
+        other.result.recording.measured().last().map(|interval| interval.end.as_secs_f64())
+    };
+    let ended = run.trials.iter().filter(rival).filter_map(end);
+    let near = |end: f64| (end - at).abs() <= RIVAL_NEAR;
+    ended.into_iter().any(near).then(|| "the other racer ended".to_owned())
 }
 
 /// From the cliff before to the next one.
@@ -206,8 +243,8 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
         let larger = a.mean.abs().max(b.mean.abs());
         let (difference, error) =
             ((b.mean - a.mean).abs(), (a.error.powi(2) + b.error.powi(2)).sqrt());
-        // Three standard errors: counters are many, and two would name one in twenty by chance.
-        if larger <= 0.0 || difference / larger < MOVED_MIN || difference < 3.0 * error {
+        // Counters are many, and two standard errors would name one in twenty by chance.
+        if larger <= 0.0 || difference / larger < MOVED_MIN || difference < MOVED_ERRORS * error {
             continue;
         }
         let floor = larger * 1e-3;
@@ -218,6 +255,9 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     out
 }
 
+/// Standard errors that a counter must move by.
+const MOVED_ERRORS: f64 = 4.0;
+
 /// Mean and standard error of one side.
 struct Side {
     mean: f64,
@@ -225,15 +265,11 @@ struct Side {
 }
 
 impl Side {
+    /// `None` where there are too few samples to say: counters resemble themselves from sample to sample, so
+    /// that a few of them are worth one.
     fn of(values: &[f64]) -> Option<Self> {
-        let count = values.len() as f64;
-        if values.len() < 3 {
-            return None;
-        }
-        let mean = values.iter().sum::<f64>() / count;
-        let variance =
-            values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        Some(Self { mean, error: (variance / count).sqrt() })
+        let (mean, error) = stats::estimate::mean_of_few(values)?;
+        Some(Self { mean, error })
     }
 }
 

@@ -34,11 +34,17 @@ pub struct Figure {
     pub unit: Cow<'static, str>,
     /// The value.
     pub value: f64,
-    /// Lower end of the 95 % interval.
+    /// Lower end of the interval.
     pub lo: Option<f64>,
     /// Upper end.
     pub hi: Option<f64>,
-    /// Observations: operations for percentiles, intervals for rates and means, trials for the rest.
+    /// What the interval covers: `repetitions` (95 %, between runs), `range` (the two repetitions),
+    /// `within_run` (95 %, of this one run); none without an interval.
+    pub interval: Option<&'static str>,
+    /// The true value is this or more: operations never ended.
+    pub at_least: bool,
+    /// Observations: repetitions; of one run its operations for percentiles, its intervals for rates and
+    /// means.
     pub n: u64,
     /// `measured`, `predicted` or `published`.
     pub source: Source,
@@ -46,8 +52,11 @@ pub struct Figure {
     pub run: String,
     /// What a prediction rests on, or where a published figure stands.
     pub citation: Option<String>,
-    /// What a prediction is worth: error on published figures of the same kind, or that there is none.
+    /// What a prediction is worth: its held-out error on jobs and metrics like it, `fit`, or `not validated`.
     pub validation: Option<String>,
+    /// The held-out error of a prediction as a share, where enough figures say it; for verdicts.
+    #[serde(skip)]
+    pub expected_error: Option<f64>,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }

@@ -12,9 +12,9 @@ use serde_json::Value;
 use stats::estimate::Estimate;
 use workload::OpClass;
 
-use crate::act::act_tests;
+use crate::act::{ActTest, act_tests};
 use crate::figure::Figure;
-use crate::groups::{Group, Ops, groups, typed};
+use crate::groups::{Group, Ops, Times, groups, typed};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
 use crate::published::published_figures;
 use crate::sql::{PAGE_SIZE, best_page_sizes, sql_figures};
@@ -74,9 +74,10 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
         add(rate, "1/s", 1.0, group.rate(ops));
         add("throughput", "MB/s", 1e-6, group.throughput(ops));
         add("latency_mean", "us", 1e-3, group.mean_latency(ops));
-        let latency = group.latency(ops);
-        for (metric, p) in PERCENTILES {
-            add(metric, "us", 1e-3, stats::estimate::percentile(&latency, p).ok());
+        let wanted = PERCENTILES.map(|(_, p)| p);
+        let found = group.percentiles(ops, Times::Response, &wanted);
+        for ((metric, _), estimate) in PERCENTILES.into_iter().zip(found) {
+            add(metric, "us", 1e-3, estimate.ok());
         }
     }
     open_loop_figures(group, &mut out);
@@ -97,15 +98,16 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
     for curve in curves(run) {
         let Some(growth) = curve.growth() else { continue };
         let (first, ops) = (&curve.points[0].group, curve.ops().word());
-        let single =
-            |value: f64| Estimate { value, lo: None, hi: None, n: curve.points.len() as u64 };
         let figures = [
-            ("iops_max", "1/s", growth.most),
-            ("iops_knee", "1/s", curve.points[growth.knee].rate.value),
-            ("latency_growth_95", "%", growth.growth * 100.0),
+            ("iops_max", "1/s", 1.0, Some(curve.points[growth.top].rate)),
+            ("iops_knee", "1/s", 1.0, Some(curve.points[growth.knee].rate)),
+            ("latency_growth_95", "%", 100.0, growth.growth),
         ];
-        for (metric, unit, value) in figures {
-            let mut made = figure(first, ops, metric, unit, 1.0, single(value));
+        let given = figures
+            .into_iter()
+            .filter_map(|(metric, unit, scale, e)| Some((metric, unit, scale, e?)));
+        for (metric, unit, scale, estimate) in given {
+            let mut made = figure(first, ops, metric, unit, scale, estimate);
             // It speaks of the whole curve, not of its first point or that one's job.
             made.job = None;
             for name in [DEPTH, THREADS, OFFERED[0], OFFERED[1]] {
@@ -128,7 +130,7 @@ fn page_size_figures(run: &Run) -> Vec<Figure> {
     let all = groups(run);
     let best = best_page_sizes(&all);
     let made = best.into_iter().map(|(group, size, tried)| {
-        let single = Estimate { value: size, lo: None, hi: None, n: tried };
+        let single = Estimate::of(size, tried);
         let mut made = figure(group, "transaction", "best_page_size", "KiB", 1.0, single);
         made.point.remove(PAGE_SIZE);
         made.job = None;
@@ -142,15 +144,14 @@ fn act_figures(run: &Run) -> Vec<Figure> {
     let tests = act_tests(run);
     let groups = groups(run);
     let mut out = Vec::new();
-    // `[stack, arrivals]`: the highest rating that passed, and how many were tried.
-    let mut best: BTreeMap<(String, String), (u32, u32, Vec<Figure>)> = BTreeMap::new();
+    // `[stack, arrivals]`: of each repetition the highest rating that passed.
+    let mut best: BTreeMap<(String, String), BTreeMap<u32, Score<'_>>> = BTreeMap::new();
     let of_trial: BTreeMap<u32, &Group<'_>> = groups
         .iter()
         .flat_map(|group| group.trials.iter().map(move |trial| (trial.number, group)))
         .collect();
     for test in &tests {
         let Some(group) = of_trial.get(&test.trial.number).copied() else { continue };
-        let single = |value: f64, n: u64| Estimate { value, lo: None, hi: None, n };
         let names = [
             ["act_over_1ms", "act_over_8ms", "act_over_64ms"],
             ["act_response_over_1ms", "act_response_over_8ms", "act_response_over_64ms"],
@@ -160,35 +161,64 @@ fn act_figures(run: &Run) -> Vec<Figure> {
                 let worst =
                     slices.iter().map(|slice| slice.over_limits[column]).fold(0.0, f64::max);
                 let n = slices.iter().map(|slice| slice.requests).sum();
-                out.push(figure(group, "read", metric, "%", 1.0, single(worst, n)));
+                out.push(figure(group, "read", metric, "%", 1.0, Estimate::of(worst, n)));
             }
         }
         let passed = f64::from(u8::from(test.verdict.passed));
-        out.push(figure(group, "all", "act_passed", "1 or 0", 1.0, single(passed, 1)));
+        out.push(figure(group, "all", "act_passed", "1 or 0", 1.0, Estimate::of(passed, 1)));
         let Some(rating) = test.config.rating() else { continue };
         let arrivals = test.trial.point.get("arrivals").cloned().unwrap_or_default();
-        let entry = best.entry((test.trial.stack.clone(), arrivals)).or_default();
-        entry.1 += 1;
-        if test.verdict.passed && rating > entry.0 {
-            let score = single(f64::from(rating), 1);
-            let mut at_score = vec![figure(group, "all", "act_score", "x", 1.0, score)];
-            let worst = |share: &dyn Fn(&::act::Slice) -> f64| {
-                single(test.verdict.service.iter().map(share).fold(0.0, f64::max), 1)
-            };
-            let mut add = |metric, value| {
-                at_score.push(figure(group, "read", metric, "%", 1.0, value));
-            };
-            add("act_score_over_1ms", worst(&|slice| slice.over_limits[0]));
-            if !test.config.microsecond_histograms {
-                add("act_score_over_2ms", worst(&|slice| slice.over[1]));
-            }
-            // They speak of all the ratings.
-            at_score.iter_mut().for_each(|figure| figure.job = None);
-            *entry = (rating, entry.1, at_score);
+        let repetitions = best.entry((test.trial.stack.clone(), arrivals)).or_default();
+        let score = repetitions.entry(test.trial.repetition).or_default();
+        score.tried += 1;
+        if test.verdict.passed && rating > score.rating {
+            (score.rating, score.test) = (rating, Some((group, test)));
         }
     }
-    // A score is the highest of several ratings; one test is only a pass.
-    out.extend(best.into_values().filter(|(_, tried, _)| *tried > 1).flat_map(|(.., f)| f));
+    out.extend(best.values().flat_map(score_figures));
+    out
+}
+
+/// The highest rating that passed, of how many.
+#[derive(Default)]
+struct Score<'a> {
+    rating: u32,
+    tried: u32,
+    test: Option<(&'a Group<'a>, &'a ActTest<'a>)>,
+}
+
+/// What a score says; a score is the highest of several ratings, one test is only a pass.
+fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
+    let scored: Vec<&Score<'_>> = repetitions.values().filter(|score| score.tried > 1).collect();
+    let Some((group, first)) = scored.iter().find_map(|score| score.test) else {
+        return Vec::new();
+    };
+    let over = |of: &dyn Fn(&Score<'_>) -> f64| {
+        let values: Vec<f64> = scored.iter().map(|score| of(score)).collect();
+        stats::estimate::over_values(&values)
+    };
+    let worst = |score: &Score<'_>, share: &dyn Fn(&::act::Slice) -> f64| {
+        let slices = score.test.iter().flat_map(|(_, test)| &test.verdict.service);
+        slices.map(share).fold(0.0, f64::max)
+    };
+    let mut out = Vec::new();
+    let mut add = |ops, metric, unit, estimate: Option<Estimate>| {
+        let Some(estimate) = estimate else { return };
+        let mut made = figure(group, ops, metric, unit, 1.0, estimate);
+        // It speaks of all the ratings.
+        made.job = None;
+        out.push(made);
+    };
+    add("all", "act_score", "x", over(&|score| f64::from(score.rating)));
+    add(
+        "read",
+        "act_score_over_1ms",
+        "%",
+        over(&|score| worst(score, &|slice| slice.over_limits[0])),
+    );
+    if !first.config.microsecond_histograms {
+        add("read", "act_score_over_2ms", "%", over(&|score| worst(score, &|slice| slice.over[1])));
+    }
     out
 }
 
@@ -202,10 +232,10 @@ fn open_loop_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
         return;
     }
     for ops in group.classes() {
-        let service = group.service(ops);
-        for (metric, p) in SERVICE_PERCENTILES {
-            let estimate = stats::estimate::percentile(&service, p).ok();
-            out.extend(estimate.map(|e| figure(group, ops.word(), metric, "us", 1e-3, e)));
+        let wanted = SERVICE_PERCENTILES.map(|(_, p)| p);
+        let found = group.percentiles(ops, Times::Service, &wanted);
+        for ((metric, _), estimate) in SERVICE_PERCENTILES.into_iter().zip(found) {
+            out.extend(estimate.ok().map(|e| figure(group, ops.word(), metric, "us", 1e-3, e)));
         }
     }
     let missed = group.over_trials(|trial| Some(trial.result.recording.missed_arrivals as f64));
@@ -312,6 +342,7 @@ fn figure(
         let device = stack.map(|s| s.device.clone()).unwrap_or_default();
         format!("device profile {device}; host path {host}")
     });
+    let worth = group.worth(metric);
     let cut = |trial: &&TrialRecord| trial.outcome != TrialOutcome::Complete;
     Figure {
         study: group.run.header.study.clone(),
@@ -326,11 +357,14 @@ fn figure(
         value: significant(estimate.value * scale),
         lo: estimate.lo.map(|value| significant(value * scale)),
         hi: estimate.hi.map(|value| significant(value * scale)),
+        interval: estimate.basis.map(stats::estimate::Basis::word),
+        at_least: estimate.at_least,
         n: estimate.n,
         source: first.source,
         run: group.run.name.clone(),
         citation,
-        validation: group.validation(),
+        validation: worth.map(|worth| worth.text()),
+        expected_error: worth.and_then(|worth| worth.expected_error()),
         partial: group.trials.iter().any(cut),
     }
 }

@@ -1,5 +1,6 @@
 //! Trials that belong together: the repetitions of one point on one stack.
 //!
+//! The unit of every interval is the repetition; of one trial alone it is within that run, and says so.
 //! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
 //! What it is not: an average over stacks.
 
@@ -10,9 +11,15 @@ use study::Source;
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde_json::Value;
-use stats::Histogram;
-use stats::estimate::{Estimate, TooFew, mean, percentile};
+use sim::{JobShape, Worth};
+use stats::estimate::{
+    Estimate, PARTS_MIN, TooFew, beyond, over_repetitions, over_values, percentile,
+    percentile_within, ratio_within,
+};
+use stats::{Counts, Histogram, Interval};
 use workload::OpClass;
+
+use crate::shape::{checked_metric, shapes};
 
 /// One point on one stack, with its repetitions.
 #[derive(Debug)]
@@ -27,6 +34,8 @@ pub struct Group<'a> {
     classes: OnceCell<Vec<Ops>>,
     /// Made once, for all its figures.
     defaults: OnceCell<Arc<BTreeMap<String, Value>>>,
+    /// Of a prediction whose job published figures may speak of.
+    shape: Option<JobShape>,
 }
 
 /// Which operations a figure speaks of.
@@ -62,6 +71,7 @@ impl Ops {
 pub fn groups(run: &Run) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     let mut places = HashMap::new();
+    let shapes = shapes(run);
     for trial in &run.trials {
         let own = (&trial.experiment, &trial.stack, &trial.engine, &trial.point, &trial.source);
         let place = *places.entry(own).or_insert(groups.len());
@@ -73,6 +83,7 @@ pub fn groups(run: &Run) -> Vec<Group<'_>> {
                 trials: vec![trial],
                 classes: OnceCell::new(),
                 defaults: OnceCell::new(),
+                shape: shapes.get(&trial.number).cloned(),
             }),
         }
     }
@@ -117,24 +128,23 @@ impl Group<'_> {
         }
     }
 
-    /// Sum of one histogram of every repetition.
-    fn sum(&self, ops: Ops, pick: impl Fn(&stats::Total) -> &Histogram) -> Histogram {
-        let mut sum = stats::new_histogram();
-        for trial in &self.trials {
-            let total = trial.result.recording.total(ops.class());
-            sum.add(pick(&total)).expect("invariant: equal histogram bounds");
-        }
-        sum
-    }
-
-    /// Response times of all repetitions.
+    /// Response times of all repetitions, for pictures; figures have each repetition's own.
     pub fn latency(&self, ops: Ops) -> Histogram {
-        self.sum(ops, |total| &total.latency)
+        self.pooled(ops, Times::Response)
     }
 
     /// Service times of all repetitions; empty in a closed loop.
     pub fn service(&self, ops: Ops) -> Histogram {
-        self.sum(ops, |total| &total.service)
+        self.pooled(ops, Times::Service)
+    }
+
+    fn pooled(&self, ops: Ops, times: Times) -> Histogram {
+        let mut sum = stats::new_histogram();
+        for trial in &self.trials {
+            let total = trial.result.recording.total(ops.class());
+            sum.add(times.of(&total)).expect("invariant: equal histogram bounds");
+        }
+        sum
     }
 
     /// Whether operations were due by a schedule.
@@ -143,31 +153,97 @@ impl Group<'_> {
     }
 
     /// A percentile of the response time, in nanoseconds.
+    ///
+    /// # Errors
+    /// [`TooFew`] where the samples of all repetitions do not support it.
     pub fn percentile(&self, ops: Ops, p: f64) -> Result<Estimate, TooFew> {
-        percentile(&self.latency(ops), p)
+        self.percentiles(ops, Times::Response, &[p]).remove(0)
     }
 
-    /// One value for each measured interval of all repetitions: `(counts, seconds) -> value`.
-    fn batches(&self, ops: Ops, value: impl Fn(stats::Counts, f64) -> Option<f64>) -> Vec<f64> {
-        let mut batches = Vec::new();
-        for trial in &self.trials {
-            for interval in trial.result.recording.measured() {
-                let mut counts = stats::Counts::default();
-                for class in OpClass::ALL {
-                    let wanted = ops.class().map_or(class.is_whole(), |only| only == class);
-                    if wanted {
-                        counts += interval.tallies[class].counts;
+    /// Percentiles of response or service times, in nanoseconds: of each repetition its own. Where one
+    /// repetition alone does not support one and all together do, it has no interval.
+    pub fn percentiles(
+        &self,
+        ops: Ops,
+        times: Times,
+        wanted: &[f64],
+    ) -> Vec<Result<Estimate, TooFew>> {
+        let of = |trial: &&TrialRecord| {
+            let total = trial.result.recording.total(ops.class());
+            let missed = if times == Times::Response { total.missed } else { 0 };
+            (times.of(&total).clone(), missed)
+        };
+        let runs: Vec<(Histogram, u64)> = self.trials.iter().map(of).collect();
+        let each = |p: f64| -> Vec<Result<Estimate, TooFew>> {
+            runs.iter().map(|(latency, missed)| percentile(latency, *missed, p)).collect()
+        };
+        let found: Vec<Result<Estimate, TooFew>> = wanted
+            .iter()
+            .map(|p| {
+                let supported: Result<Vec<Estimate>, TooFew> = each(*p).into_iter().collect();
+                match supported {
+                    Ok(runs) => over_repetitions(&runs).ok_or(TooFew { needed: 1, have: 0 }),
+                    Err(_) => {
+                        let mut all = stats::new_histogram();
+                        for (latency, _) in &runs {
+                            all.add(latency).expect("invariant: equal histogram bounds");
+                        }
+                        percentile(&all, runs.iter().map(|(_, missed)| missed).sum(), *p)
                     }
                 }
-                batches.extend(value(counts, interval.seconds()));
+            })
+            .collect();
+        let [(latency, missed)] = runs.as_slice() else { return found };
+        self.within(ops, times, wanted.iter().copied().zip(found), (latency, *missed))
+    }
+
+    /// The percentiles of the only repetition with their intervals within it.
+    fn within(
+        &self,
+        ops: Ops,
+        times: Times,
+        found: impl Iterator<Item = (f64, Result<Estimate, TooFew>)>,
+        whole: (&Histogram, u64),
+    ) -> Vec<Result<Estimate, TooFew>> {
+        let found: Vec<(f64, Result<Estimate, TooFew>)> = found.collect();
+        // `[percentile]`: what of each interval lies beyond it.
+        let mut shares: Vec<Vec<(f64, f64)>> = vec![Vec::new(); found.len()];
+        let measured = || self.first.result.recording.measured();
+        if measured().count() >= PARTS_MIN {
+            for interval in measured() {
+                let part = part_of(interval, ops, times);
+                for ((_, estimate), shares) in found.iter().zip(&mut shares) {
+                    shares.extend(estimate.iter().map(|one| beyond(&part, one.value)));
+                }
             }
         }
-        batches
+        let made = found.into_iter().zip(shares).map(|((p, estimate), shares)| {
+            estimate.map(|one| percentile_within(one, whole, &shares, p))
+        });
+        made.collect()
+    }
+
+    /// A ratio of sums: of each repetition its own, of one alone with the interval within it.
+    fn ratio(&self, of: impl Fn(&Interval) -> (f64, f64)) -> Option<Estimate> {
+        let runs: Vec<Estimate> = self
+            .trials
+            .iter()
+            .filter_map(|trial| {
+                let parts: Vec<(f64, f64)> = trial.result.recording.measured().map(&of).collect();
+                ratio_within(&parts)
+            })
+            .collect();
+        over_repetitions(&runs)
+    }
+
+    /// Something that is counted, a second.
+    pub fn a_second(&self, counted: impl Fn(&Interval) -> u64) -> Option<Estimate> {
+        self.ratio(|interval| (counted(interval) as f64, interval.seconds()))
     }
 
     /// Operations a second.
     pub fn rate(&self, ops: Ops) -> Option<Estimate> {
-        mean(&self.batches(ops, |counts, seconds| Some(counts.ops as f64 / seconds)))
+        self.a_second(|interval| counts_of(interval, ops).ops)
     }
 
     /// Mean rate over the first and over the last quarter of the measured time, first repetition.
@@ -189,32 +265,34 @@ impl Group<'_> {
 
     /// Bytes a second.
     pub fn throughput(&self, ops: Ops) -> Option<Estimate> {
-        mean(&self.batches(ops, |counts, seconds| Some(counts.bytes as f64 / seconds)))
+        self.a_second(|interval| counts_of(interval, ops).bytes)
     }
 
-    /// Mean response time in nanoseconds: the exact mean over all operations, its interval from the
-    /// means of the intervals.
+    /// Mean response time in nanoseconds: the exact mean over all operations that were due in the measured
+    /// time, a repetition.
     pub fn mean_latency(&self, ops: Ops) -> Option<Estimate> {
-        let batches = self.batches(ops, |counts, _| {
-            (counts.ops > 0).then(|| counts.latency_sum.get() as f64 / counts.ops as f64)
-        });
-        let spread = mean(&batches)?;
-        let (mut sum, mut count) = (0.0, 0u64);
-        for trial in &self.trials {
-            let total = trial.result.recording.counts(ops.class());
-            sum += total.latency_sum.get() as f64;
-            count += total.ops;
-        }
-        let value = sum / count as f64;
-        let shift = value - spread.value;
-        let moved = |end: Option<f64>| end.map(|end| (end + shift).max(0.0));
-        Some(Estimate { value, lo: moved(spread.lo), hi: moved(spread.hi), n: spread.n })
+        let parts = |interval: &Interval| {
+            let counts = counts_of(interval, ops);
+            (counts.latency_sum.get() as f64, counts.ops as f64)
+        };
+        let of = |trial: &&TrialRecord| {
+            let due = trial.result.recording.due(ops.class());
+            let missed = trial.result.recording.missed_of(ops.class());
+            let value = due.latency_sum.get() as f64 / due.ops as f64;
+            (due.ops > 0).then(|| Estimate { at_least: missed > 0, ..Estimate::of(value, due.ops) })
+        };
+        let runs: Vec<Estimate> = self.trials.iter().filter_map(of).collect();
+        let [only] = runs.as_slice() else { return over_repetitions(&runs) };
+        // The interval of what completed in the measured time, around the mean of what was due in it.
+        let Some(within) = self.ratio(parts).filter(|_| !only.at_least) else { return Some(*only) };
+        let moved = |end: Option<f64>| end.map(|end| (end + only.value - within.value).max(0.0));
+        Some(Estimate { value: only.value, lo: moved(within.lo), hi: moved(within.hi), ..within })
     }
 
-    /// A number that each repetition has, averaged over them.
+    /// A number that each repetition has.
     pub fn over_trials(&self, value: impl Fn(&TrialRecord) -> Option<f64>) -> Option<Estimate> {
         let values: Vec<f64> = self.trials.iter().filter_map(|trial| value(trial)).collect();
-        mean(&values)
+        over_values(&values)
     }
 
     /// Title of the stack, for people.
@@ -222,24 +300,68 @@ impl Group<'_> {
         stack_title(self.run, &self.first.stack)
     }
 
-    /// What a prediction is worth, in full and in brief; `None` when this is no prediction.
-    fn worth(&self) -> Option<(String, String)> {
-        let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack)?;
-        (self.first.source == Source::Predicted).then(|| stack.worth(&self.first.point))
+    /// What a prediction of `metric` (as in figures) is worth; `None` when this is no prediction.
+    pub fn worth(&self, metric: &str) -> Option<Worth> {
+        if self.first.source != Source::Predicted {
+            return None;
+        }
+        let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack);
+        let known = || Some((stack?, self.shape.as_ref()?, checked_metric(metric)?));
+        Some(known().map_or(Worth::NotValidated, |(stack, shape, metric)| {
+            Worth::of(&stack.checked, shape, metric)
+        }))
     }
 
-    /// The error of the model on published figures of this kind of job, or that there is none.
-    pub fn validation(&self) -> Option<String> {
-        self.worth().map(|(full, _)| full)
-    }
-
-    /// The source, and for a prediction what it is worth: `predicted, error 3 %`.
-    pub fn source_text(&self) -> String {
-        match self.worth() {
+    /// The source, and for a prediction what it is worth: `predicted, held-out error 3 %`.
+    pub fn source_text(&self, metric: &str) -> String {
+        match self.worth(metric) {
             None => self.first.source.to_string(),
-            Some((_, brief)) => format!("{}, {brief}", self.first.source),
+            Some(worth) => format!("{}, {}", self.first.source, worth.brief()),
         }
     }
+}
+
+/// Response times count from when an operation was due, service times from its issue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// From when it was due.
+    Response,
+    /// From its issue; none in a closed loop, where they are the same.
+    Service,
+}
+
+impl Times {
+    fn of(self, total: &stats::Total) -> &Histogram {
+        match self {
+            Self::Response => &total.latency,
+            Self::Service => &total.service,
+        }
+    }
+}
+
+/// The classes that `ops` speaks of.
+fn classes_of(ops: Ops) -> impl Iterator<Item = OpClass> {
+    let wanted = move |class: &OpClass| ops.class().map_or(class.is_whole(), |only| only == *class);
+    OpClass::ALL.into_iter().filter(wanted)
+}
+
+/// What was counted of `ops` in an interval.
+fn counts_of(interval: &Interval, ops: Ops) -> Counts {
+    let mut counts = Counts::default();
+    classes_of(ops).for_each(|class| counts += interval.tallies[class].counts);
+    counts
+}
+
+/// The times of `ops` that completed in an interval.
+fn part_of(interval: &Interval, ops: Ops, times: Times) -> Histogram {
+    let mut part = stats::new_histogram();
+    for tally in classes_of(ops).map(|class| &interval.tallies[class]) {
+        match times {
+            Times::Response => tally.latency.add_to(&mut part),
+            Times::Service => tally.service.add_to(&mut part),
+        }
+    }
+    part
 }
 
 /// Title of a stack, for people.

@@ -1,22 +1,18 @@
 //! The IOPS-latency curve of a stack: its highest rate, its knee, and how much latency grows on the way.
 //!
 //! Growth is that of the mean latency at 95 % of the highest rate over that at the lowest load, as the
-//! ICPADS 2018 study prints it (25 %, 54 %, 80 %); between two points of the curve it is interpolated
-//! linearly. The knee is the point that lies farthest below the diagonal of the normalised curve
-//! (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points). Invariant: a curve of
-//! fewer than four points has neither. What it is not: a fit.
+//! ICPADS 2018 study prints it (25 %, 54 %, 80 %), by `stats::curve` for closed loops; between two points of
+//! a schedule it is interpolated linearly. The knee is the point that lies farthest below the diagonal of
+//! the normalised curve (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points).
+//! Invariant: a curve of fewer than four points has neither. What it is not: a fit.
 
 use std::collections::{HashMap, HashSet};
 
 use archive::Run;
-use stats::estimate::Estimate;
+use stats::curve::{self, LoopPoint, NEARLY_ALL, POINTS_MIN};
+use stats::estimate::{Estimate, over_values};
 
 use crate::groups::{Group, Ops, groups};
-
-/// Share of the highest rate at which growth is told.
-pub const NEARLY_ALL: f64 = 0.95;
-/// Points that make a curve.
-const POINTS_MIN: usize = 4;
 
 /// How the load of a curve was raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +50,11 @@ pub struct Point<'a> {
 pub struct Growth {
     /// The highest rate.
     pub most: f64,
-    /// Mean latency at 95 % of it over the mean latency at the lowest load, less 1.
-    pub growth: f64,
+    /// Mean latency at 95 % of it over the mean latency at the lowest load, less 1; none where the points do
+    /// not say it.
+    pub growth: Option<Estimate>,
+    /// Place of the highest rate among the points.
+    pub top: usize,
     /// Place of the knee among the points.
     pub knee: usize,
 }
@@ -134,7 +133,37 @@ impl Curve<'_> {
     pub fn growth(&self) -> Option<Growth> {
         let points: Vec<(f64, f64)> =
             self.points.iter().map(|point| (point.rate.value, point.mean_ns)).collect();
-        growth(&points)
+        let (knee, top) = knee(&points)?;
+        Some(Growth { most: points[top].0, growth: self.latency_growth(), top, knee })
+    }
+
+    /// Of each repetition its own growth; the interval is that of `1 + growth`, a ratio.
+    fn latency_growth(&self) -> Option<Estimate> {
+        let least = self.points.iter().map(|point| point.group.trials.len()).min()?;
+        let ops = self.ops();
+        let of = |repetition: usize| {
+            let trials = self.points.iter().map(|point| point.group.trials[repetition]);
+            let rate = |trial: &archive::TrialRecord| {
+                let counts = trial.result.recording.counts(ops.class());
+                counts.ops as f64 / trial.result.recording.seconds().max(1e-9)
+            };
+            let grown = if self.load == Load::Offered {
+                let due = |trial: &archive::TrialRecord| trial.result.recording.due(ops.class());
+                let mean = |counts: stats::Counts| {
+                    counts.latency_sum.get() as f64 / counts.ops.max(1) as f64
+                };
+                interpolated(&trials.map(|one| (rate(one), mean(due(one)))).collect::<Vec<_>>())
+            } else {
+                let loads = self.points.iter().map(|point| in_flight(&point.group));
+                let point = |(load, trial)| LoopPoint { in_flight: load, rate: rate(trial) };
+                curve::growth(&loads.zip(trials).map(point).collect::<Vec<_>>())
+            };
+            grown.map(|growth| 1.0 + growth)
+        };
+        let ratios: Vec<f64> = (0..least).map(of).collect::<Option<_>>()?;
+        let ratio = over_values(&ratios)?;
+        let less = |end: Option<f64>| end.map(|end| end - 1.0);
+        Some(Estimate { value: ratio.value - 1.0, lo: less(ratio.lo), hi: less(ratio.hi), ..ratio })
     }
 
     /// Operations that the curve speaks of.
@@ -143,8 +172,14 @@ impl Curve<'_> {
     }
 }
 
-/// `(rate, mean latency)` in order of rising load.
-fn growth(points: &[(f64, f64)]) -> Option<Growth> {
+/// Operations in flight of all threads together.
+fn in_flight(group: &Group<'_>) -> f64 {
+    let of = |name: &str| group.first.point.get(name).and_then(|text| text.parse::<f64>().ok());
+    of(DEPTH).unwrap_or(1.0) * of(THREADS).unwrap_or(1.0)
+}
+
+/// Growth over `(rate, mean latency)` in order of rising load, of a schedule.
+fn interpolated(points: &[(f64, f64)]) -> Option<f64> {
     if points.len() < POINTS_MIN {
         return None;
     }
@@ -159,15 +194,24 @@ fn growth(points: &[(f64, f64)]) -> Option<Growth> {
         }
         _ => mean,
     };
+    (lowest > 0.0).then(|| at_target / lowest - 1.0)
+}
+
+/// Places of the knee and of the highest rate among `(rate, mean latency)` in order of rising load.
+fn knee(points: &[(f64, f64)]) -> Option<(usize, usize)> {
+    if points.len() < POINTS_MIN {
+        return None;
+    }
+    let most = points.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
     // Beyond the highest rate a curve only rises; the knee lies before.
     let top = points.iter().position(|(rate, _)| *rate >= most)?;
+    let (first, lowest) = points[0];
     let span = points[top].1 - lowest;
-    let first = points[0].0;
     let distance = |(rate, mean): (f64, f64)| {
         (rate - first) / (most - first).max(1e-9) - (mean - lowest) / span.max(1e-9)
     };
     let knee = (0..=top).max_by(|a, b| distance(points[*a]).total_cmp(&distance(points[*b])))?;
-    Some(Growth { most, growth: at_target / lowest - 1.0, knee })
+    Some((knee, top))
 }
 
 #[cfg(test)]
@@ -177,19 +221,13 @@ mod tests {
     /// A serial server of 10 us with 10 us of path: depth 1 gives 50k/s at 20 us, depth 2 100k/s at
     /// 20 us; from there latency grows by 10 us a step and the rate does not.
     #[test]
-    fn growth_and_knee_of_a_serial_server() {
+    fn the_knee_of_a_serial_server_and_the_growth_of_a_schedule() {
         let points = [(50e3, 20.0), (100e3, 20.0), (100e3, 30.0), (100e3, 40.0)];
-        let growth = growth(&points).unwrap();
-        assert_eq!((growth.most, growth.knee), (100e3, 1));
-        assert!(growth.growth.abs() < 1e-9);
-    }
-
-    #[test]
-    fn between_two_points_it_is_interpolated() {
+        assert_eq!(knee(&points), Some((1, 1)));
         let points = [(10e3, 100.0), (50e3, 120.0), (90e3, 150.0), (100e3, 250.0)];
-        let found = growth(&points).unwrap();
-        assert!((found.growth - 1.0).abs() < 1e-9, "95k lies half-way: 200 us");
-        assert_eq!(found.knee, 2);
-        assert_eq!(growth(&points[..3]), None);
+        let found = interpolated(&points).unwrap();
+        assert!((found - 1.0).abs() < 1e-9, "95k lies half-way: 200 us");
+        assert_eq!(knee(&points), Some((2, 3)));
+        assert_eq!((interpolated(&points[..3]), knee(&points[..3])), (None, None));
     }
 }

@@ -6,16 +6,23 @@
 //! belong to a finding (a cliff's cause, ACT's own log) are here.
 
 pub mod act;
+#[cfg(test)]
+mod claims_tests;
 pub mod cliffs;
+pub mod comparing;
+pub mod doubts;
 mod figure;
 mod figures;
 mod groups;
 pub mod knee;
 pub mod published;
+mod shape;
 pub mod sql;
+pub mod verdict;
 
 pub use act::{ActTest, act_tests};
 pub use figure::Figure;
 pub use figures::{PERCENTILES, document, figures};
-pub use groups::{Group, Ops, depth_of, groups, is_sql};
+pub use groups::{Group, Ops, Times, depth_of, groups, is_sql};
 pub use published::{Publication, publication};
+pub use shape::{shape_of, worth_of};

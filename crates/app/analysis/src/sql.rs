@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use archive::{RACERS, Run, TrialOutcome, TrialRecord};
-use stats::estimate::{Estimate, mean};
+use stats::estimate::{Estimate, over_values};
 use workload::OpClass;
 
 use crate::groups::{Group, Ops, is_sql};
@@ -42,13 +42,7 @@ pub fn sql_figures(group: &Group<'_>) -> Vec<Made> {
         return Vec::new();
     }
     let mut out: Vec<Made> = Vec::new();
-    let rates: Vec<f64> = group
-        .trials
-        .iter()
-        .flat_map(|trial| trial.result.recording.measured())
-        .map(|interval| queries(interval) as f64 / interval.seconds())
-        .collect();
-    out.extend(mean(&rates).map(|rate| ("all", "query_rate", "1/s", rate)));
+    out.extend(group.a_second(queries).map(|rate| ("all", "query_rate", "1/s", rate)));
     let speedup = speedup(group.run, group);
     out.extend(speedup.map(|estimate| ("transaction", "speedup", "x", estimate)));
     let mut add = |op, metric, unit, value: &dyn Fn(&TrialRecord) -> Option<f64>| {
@@ -129,20 +123,17 @@ pub fn races(run: &Run) -> Vec<Race<'_>> {
     out
 }
 
-/// How many times as long as `group` the slowest of its race took, repetition by repetition.
+/// How many times as long as `group` the slowest of its race took, repetition by repetition. The slowest is
+/// one stack for all of them, by its mean: the slowest of each would be late by chance more often than not.
 pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
     let races = races(run);
     let race = races.iter().find(|race| race.what == what(group.first))?;
     let (_, own) = race.racers.iter().find(|(stack, _)| *stack == group.first.stack)?;
-    let ratios: Vec<f64> = own
-        .iter()
-        .enumerate()
-        .map(|(repetition, time)| {
-            let others = race.racers.iter().filter_map(|(_, times)| times.get(repetition));
-            others.fold(0.0, |a: f64, b| a.max(*b)) / time.max(1e-9)
-        })
-        .collect();
-    mean(&ratios)
+    let mean = |times: &[f64]| times.iter().map(|time| time.ln()).sum::<f64>() / times.len() as f64;
+    let (_, slowest) = race.racers.iter().max_by(|(_, a), (_, b)| mean(a).total_cmp(&mean(b)))?;
+    let ratios: Vec<f64> =
+        own.iter().zip(slowest).map(|(own, slowest)| slowest / own.max(1e-9)).collect();
+    over_values(&ratios)
 }
 
 /// Name of the parameter; left out of a point, it is 16 KiB.

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use observe::{Provenance, StorageFacts};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
+use sim::CheckedFigure;
 use stats::{
     CounterSample, Counts, DiskCounters, ErrorSample, Interval, Limit, LoadRecord, Phase,
     Recording, TrialResult, Usage,
@@ -46,7 +48,7 @@ pub struct RunHeader {
 }
 
 /// What a stack was.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackRecord {
     /// Name in figures.
@@ -61,88 +63,16 @@ pub struct StackRecord {
     pub not_covered: Option<String>,
     /// The submission path that predictions assume, with its source.
     pub host_model: Option<String>,
-    /// How near a model comes to published figures, by kind of job.
-    pub validation: Vec<Validation>,
-}
-
-/// Error of a device model against published figures of one kind of job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Validation {
-    /// Kind of job, such as `random reads`.
-    pub kind: String,
-    /// Median absolute relative error.
-    pub median_error: f64,
-    /// Largest absolute relative error.
-    pub worst_error: f64,
-    /// Published figures compared.
-    pub figures: u32,
-}
-
-impl Validation {
-    /// `figure` or `figures`.
-    #[must_use]
-    pub const fn word(&self) -> &'static str {
-        if self.figures == 1 { "figure" } else { "figures" }
-    }
-}
-
-/// Below this many published figures a prediction says how few there are.
-const FEW_FIGURES: u32 = 5;
-
-impl StackRecord {
-    /// The kind of job that `point` is, in the words of the model check.
-    fn kind_of(point: &BTreeMap<String, String>) -> &'static str {
-        let has = |name: &str| point.contains_key(name);
-        if has("read_reqs_per_sec") {
-            return "ACT";
-        }
-        if has("records") || has("tables") {
-            return "databases";
-        }
-        if point.get("pattern").is_some_and(|pattern| pattern != "random") {
-            return "sequential access";
-        }
-        // The published figures are of uniform 4 KiB operations in closed loops and nothing beside them.
-        if point.get("block_size").is_some_and(|size| size != "4KiB") || has("alignment") {
-            return "other sizes than 4 KiB";
-        }
-        if has("offsets") || has("beside") || has("arrivals") || has("think_time") {
-            return "other loads than uniform closed loops";
-        }
-        if point.contains_key("sync_every") || point.contains_key("dsync") {
-            return "durable writes";
-        }
-        match point.get("read_share").map(String::as_str) {
-            Some("100%") => "random reads",
-            Some("0%") => "random writes",
-            _ => "random mixes",
-        }
-    }
-
-    /// What a prediction at `point` is worth: the error of the model on published figures of the same
-    /// kind of job, or that there is none. In full, and in brief.
-    #[must_use]
-    pub fn worth(&self, point: &BTreeMap<String, String>) -> (String, String) {
-        let kind = Self::kind_of(point);
-        match self.validation.iter().find(|validation| validation.kind == kind) {
-            Some(v) => (
-                format!(
-                    "median error {:.1} %, worst {:.1} % on {} published {} of {kind}",
-                    v.median_error * 100.0,
-                    v.worst_error * 100.0,
-                    v.figures,
-                    v.word()
-                ),
-                if v.figures < FEW_FIGURES {
-                    format!("error {:.0} % on {} {}", v.median_error * 100.0, v.figures, v.word())
-                } else {
-                    format!("error {:.0} %", v.median_error * 100.0)
-                },
-            ),
-            None => (format!("not validated here ({kind})"), "not validated here".to_owned()),
-        }
-    }
+    /// Name of that path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<String>,
+    /// What is published of jobs like those of the study, with the error of the model; empty in older runs,
+    /// and for what is no model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checked: Vec<CheckedFigure>,
+    /// Older runs had errors by kind of job, of fitted figures too: read, and not believed.
+    #[serde(default, skip_serializing, rename = "validation")]
+    pub old_validation: IgnoredAny,
 }
 
 /// How a trial ended.
@@ -241,6 +171,9 @@ pub(crate) struct TrialDocument {
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
     missed_arrivals: u64,
+    /// What was due in the warm-up and completed after it, by the word of the class.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    carried: BTreeMap<String, CountsDocument>,
     /// Size and checksum of the log beside this file.
     pub log_bytes: u64,
     pub log_crc32: u32,
@@ -391,6 +324,12 @@ impl TrialDocument {
             intervals: result.recording.intervals.iter().map(IntervalDocument::new).collect(),
             error_samples: result.recording.error_samples.iter().map(error).collect(),
             missed_arrivals: result.recording.missed_arrivals,
+            carried: result
+                .recording
+                .carried
+                .iter()
+                .map(|(class, tally)| (class.word().into(), tally.counts.into()))
+                .collect(),
             log_bytes,
             log_crc32,
         }
@@ -416,6 +355,9 @@ impl TrialDocument {
                 }
             }
             recording.intervals.push(filled);
+        }
+        for (word, counts) in &self.carried {
+            recording.carried.of(class_of(word)?).counts = (*counts).into();
         }
         for sample in self.error_samples {
             let class = class_of(&sample.class)?;

@@ -25,7 +25,7 @@ mod running;
 mod sums;
 mod writer;
 
-pub use document::{FORMAT, RACERS, RunHeader, StackRecord, TrialOutcome, TrialRecord, Validation};
+pub use document::{FORMAT, RACERS, RunHeader, StackRecord, TrialOutcome, TrialRecord};
 pub use error::ArchiveError;
 pub use lines::{from_line, to_line};
 pub use reader::Run;

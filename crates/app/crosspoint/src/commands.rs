@@ -119,9 +119,10 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         out!("nothing was left to run");
     } else {
         let run = Run::read(&end.path)?;
-        let headline = report::headline(&run);
+        let (headline, doubts) = report::headline(&run);
         result_file::write_page(&[run], &page, There::Any)?;
         out!("{}", plain(&headline));
+        doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
     }
     out!("run:    {}", end.path.display());
     out!("report: {}", page.display());

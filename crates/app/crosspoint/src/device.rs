@@ -3,7 +3,7 @@
 //! Invariant: errors against published figures are computed when asked for, never stored. What it is not:
 //! the models.
 
-use device::Profile;
+use device::{Evidence, Profile};
 use serde_json::json;
 use sim::Check;
 use toml::{Table, Value};
@@ -60,13 +60,9 @@ fn show(name: &str) -> Result<ExitCode, Failure> {
     let mut shown = Vec::new();
     constants(&profile, name, &mut shown)?;
     let checks = runner::check_profile(&profile);
-    match median_error(&checks) {
-        Some(median) => out!(
-            "\nheld against {} figures, median error {:.1} %; crosspoint device check {name}",
-            checks.len(),
-            median * 100.0
-        ),
-        None => out!("\npublished figures: none, so predictions say \"not validated here\""),
+    match checks.len() {
+        0 => out!("\npublished figures: none, so predictions say \"not validated\""),
+        _ => out!("\n{}; crosspoint device check {name}", summary(&checks)),
     }
     Ok(exit::OK)
 }
@@ -128,21 +124,53 @@ fn check(names: &[String], as_json: bool) -> Result<ExitCode, Failure> {
         }
         all.extend(checks);
     }
-    let median = median_error(&all);
+    let missed = all.iter().filter(|one| !one.within()).count();
     if as_json {
-        out!("{:#}", json!({"schema": 1, "checks": documents, "median_absolute_error": median}));
-        return Ok(exit::OK);
-    }
-    let errors = all.iter().filter_map(Check::error).count();
-    let (inside, of) = (all.iter().filter(|one| one.within()).count(), all.len());
-    if let Some(median) = median {
+        let counts = Evidence::ALL.map(|is| (key(is), json!(of(&all, is).count())));
+        let counts: serde_json::Map<String, serde_json::Value> = counts.into_iter().collect();
         out!(
-            "{errors} values held against: median absolute error {:.1} %; {inside} of all {of} checks within \
-             their bands (10 % where none is given)",
-            median * 100.0
+            "{:#}",
+            json!({
+                "schema": 2, "checks": documents, "counts": counts, "missed_bands": missed,
+                "held_out_median_absolute_error": held_out_median(&all),
+            })
         );
+    } else {
+        out!("{}", summary(&all));
     }
-    Ok(exit::OK)
+    Ok(if missed > 0 { exit::OBJECTIVE_MISSED } else { exit::OK })
+}
+
+/// Those of one kind of evidence.
+fn of(checks: &[Check], is: Evidence) -> impl Iterator<Item = &Check> {
+    checks.iter().filter(move |one| one.evidence == is)
+}
+
+/// The word of a kind of evidence in documents.
+fn key(is: Evidence) -> String {
+    is.word().replace(' ', "_")
+}
+
+/// What the checks come to: only what no constant has seen has an error.
+fn summary(checks: &[Check]) -> String {
+    let count = |is| of(checks, is).count();
+    let missed = checks.iter().filter(|one| !one.within()).count();
+    let held_out = match held_out_median(checks) {
+        Some(median) => format!(
+            "{} held out, median absolute error {:.0} %",
+            count(Evidence::HeldOut),
+            median * 100.0
+        ),
+        None => "none held out".to_owned(),
+    };
+    format!(
+        "published figures: {held_out}; {} fitted, {} constructed, {} duplicates (agreement with these is no \
+         evidence); {missed} of {} outside their bands (10 % where none is given)",
+        count(Evidence::Fitted),
+        count(Evidence::Constructed),
+        count(Evidence::Duplicate),
+        checks.len()
+    )
 }
 
 fn print_checks(profile: &Profile, checks: &[Check]) {
@@ -155,10 +183,11 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
             one.error().map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
         let verdict = if one.within() { "ok" } else { "outside" };
         out!(
-            "  {:<54} {:>26} {:>9} {error:>8}  {verdict:<8} {}",
+            "  {:<54} {:>26} {:>9} {error:>8}  {:<11} {verdict:<8} {}",
             one.what(),
             one.published_text(),
             one.text(one.predicted),
+            one.evidence.word(),
             one.source
         );
     }
@@ -171,12 +200,16 @@ fn document(name: &str, one: &Check) -> serde_json::Value {
         "kind": one.kind.map_or("phenomenon", sim::JobKind::word),
         "published": one.published.value(), "band": one.published.band(),
         "predicted": one.predicted, "error": one.error(), "within_band": one.within(),
+        "is": key(one.evidence),
         "source": one.source,
     })
 }
 
-fn median_error(checks: &[Check]) -> Option<f64> {
-    let mut errors: Vec<f64> = checks.iter().filter_map(Check::error).map(f64::abs).collect();
+/// Median absolute error of what no constant has seen; `None` where there is nothing of it.
+fn held_out_median(checks: &[Check]) -> Option<f64> {
+    let held_out = of(checks, Evidence::HeldOut);
+    let mut errors: Vec<f64> = held_out.filter_map(Check::error).map(f64::abs).collect();
     errors.sort_by(f64::total_cmp);
-    errors.get(errors.len() / 2).copied()
+    let (low, high) = (errors.get(errors.len().checked_sub(1)? / 2)?, errors[errors.len() / 2]);
+    Some((low + high) / 2.0)
 }

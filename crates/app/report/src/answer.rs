@@ -5,12 +5,15 @@
 
 use archive::{Run, TrialOutcome};
 use stats::Limit;
+use stats::estimate::Estimate;
 use study::Source;
 use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
 use crate::chart::short;
+use crate::faster::compared;
 use crate::sql_answer::sql_sentences;
+use analysis::doubts::{Doubt, doubts};
 use analysis::knee::{Load, THREADS, curves};
 use analysis::{Group, Ops, act_tests, depth_of, groups, is_sql};
 
@@ -19,9 +22,15 @@ use analysis::{Group, Ops, act_tests, depth_of, groups, is_sql};
 pub(crate) struct Answer {
     /// One sentence.
     pub headline: String,
+    /// What spoils its figures; stands beside it.
+    pub doubts: Vec<String>,
     /// More, most important first.
     pub points: Vec<String>,
 }
+
+/// Metrics of figures.
+const P50: &str = "latency_p50";
+const P99: &str = "latency_p99";
 
 const READS: Ops = Ops::Only(OpClass::Read);
 const WRITES: Ops = Ops::Only(OpClass::Write);
@@ -29,7 +38,7 @@ const WRITES: Ops = Ops::Only(OpClass::Write);
 /// One stack's random reads at its lowest queue depth.
 pub(crate) struct Single<'a> {
     pub group: Group<'a>,
-    pub p50_ns: f64,
+    pub p50: Estimate,
 }
 
 /// Groups of `ops` alone at the lowest queue depth, one for each stack, in the order of the study.
@@ -47,7 +56,7 @@ pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
         let Ok(p50) = group.percentile(ops, 50.0) else {
             continue;
         };
-        let single = Single { p50_ns: p50.value, group };
+        let single = Single { p50, group };
         let stack = &single.group.first.stack;
         match found.iter().position(|(_, other)| other.group.first.stack == *stack) {
             Some(place) if found[place].0 > depth => found[place] = (depth, single),
@@ -70,10 +79,11 @@ fn in_flight(group: &Group<'_>) -> u64 {
     depth_of(group) * threads.unwrap_or(1)
 }
 
-/// The answer in one sentence, for a terminal.
+/// The answer in one sentence, for a terminal, and what spoils its figures.
 #[must_use]
-pub fn headline(run: &Run) -> String {
-    answer(run).headline
+pub fn headline(run: &Run) -> (String, Vec<String>) {
+    let answer = answer(run);
+    (answer.headline, answer.doubts)
 }
 
 /// Writes the answer for one run.
@@ -96,7 +106,8 @@ pub(crate) fn answer(run: &Run) -> Answer {
     let headline = single_sentence(&reads).unwrap_or_else(|| {
         if points.is_empty() { nothing_sentence(run) } else { points.remove(0) }
     });
-    Answer { headline, points }
+    let doubts = doubts(run).iter().map(Doubt::sentence).collect();
+    Answer { headline, doubts, points }
 }
 
 /// Why there is no answer.
@@ -126,10 +137,6 @@ fn time(ns: f64) -> String {
     Nanos(ns as u64).to_string()
 }
 
-fn ratio(ratio: f64) -> String {
-    if ratio >= 10.0 { format!("{ratio:.0}x") } else { format!("{ratio:.1}x") }
-}
-
 fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
     let here = reads.iter().find(|s| s.group.first.source == Source::Measured).or(reads.first())?;
     let (depth, shape) = (depth_of(&here.group), shape(&here.group));
@@ -137,23 +144,19 @@ fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
         "{}: a {shape} read at queue depth {depth}{} takes {} (median, {}).",
         here.group.stack_title(),
         threads_text(&here.group),
-        time(here.p50_ns),
-        here.group.first.source,
+        time(here.p50.value),
+        here.group.source_text(P50),
     );
     let others = reads.iter().filter(|other| {
         other.group.first.stack != here.group.first.stack && depth_of(&other.group) == depth
     });
     let compared: Vec<String> = others
         .map(|other| {
-            let (faster, word) = if other.p50_ns <= here.p50_ns {
-                (here.p50_ns / other.p50_ns, "faster")
-            } else {
-                (other.p50_ns / here.p50_ns, "slower")
-            };
-            let by =
-                if faster < 1.05 { "as fast".into() } else { format!("{} {word}", ratio(faster)) };
-            let (title, source) = (short(other.group.stack_title()), other.group.source_text());
-            format!("{title} {} ({by}; {source})", time(other.p50_ns))
+            let (title, source) = (short(other.group.stack_title()), other.group.source_text(P50));
+            let measured =
+                [here, other].iter().all(|one| one.group.first.source == Source::Measured);
+            let by = compared(&here.p50, &other.p50, measured);
+            format!("{title} {} ({by}; {source})", time(other.p50.value))
         })
         .collect();
     if !compared.is_empty() {
@@ -205,7 +208,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
             human_count(*rate),
             group.first.point.get(THREADS).map_or(String::new(), |n| format!("{n} threads x ")),
             depth_of(group),
-            group.source_text(),
+            group.source_text("iops"),
             if limited { "; *" } else { "" },
         ));
     }
@@ -224,8 +227,9 @@ fn write_sentence(run: &Run) -> Option<String> {
     let same = writes.iter().filter(|single| shape(&single.group) == of_shape);
     let parts: Vec<String> = same
         .map(|single| {
-            let (title, source) = (short(single.group.stack_title()), single.group.source_text());
-            format!("{title} {} ({source})", time(single.p50_ns))
+            let (title, source) =
+                (short(single.group.stack_title()), single.group.source_text(P50));
+            format!("{title} {} ({source})", time(single.p50.value))
         })
         .collect();
     let threads = threads_text(&writes.first()?.group);
@@ -238,6 +242,7 @@ fn growth_sentence(run: &Run) -> Option<String> {
     let mut parts = Vec::new();
     for curve in curves(run) {
         let Some(growth) = curve.growth() else { continue };
+        let Some(grown) = growth.growth else { continue };
         let group = &curve.points[0].group;
         let knee = &curve.points[growth.knee];
         let (how, place) = match curve.load {
@@ -252,8 +257,8 @@ fn growth_sentence(run: &Run) -> Option<String> {
             "{} {} {how}: {} (knee at {place}; {})",
             short(group.stack_title()),
             shape(group),
-            growth_text(growth.growth),
-            group.source_text(),
+            growth_text(grown.value),
+            group.source_text("latency_growth_95"),
         ));
     }
     (!parts.is_empty()).then(|| {
@@ -292,7 +297,7 @@ fn mix_sentence(run: &Run) -> Option<String> {
     let parts: Vec<String> = worst
         .iter()
         .map(|(_, p99, group)| {
-            let (title, source) = (short(group.stack_title()), group.source_text());
+            let (title, source) = (short(group.stack_title()), group.source_text(P99));
             let share = group.first.point.get("read_share").map_or("", String::as_str);
             format!("{title} {} (at {share} reads; {source})", time(*p99))
         })
@@ -328,7 +333,7 @@ fn beside_sentence(run: &Run) -> Option<String> {
             let title =
                 if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
             let (stack, depth) = (short(group.stack_title()), depth_of(group));
-            let source = group.source_text();
+            let source = group.source_text(P99);
             Some(format!("{title}, queue depth {depth}: {} ({stack}, {source})", time(p99)))
         })
         .collect();
@@ -400,7 +405,7 @@ fn flush_sentence(run: &Run) -> Option<String> {
             short(group.stack_title()),
             time(p50.value),
             time(p99.value),
-            group.source_text()
+            group.source_text(P50)
         );
         parts.push((stack, text));
     }
@@ -467,16 +472,13 @@ fn database_sentences(run: &Run) -> Vec<String> {
 /// Change of a rate within the trial from which on its mean alone would mislead.
 const DRIFT: f64 = 0.25;
 
-/// What to add to a mean rate that was not steady; nothing if it was.
+/// What to add to a mean rate that was not steady; nothing if it was. Why is not known.
 fn drift(group: &Group<'_>) -> String {
     match group.quarters(READS) {
         Some((first, last)) if (last / first - 1.0).abs() > DRIFT => {
-            // Only what began cold can have been slow for that.
-            let warm = group.first.point.get("cold_start").is_some_and(|value| value == "false");
-            let cold = if last > first && !warm { ", when its pages were cold" } else { "" };
             let (first, last) = (human_count(first), human_count(last));
             format!(
-                " on average (not steady: from {first} in the first quarter{cold}, to {last} in the last)"
+                " on average (not steady: from {first} in the first quarter to {last} in the last)"
             )
         }
         _ => String::new(),

@@ -7,6 +7,7 @@ mod answer;
 mod bounds;
 mod chart;
 mod charts;
+mod faster;
 mod page;
 mod picture;
 mod sql_answer;

@@ -19,8 +19,10 @@ use crate::charts::charts;
 use crate::picture::picture;
 use crate::table::{interval_text, point_text};
 use analysis::cliffs::{Told, told};
+use analysis::comparing::{PlaceView, beside};
 use analysis::is_sql;
-use analysis::published::{PlaceView, beside, publication};
+use analysis::published::publication;
+use analysis::verdict::RunStack;
 use analysis::{Figure, figures};
 
 /// The page could not be made; the template's own words.
@@ -54,6 +56,7 @@ struct RunView<'a> {
     finished: usize,
     planned: u32,
     headline: String,
+    doubts: Vec<String>,
     points: Vec<String>,
     picture: Option<String>,
     /// Who printed what, with ours beside it.
@@ -93,6 +96,7 @@ struct TrialView<'a> {
 struct Row<'a> {
     figure: &'a Figure,
     point: String,
+    value: String,
     interval: String,
 }
 
@@ -105,7 +109,12 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let figures = figures(runs);
     let rows: Vec<Row<'_>> = bounds::rows(&figures)
         .into_iter()
-        .map(|figure| Row { figure, point: point_text(figure), interval: interval_text(figure) })
+        .map(|figure| Row {
+            figure,
+            point: point_text(figure),
+            value: figure.value.to_string(),
+            interval: interval_text(figure),
+        })
         .collect();
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
     let not_drawn = bounds::fit(&mut drawn);
@@ -137,29 +146,13 @@ fn view(run: &Run) -> RunView<'_> {
     let answer = answer(run);
     let publication = publication(&run.study.name);
     let own = publication.as_ref().map(|_| figures(std::slice::from_ref(run)));
-    let title = |name: &str| {
-        let stack = run.header.stacks.iter().find(|stack| stack.name == name);
-        stack.map_or_else(|| name.to_owned(), |stack| stack.title.clone())
-    };
+    let stacks = run_stacks(run);
     let places = publication.as_ref().zip(own.as_ref());
-    let places = places.map(|(one, own)| beside(one, own, &title));
+    let places = places.map(|(one, own)| beside(one, own, &stacks));
     let stacks = run.header.stacks.iter().map(|record| StackView {
         record,
         facts: record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default(),
-        validation: record
-            .validation
-            .iter()
-            .map(|v| {
-                format!(
-                    "{}: median error {:.1} %, worst {:.1} % ({} published {})",
-                    v.kind,
-                    v.median_error * 100.0,
-                    v.worst_error * 100.0,
-                    v.figures,
-                    v.word()
-                )
-            })
-            .collect(),
+        validation: record.checked.iter().map(checked_text).collect(),
     });
     let shown = bounds::trials(&run.trials);
     let trials_left = run.trials.len() - shown.len();
@@ -182,6 +175,7 @@ fn view(run: &Run) -> RunView<'_> {
         finished: run.trials.len(),
         planned: run.header.trials_planned,
         headline: answer.headline,
+        doubts: answer.doubts,
         points: answer.points,
         picture: picture(run),
         citation: publication.map(|one| one.citation),
@@ -195,6 +189,44 @@ fn view(run: &Run) -> RunView<'_> {
         skipped: &run.header.skipped,
         study: study::resolved_text(&run.study),
     }
+}
+
+/// The stacks of a run with the drives that they are.
+fn run_stacks(run: &Run) -> Vec<RunStack> {
+    let of = |record: &StackRecord| {
+        let declared = run.study.stack.iter().find(|stack| stack.name == record.name);
+        let declared = declared.and_then(|stack| stack.identity.clone());
+        let model = record.device.strip_prefix("model:").map(str::to_owned);
+        RunStack {
+            name: record.name.clone(),
+            identity: model.or(declared),
+            title: record.title.clone(),
+        }
+    };
+    run.header.stacks.iter().map(of).collect()
+}
+
+/// A published figure of a drive in a line: its error only where no constant has seen it.
+fn checked_text(figure: &sim::CheckedFigure) -> String {
+    let shape = &figure.shape;
+    let order = if shape.sequential { "sequential" } else { "random" };
+    let beside = match shape.background_writes {
+        0 => String::new(),
+        rate => format!(" beside {} writes/s", units::human_count(rate as f64)),
+    };
+    let durable = if shape.durable.is_empty() { "" } else { ", durable" };
+    let error = match figure.evidence {
+        device::Evidence::HeldOut => format!("held out, {:+.0} %", figure.error * 100.0),
+        other => other.word().to_owned(),
+    };
+    format!(
+        "{} of {} {order}, {:.0} % reads, {} in flight{beside}{durable}, {}: {error}",
+        figure.metric,
+        units::Bytes(shape.block_bytes),
+        shape.read_percent,
+        shape.in_flight,
+        shape.host
+    )
 }
 
 /// A source expression of a content-security policy.

@@ -126,8 +126,8 @@ fn bar(single: &Single<'_>, class: OpClass) -> Bar {
         label: short(single.group.stack_title()).to_owned(),
         class,
         source: single.group.first.source,
-        note: single.group.source_text(),
-        p50: single.p50_ns,
+        note: single.group.source_text("latency_p50"),
+        p50: single.p50.value,
         p99: single.group.percentile(Ops::Only(class), 99.0).ok().map(|e| e.value),
     }
 }

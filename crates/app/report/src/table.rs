@@ -19,19 +19,28 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The interval as text; a dash where there is none.
+/// The interval as text, with what it covers; a dash where there is none.
 pub(crate) fn interval_text(figure: &Figure) -> String {
-    match (figure.lo, figure.hi) {
-        (Some(lo), Some(hi)) => format!("{lo} .. {hi}"),
+    match (figure.lo, figure.hi, figure.interval) {
+        (Some(lo), Some(hi), Some("repetitions")) => format!("{lo} .. {hi}"),
+        (Some(lo), Some(hi), Some("range")) => format!("{lo} .. {hi} (two runs)"),
+        (Some(lo), Some(hi), _) => format!("{lo} .. {hi} (this run)"),
         _ => "-".to_owned(),
     }
+}
+
+/// The value as text; `>=` where operations that never ended reach it.
+fn value_text(figure: &Figure) -> String {
+    format!("{}{}", if figure.at_least { ">=" } else { "" }, figure.value)
 }
 
 /// A table with aligned columns.
 #[must_use]
 pub fn text_table(figures: &[Figure]) -> String {
-    let header =
-        ["source", "stack", "engine", "workload", "point", "metric", "value", "unit", "95 %", "n"];
+    let header = [
+        "source", "stack", "engine", "workload", "point", "metric", "value", "unit", "interval",
+        "n",
+    ];
     let mut rows = vec![header.map(str::to_owned)];
     rows.extend(figures.iter().map(|figure| {
         [
@@ -41,7 +50,7 @@ pub fn text_table(figures: &[Figure]) -> String {
             figure.workload.clone(),
             point_text(figure),
             figure.metric.to_string(),
-            figure.value.to_string(),
+            value_text(figure),
             figure.unit.to_string(),
             interval_text(figure),
             figure.n.to_string(),
@@ -78,7 +87,7 @@ pub fn text_table(figures: &[Figure]) -> String {
 pub fn csv(figures: &[Figure]) -> String {
     let mut out = String::from(
         "study,stack,engine,workload,point,metric,unit,value,lo,hi,n,source,run,citation,validation,\
-         partial,job\n",
+         partial,job,interval,at_least\n",
     );
     for figure in figures {
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
@@ -100,6 +109,8 @@ pub fn csv(figures: &[Figure]) -> String {
             figure.validation.clone().unwrap_or_default(),
             figure.partial.to_string(),
             figure.job.clone().unwrap_or_default(),
+            figure.interval.unwrap_or_default().to_owned(),
+            figure.at_least.to_string(),
         ];
         let quoted: Vec<String> = cells.iter().map(|cell| quote(cell)).collect();
         out.push_str(&quoted.join(","));

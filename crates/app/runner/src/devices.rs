@@ -170,7 +170,7 @@ impl<'a> Targets<'a> {
     /// What the header says of each stack.
     pub fn records(&self, study: &Study, seed: Seed) -> Vec<StackRecord> {
         let record = |stack: &Stack| match self.profile(stack) {
-            Some(profile) => predicted::stack_record(stack, profile, seed),
+            Some(profile) => predicted::stack_record(stack, profile, study, seed),
             None => {
                 let place = match &stack.device {
                     // Several devices of one stack are alike; the first stands for them.
@@ -187,8 +187,7 @@ impl<'a> Targets<'a> {
                     device: stack.device.text(),
                     storage: Some(StorageFacts::read(&place)),
                     not_covered: None,
-                    host_model: None,
-                    validation: Vec::new(),
+                    ..StackRecord::default()
                 }
             }
         };

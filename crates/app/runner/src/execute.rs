@@ -200,7 +200,7 @@ impl<'a> Runner<'a> {
             self.reached.note(&record);
             watcher.event(&Event::TrialEnded {
                 trial,
-                headline: &self.headline(&record),
+                headline: &self.headline(trial, &record),
                 took: self.began.elapsed(),
                 seconds_left: left.max(0.0),
             });
@@ -218,11 +218,12 @@ impl<'a> Runner<'a> {
     }
 
     /// The result of a trial in one line; a prediction with what it is worth.
-    fn headline(&self, record: &TrialRecord) -> String {
+    fn headline(&self, trial: &Trial, record: &TrialRecord) -> String {
         let stack = self.stacks.iter().find(|stack| stack.name == record.stack);
         match stack.filter(|_| record.source == Source::Predicted) {
             Some(stack) => {
-                format!("{} (predicted, {})", headline(record), stack.worth(&record.point).1)
+                let worth = analysis::worth_of(stack, self.study, trial, "iops");
+                format!("{} (predicted; rate: {})", headline(record), worth.brief())
             }
             None => headline(record),
         }

@@ -21,10 +21,6 @@ use crate::precondition::precondition;
 
 /// `O_DIRECT` on Linux for the architectures that Rust's standard library can open with.
 const O_DIRECT: i32 = libc::O_DIRECT;
-/// Share of the host's CPUs that others may use without a word.
-const OTHERS: f64 = 0.10;
-/// Share of the host's CPUs that is as good as all.
-const SATURATED: f64 = 0.90;
 
 /// Opens the temporary file of a stack.
 pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> {
@@ -81,7 +77,7 @@ pub(crate) fn run(
         devices,
         smallest_request: smallest,
         cpus: observe::cpus(),
-        end: trial.timeline.end(),
+        until: trial.timeline.until(),
     };
     let refuse = |reason: String| RunnerError::Environment {
         stack: stack.name.clone(),
@@ -130,7 +126,7 @@ pub(crate) fn run(
     notes.append(&mut result.notes);
     let wall = result.recording.intervals.iter().map(|i| i.end).max().unwrap_or_default();
     notes.extend(cost_note(&result, place.own_cost));
-    notes.extend(host_note(HostCpu::now().busy_since(&host, own, wall), &mut result.limits));
+    result.limits.extend(HostCpu::now().busy_since(&host, own, wall).and_then(Limit::of_host));
     if let Some(ledger) = &ledger {
         notes.push(read_back(&target, ledger, ledger.checked(), control)?);
         if !control.stopping() {
@@ -238,17 +234,5 @@ fn cost_note(result: &TrialResult, own: OwnCost) -> Option<String> {
             own.single_ns,
             own.single_ns / mean.max(1.0) * 100.0
         )
-    })
-}
-
-/// What others did on this host meanwhile; that its processors were the limit is a limit.
-fn host_note(shares: Option<(f64, f64)>, limits: &mut Vec<Limit>) -> Option<String> {
-    let (busy, others) = shares?;
-    if busy >= SATURATED {
-        limits.push(Limit::Processors { busy, others });
-        return None;
-    }
-    (others >= OTHERS).then(|| {
-        format!("others used {:.0} % of this host's CPUs during the trial", others * 100.0)
     })
 }

@@ -4,12 +4,12 @@
 //! `service-threads` also on the processors here, as ACT's own does. What it is not: able
 //! to predict databases.
 
-use archive::{StackRecord, Validation};
+use archive::StackRecord;
 use device::{Condition, Model, Profile};
 use rayon::prelude::*;
-use sim::{BlockPath, HostModel, JobKind, check_job, check_phenomena, run, spread};
+use sim::{BlockPath, CheckedFigure, HostModel, JobShape, check_job, check_phenomena, run};
 use stats::{Limit, Recording, TrialResult};
-use study::{Extent, Job, Stack, Submission, Trial, block_groups};
+use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
 use units::{Nanos, Seed};
 
 /// Virtual time of each acceptance job.
@@ -33,7 +33,7 @@ pub(crate) fn predict(
         devices: 1,
         smallest_request: SMALLEST_REQUEST,
         cpus: observe::cpus(),
-        end: trial.timeline.end(),
+        until: trial.timeline.until(),
     };
     let (groups, _) = block_groups(&trial.job, extent)?;
     let clients: Vec<_> = groups.iter().flat_map(|group| group.clients(seed)).collect();
@@ -110,21 +110,38 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
     jobs.flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed)).collect()
 }
 
-/// What the header says of a model stack: its error against published figures, computed now.
-pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> StackRecord {
-    let checks = check_jobs(profile, seed);
-    let validation = [JobKind::Read, JobKind::Write, JobKind::Mix, JobKind::Durable]
-        .into_iter()
-        .filter_map(|kind| {
-            let (median, worst, figures) = spread(&checks, kind)?;
-            Some(Validation {
-                kind: kind.word().to_owned(),
-                median_error: median,
-                worst_error: worst,
-                figures: u32::try_from(figures).unwrap_or(u32::MAX),
-            })
-        })
-        .collect();
+/// What is published of jobs like those that `study` predicts on `stack`, with the error of the model,
+/// computed now: of others nothing would be asked, and jobs that write take seconds each.
+fn checked(stack: &Stack, profile: &Profile, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
+    let host = host_of(stack, profile).map_or("", |host| host.name);
+    let fresh = stack.condition == study::Condition::Fresh;
+    let mut wanted: Vec<JobShape> = Vec::new();
+    for trial in study::plan(study).trials.iter().filter(|trial| trial.stack == stack.name) {
+        let Job::Block(job) = &trial.job else { continue };
+        let shape = analysis::shape_of(job, host, fresh);
+        wanted.extend(shape.filter(|shape| !wanted.contains(shape)));
+    }
+    let near = |job: &&device::Acceptance| {
+        let shape = JobShape::of(job);
+        wanted.iter().any(|one| shape.is_near(one))
+    };
+    let jobs: Vec<&device::Acceptance> = profile.acceptance.iter().filter(near).collect();
+    let of_jobs = jobs.par_iter().flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed));
+    let mut checks: Vec<CheckedFigure> = of_jobs.filter_map(|check| check.figure()).collect();
+    let curve = wanted.iter().filter(|shape| shape.is_near(&sim::growth_shape(shape.in_flight)));
+    if curve.count() >= stats::curve::POINTS_MIN {
+        checks.extend(sim::check_growth(profile, seed));
+    }
+    checks
+}
+
+/// What the header says of a model stack.
+pub(crate) fn stack_record(
+    stack: &Stack,
+    profile: &Profile,
+    study: &Study,
+    seed: Seed,
+) -> StackRecord {
     let host = host_of(stack, profile).unwrap_or(HostModel::io_uring());
     StackRecord {
         name: stack.name.clone(),
@@ -136,6 +153,8 @@ pub(crate) fn stack_record(stack: &Stack, profile: &Profile, seed: Seed) -> Stac
             0 => format!("{} ({})", host.name, host.source),
             cores => format!("{} ({}), on {cores} cores as the study says", host.name, host.source),
         }),
-        validation,
+        host_path: Some(host.name.to_owned()),
+        checked: checked(stack, profile, study, seed),
+        ..StackRecord::default()
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn headline(record: &TrialRecord) -> String {
         let total = record.result.recording.total(class);
         let rate = total.counts.ops as f64 / record.result.recording.seconds().max(1e-9);
         let percentile = |p: f64| {
-            let estimate = stats::estimate::percentile(&total.latency, p).ok();
+            let estimate = stats::estimate::percentile(&total.latency, total.missed, p).ok();
             estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
         };
         let (p50, p99) = (percentile(50.0), percentile(99.0));

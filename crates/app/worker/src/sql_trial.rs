@@ -70,7 +70,7 @@ pub(crate) fn run<E: Engine>(
     };
     let spec =
         SqlSpec { timeline, stop_on_error: request.stop_on_error, changes: job.change.clone() };
-    let plan = sql_plan(job, timeline.end());
+    let plan = sql_plan(job, timeline.until());
     let clients = SqlClient::all(&plan, job.threads, Seed(request.seed));
     let device = BlockDevice::under(&request.data);
     let mut watch = || watched(request.process, device.as_ref());
@@ -86,11 +86,15 @@ pub(crate) fn run<E: Engine>(
         let before = of_server.get(name).copied().unwrap_or(0.0);
         totals.insert(name.to_owned(), value - before);
     }
+    let server = totals.get("server_cpu").copied().unwrap_or(0.0);
+    let mut limits = measured.limits;
+    limits.extend(meter.host_limit(Nanos((server * 1e9) as u64)));
     let mut notes = measured.notes;
     notes.extend(identity(&totals, Duration::from_nanos(wall_ns)));
     line(TrialResult {
         path: engine.version(),
         notes,
+        limits,
         usage: Some(usage),
         disk,
         totals,

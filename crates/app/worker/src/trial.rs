@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use archive::TrialRecord;
 use kv::{Checked, Engine, KvError, KvSpec, Ledger, Options, evict, residency};
-use observe::{BlockDevice, Control};
-use stats::{DiskCounters, LoadRecord, Timeline, TrialResult, Usage};
+use observe::{BlockDevice, Control, HostCpu};
+use stats::{DiskCounters, Limit, LoadRecord, Timeline, TrialResult, Usage};
 use study::{Durability, KvJob, KvWorkload, kv_roles, value_shape};
 use units::{Bytes, Nanos, Seed};
 use workload::{Client, KvClient, Values};
@@ -48,7 +48,10 @@ fn spec_of(request: &TrialRequest) -> KvSpec {
 }
 
 fn clients_of(job: &KvJob, spec: &KvSpec) -> Vec<Client<KvClient>> {
-    KvClient::all(&kv_roles(job), spec.records, spec.timeline.end(), spec.seed)
+    let roles = kv_roles(job);
+    let scheduled = roles.iter().all(|role| role.arrivals.is_open());
+    let until = if scheduled { spec.timeline.until() } else { spec.timeline.end().into() };
+    KvClient::all(&roles, spec.records, until, spec.seed)
 }
 
 pub(crate) fn options_of(job: &KvJob) -> Options {
@@ -70,13 +73,23 @@ pub(crate) struct Meter<'a> {
     device: Option<&'a BlockDevice>,
     disk: Option<DiskCounters>,
     usage: Usage,
+    host: HostCpu,
     began: Instant,
 }
 
 impl<'a> Meter<'a> {
     pub fn start(device: Option<&'a BlockDevice>) -> Self {
         let disk = device.and_then(BlockDevice::counters);
-        Self { device, disk, usage: observe::usage(), began: Instant::now() }
+        let (usage, host) = (observe::usage(), HostCpu::now());
+        Self { device, disk, usage, host, began: Instant::now() }
+    }
+
+    /// What the host's processors say of the time since then, in which `engine` was used by another process
+    /// of the engine.
+    pub fn host_limit(&self, engine: Nanos) -> Option<Limit> {
+        let own = observe::usage().since(&self.usage).cpu() + engine;
+        let shares = HostCpu::now().busy_since(&self.host, own, self.began.elapsed().into());
+        shares.and_then(Limit::of_host)
     }
 
     /// Nanoseconds of wall time, what this process used, what the device served.
@@ -131,9 +144,12 @@ pub(crate) fn run<E: Engine>(
         let load = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
         let engine = E::open(place, &options_of(job))?;
         let meter = Meter::start(device.as_ref());
-        let measured =
+        let mut measured =
             kv::measure(&engine, &spec, clients_of(job, &spec), ledger.as_ref(), control);
         let (_, usage, disk) = meter.read();
+        if let Ok(measured) = &mut measured {
+            measured.limits.extend(meter.host_limit(Nanos::ZERO));
+        }
         conclude(&engine, place, &mut notes);
         totals = engine.totals();
         engine.close()?;

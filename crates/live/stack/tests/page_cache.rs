@@ -53,7 +53,7 @@ fn accesses(pattern: &str) -> impl Iterator<Item = u32> {
     while layout.pages(records) > PAGES {
         records -= 1;
     }
-    let plan = KvPlan { records: u64::from(records), end: Nanos::MAX, clients: 1 };
+    let plan = KvPlan { records: u64::from(records), until: Nanos::MAX.into(), clients: 1 };
     let role = KvRole { keys: KvKeys::Drawn(offsets), ..KvRole::READER };
     let mut client = KvClient::new(plan, role, Seed(11), 0);
     let lookups = std::iter::from_fn(move || {

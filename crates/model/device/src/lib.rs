@@ -41,7 +41,10 @@ pub use nand::{
     Collection, Condition, Nand, NandParameters, WriteCache, steady_write_amplification,
 };
 pub use profile::{Lookup, Parameters, Profile, ProfileError};
-pub use published::{Acceptance, Durable, JobPattern, Phenomenon, PhenomenonKind, Published};
+pub use published::{
+    Acceptance, Durable, Evidence, EvidenceLists, JobPattern, Phenomenon, PhenomenonKind,
+    Published, PublishedFigure,
+};
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};
 pub use request::{Completion, Operation, Request, Stage, Stages};

@@ -1,16 +1,20 @@
 //! What is published of a device, for its model to be held against: figures of single jobs, and what
-//! several jobs together show.
+//! several jobs together show; and what each figure is to the model, since only what no constant has seen
+//! says how good a model is.
 //!
 //! Invariant: nothing here enters the model. What it is not: the comparison, which is `sim`'s.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};
 
 use crate::Condition;
 
 /// A published number: the value, the band that a model must stay in, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a value, `[low, high]`, or `{ value, band = [low, high] }`")]
+#[serde(
+    untagged,
+    expecting = "a value, `[low, high]`, `{ value, band = [low, high] }` or `{ at_least }`"
+)]
 pub enum Published<T> {
     /// The value; a model should come within a tenth of it.
     Value(T),
@@ -23,6 +27,11 @@ pub enum Published<T> {
         /// `[low, high]`.
         band: [T; 2],
     },
+    /// This or more: a word such as "drops significantly".
+    AtLeast {
+        /// The lower end.
+        at_least: T,
+    },
 }
 
 impl<T: Copy> Published<T> {
@@ -31,7 +40,16 @@ impl<T: Copy> Published<T> {
     pub fn value(&self) -> Option<T> {
         match *self {
             Self::Value(value) | Self::Both { value, .. } => Some(value),
-            Self::Band(_) => None,
+            Self::Band(_) | Self::AtLeast { .. } => None,
+        }
+    }
+
+    /// The lower end of a band without an upper one.
+    #[must_use]
+    pub fn least(&self) -> Option<T> {
+        match *self {
+            Self::AtLeast { at_least } => Some(at_least),
+            _ => None,
         }
     }
 
@@ -39,7 +57,7 @@ impl<T: Copy> Published<T> {
     #[must_use]
     pub fn band(&self) -> Option<[T; 2]> {
         match *self {
-            Self::Value(_) => None,
+            Self::Value(_) | Self::AtLeast { .. } => None,
             Self::Band(band) | Self::Both { band, .. } => Some(band),
         }
     }
@@ -50,8 +68,100 @@ impl<T: Copy> Published<T> {
             Self::Value(value) => Published::Value(to(value)),
             Self::Band(band) => Published::Band(band.map(to)),
             Self::Both { value, band } => Published::Both { value: to(value), band: band.map(to) },
+            Self::AtLeast { at_least } => Published::AtLeast { at_least: to(at_least) },
         }
     }
+}
+
+/// What a published figure is to a model.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Evidence {
+    /// A constant was chosen with it, or with another figure of the same quantity. What says nothing is taken
+    /// for this.
+    #[default]
+    Fitted,
+    /// It follows from constants by arithmetic: two guests are twice one.
+    Constructed,
+    /// It stands elsewhere already: in another profile, or as mean and rate of one closed loop.
+    Duplicate,
+    /// No constant has seen it.
+    HeldOut,
+}
+
+impl Evidence {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::HeldOut, Self::Fitted, Self::Constructed, Self::Duplicate];
+
+    /// In words.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Fitted => "fitted",
+            Self::Constructed => "constructed",
+            Self::Duplicate => "duplicate",
+            Self::HeldOut => "held out",
+        }
+    }
+}
+
+/// What each figure of an `[[acceptance]]` is, by its key (`iops`, `latency_p99`, ...).
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvidenceLists {
+    fitted: Vec<String>,
+    constructed: Vec<String>,
+    duplicate: Vec<String>,
+    held_out: Vec<String>,
+}
+
+impl EvidenceLists {
+    fn lists(&self) -> [(Evidence, &[String]); 4] {
+        [
+            (Evidence::Fitted, &self.fitted),
+            (Evidence::Constructed, &self.constructed),
+            (Evidence::Duplicate, &self.duplicate),
+            (Evidence::HeldOut, &self.held_out),
+        ]
+    }
+
+    /// Every key that is named, in the order of the lists.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.lists().into_iter().flat_map(|(_, keys)| keys.iter().map(String::as_str))
+    }
+
+    /// What is wrong with it, beside these figures: a key without a figure, or one in two lists.
+    fn wrong(&self, figures: &[PublishedFigure]) -> Option<String> {
+        let mut seen: Vec<&str> = Vec::new();
+        for key in self.keys() {
+            if figures.iter().all(|one| one.key != key) {
+                return Some(format!("names `{key}`, of which it has no figure"));
+            }
+            if seen.contains(&key) {
+                return Some(format!("names `{key}` twice"));
+            }
+            seen.push(key);
+        }
+        None
+    }
+
+    fn of(&self, key: &str) -> Evidence {
+        let holds = |(_, keys): &(Evidence, &[String])| keys.iter().any(|one| one == key);
+        self.lists().into_iter().find(holds).map_or(Evidence::default(), |(evidence, _)| evidence)
+    }
+}
+
+/// A figure of an `[[acceptance]]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PublishedFigure {
+    /// Key in the profile.
+    pub key: &'static str,
+    /// Metric: `IOPS`, `MB/s`, `mean`, `p99` and so on.
+    pub metric: &'static str,
+    /// The number; rates in their unit, times in nanoseconds.
+    pub is: Published<f64>,
+    /// What it is to the model.
+    pub evidence: Evidence,
 }
 
 /// Order of the offsets of a job.
@@ -115,26 +225,32 @@ pub struct Acceptance {
     pub latency_p99_99: Option<Published<Nanos>>,
     /// 99.999th percentile.
     pub latency_p99_999: Option<Published<Nanos>>,
+    /// What each of them is to the model.
+    #[serde(default)]
+    pub evidence: EvidenceLists,
     /// Where the figures are from.
     pub source: String,
 }
 
 impl Acceptance {
-    /// The published figures by name of metric; rates in their unit, times in nanoseconds.
+    /// The published figures.
     #[must_use]
-    pub fn published(&self) -> Vec<(&'static str, Published<f64>)> {
+    pub fn published(&self) -> Vec<PublishedFigure> {
         let nanos = |time: Option<Published<Nanos>>| time.map(|t| t.map(|n| n.get() as f64));
         let all = [
-            ("IOPS", self.iops),
-            ("MB/s", self.bandwidth_mb),
-            ("mean", nanos(self.latency_mean)),
-            ("p50", nanos(self.latency_p50)),
-            ("p99", nanos(self.latency_p99)),
-            ("p99.9", nanos(self.latency_p99_9)),
-            ("p99.99", nanos(self.latency_p99_99)),
-            ("p99.999", nanos(self.latency_p99_999)),
+            ("iops", "IOPS", self.iops),
+            ("bandwidth_mb", "MB/s", self.bandwidth_mb),
+            ("latency_mean", "mean", nanos(self.latency_mean)),
+            ("latency_p50", "p50", nanos(self.latency_p50)),
+            ("latency_p99", "p99", nanos(self.latency_p99)),
+            ("latency_p99_9", "p99.9", nanos(self.latency_p99_9)),
+            ("latency_p99_99", "p99.99", nanos(self.latency_p99_99)),
+            ("latency_p99_999", "p99.999", nanos(self.latency_p99_999)),
         ];
-        all.into_iter().filter_map(|(name, one)| Some((name, one?))).collect()
+        let made = |(key, metric, is): (&'static str, &'static str, Option<Published<f64>>)| {
+            Some(PublishedFigure { key, metric, is: is?, evidence: self.evidence.of(key) })
+        };
+        all.into_iter().filter_map(made).collect()
     }
 
     /// Why nothing can be held against it.
@@ -154,19 +270,23 @@ impl Acceptance {
                 self.source
             ));
         }
-        let least = |one: &Published<f64>| {
-            one.value().into_iter().chain(one.band().into_iter().flatten()).fold(f64::MAX, f64::min)
+        let least = |one: &PublishedFigure| {
+            let ends = one.is.value().into_iter().chain(one.is.band().into_iter().flatten());
+            ends.chain(one.is.least()).fold(f64::MAX, f64::min)
         };
-        if let Some((name, _)) = published.iter().find(|(_, one)| least(one) <= 0.0) {
+        if let Some(one) = published.iter().find(|one| least(one) <= 0.0) {
             return Some(format!(
-                "{name} of an [[acceptance]] must be more than 0 ({})",
-                self.source
+                "{} of an [[acceptance]] must be more than 0 ({})",
+                one.metric, self.source
             ));
+        }
+        if let Some(wrong) = self.evidence.wrong(&published) {
+            return Some(format!("evidence of an [[acceptance]] {wrong} ({})", self.source));
         }
         if published.is_empty() {
             return Some(format!("an [[acceptance]] has no figure ({})", self.source));
         }
-        published.iter().find_map(|(name, one)| upside_down(name, one))
+        published.iter().find_map(|one| upside_down(one.metric, &one.is))
     }
 }
 
@@ -184,17 +304,11 @@ pub enum PhenomenonKind {
     MixMedianFall,
     /// Lowest p99 of the mixes of 20 to 90 % reads over the higher one of pure reads and pure writes.
     MixP99Hump,
-    /// Share of reads, in percent, at which IOPS are lowest.
-    MixMinimumAt,
     /// IOPS at 10 % reads over the lowest IOPS.
     MixEndRise,
     /// Growth of mean latency from depth 1 to 95 % of the highest IOPS, percent; random 4 KiB reads, depth
     /// raised by threads, fio on ext4.
     LatencyGrowth95,
-    /// IOPS of the last tenth over those of the first tenth of 20 s of random writes at depth 64.
-    SustainedWrites,
-    /// Longest of eight simultaneous reads of one 4 KiB chunk over the step between them.
-    SameChunkSteps,
     /// Lowest over highest throughput at depth 64 over strides of 4 KiB to 64 KiB.
     WorstStride,
     /// Latency of a 4 KiB read at half a chunk's offset over an aligned one, depth 1.
@@ -215,6 +329,9 @@ pub struct Phenomenon {
     pub kind: PhenomenonKind,
     /// The number.
     pub is: Published<f64>,
+    /// What it is to the model.
+    #[serde(default)]
+    pub evidence: Evidence,
     /// Where it was seen.
     pub source: String,
 }

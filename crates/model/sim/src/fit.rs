@@ -208,11 +208,15 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
         point.iops(),
         Nanos(point.mean() as u64).exact()
     );
+    let mut keys = vec!["iops", "latency_mean"];
     for (key, p) in [("latency_p50", 50.0), ("latency_p99", 99.0)] {
-        if let Ok(found) = estimate::percentile(&point.latency, p) {
+        if let Ok(found) = estimate::percentile(&point.latency, 0, p) {
+            keys.push(key);
             let _ = writeln!(text, "{key} = \"{}\"", Nanos(found.value as u64).exact());
         }
     }
+    let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
+    let _ = writeln!(text, "evidence = {{ held_out = [{}] }}", keys.join(", "));
     let _ = writeln!(text, "source = \"{source}; no part of the fit\"");
 }
 
@@ -237,7 +241,7 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
     let device = Model::new(profile, Condition::Steady, seed);
     let target = BlockPath::new(device, HostModel::io_uring().to(profile), 1, seed);
     let recording = run(target, BlockGroup::new(plan).clients(seed), timeline);
-    let measured = |p| estimate::percentile(&point.latency, p).ok().map(|e| e.value);
+    let measured = |p| estimate::percentile(&point.latency, 0, p).ok().map(|e| e.value);
     let pairs = [
         ("IOPS", Some(point.iops())),
         ("mean", Some(point.mean())),

@@ -18,8 +18,9 @@ mod null_engine;
 mod page_cache;
 mod phenomena;
 mod target;
+mod worth;
 
-pub use acceptance::{Check, JobKind, check, check_job, spread};
+pub use acceptance::{Check, JobKind, check, check_job};
 pub use block_path::BlockPath;
 pub use driver::run;
 pub use fit::{FitError, FitPoint, Naming, Residual, fit, residuals};
@@ -27,5 +28,6 @@ pub use host::HostModel;
 pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads, Waiters};
 pub use null_engine::{Layout, NullEngine};
 pub use page_cache::{PageCache, Recency};
-pub use phenomena::check_phenomena;
+pub use phenomena::{GROWTH, check_growth, check_phenomena, growth_shape};
 pub use target::{Done, Target, Ticket};
+pub use worth::{CheckedFigure, FIGURES_MIN, JobShape, Worth};

@@ -7,11 +7,13 @@
 use std::cell::OnceCell;
 
 use device::{Completion, Condition, Device, Model, Parameters, PhenomenonKind, Profile, Request};
+use stats::curve::{LoopPoint, growth};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{BlockGroup, BlockPlan, OpClass, Pattern};
 
 use crate::acceptance::Check;
+use crate::worth::{CheckedFigure, JobShape};
 use crate::{BlockPath, HostModel, run};
 
 /// Threads of the mixed sweep, each at queue depth 1.
@@ -30,11 +32,48 @@ pub fn check_phenomena(profile: &Profile, seed: Seed) -> Vec<Check> {
             metric,
             job: String::new(),
             published: phenomenon.is,
+            evidence: phenomenon.evidence,
+            shape: None,
             predicted,
             source: phenomenon.source.clone(),
         }
     };
     profile.phenomena.iter().map(check).collect()
+}
+
+/// The metric of the growth of latency among checked figures.
+pub const GROWTH: &str = "growth";
+/// Host path of the published growths.
+const GROWTH_HOST: &str = "ext4-psync";
+
+/// The job that a published growth speaks of, with `in_flight` operations.
+#[must_use]
+pub fn growth_shape(in_flight: u64) -> JobShape {
+    JobShape {
+        host: GROWTH_HOST.to_owned(),
+        read_percent: Share::ALL.percent(),
+        sequential: false,
+        block_bytes: 4096,
+        in_flight,
+        fresh: false,
+        durable: String::new(),
+        background_writes: 0,
+    }
+}
+
+/// The error of the model on a published growth of latency at 95 % of the highest rate, if one is.
+#[must_use]
+pub fn check_growth(profile: &Profile, seed: Seed) -> Option<CheckedFigure> {
+    let is_growth = |one: &&device::Phenomenon| one.kind == PhenomenonKind::LatencyGrowth95;
+    let published = profile.phenomena.iter().find(is_growth)?;
+    let shown = Phenomena { profile, seed, mixes: OnceCell::new() };
+    let (_, predicted) = shown.number(published.kind);
+    Some(CheckedFigure {
+        shape: growth_shape(1),
+        metric: GROWTH.to_owned(),
+        evidence: published.evidence,
+        error: predicted / published.is.value()? - 1.0,
+    })
 }
 
 struct Phenomena<'a> {
@@ -69,23 +108,12 @@ impl Phenomena<'_> {
                 let mixed = ends((2..10).map(p99)).0;
                 ("p99 of mixes over that of pure loads", mixed / p99(0).max(p99(10)))
             }
-            PhenomenonKind::MixMinimumAt => {
-                let lowest = (0..11)
-                    .min_by(|a, b| iops(&self.mixes()[*a]).total_cmp(&iops(&self.mixes()[*b])));
-                ("IOPS lowest at % reads", lowest.unwrap_or(0) as f64 * 10.0)
-            }
             PhenomenonKind::MixEndRise => {
                 let (lowest, _) = ends(self.mixes().iter().map(iops));
                 ("IOPS at 10 % reads over the lowest", iops(&self.mixes()[1]) / lowest)
             }
             PhenomenonKind::LatencyGrowth95 => {
                 ("latency growth at 95 % of IOPS, %", self.latency_growth() * 100.0)
-            }
-            PhenomenonKind::SustainedWrites => {
-                ("sustained writes, last over first tenth of 20 s", self.sustained())
-            }
-            PhenomenonKind::SameChunkSteps => {
-                ("8 reads of one chunk, longest over step", self.same_chunk())
             }
             PhenomenonKind::WorstStride => ("throughput at the worst stride", self.worst_stride()),
             PhenomenonKind::MisalignedRead => {
@@ -142,38 +170,17 @@ impl Phenomena<'_> {
         run(BlockPath::new(device, host, clients.len(), self.seed), clients, timeline)
     }
 
-    /// Growth of mean latency at 95 % of the highest rate, interpolated between numbers of threads.
+    /// Growth of mean latency at 95 % of the highest rate, by numbers of threads.
     fn latency_growth(&self) -> f64 {
-        let host = self.host("ext4-psync");
+        let host = self.host(GROWTH_HOST);
         let measure = |threads: u32| {
             let plan = |end| BlockPlan::reads(4096, self.profile.capacity, end);
             let run = self.run(self.used(), (host, threads), timeline(0), plan);
-            (iops(&run), mean(&run, None))
+            LoopPoint { in_flight: f64::from(threads), rate: iops(&run) }
         };
         let threads = (1..=16).chain([20, 24, 32, 48, 64, 96]);
-        let points: Vec<(f64, f64)> = threads.map(measure).collect();
-        let wanted = ends(points.iter().map(|point| point.0)).1 * 0.95;
-        let Some(after) = points.iter().position(|point| point.0 >= wanted) else { return 0.0 };
-        let ((below, earlier), (above, later)) = (points[after.max(1) - 1], points[after]);
-        let part = if above > below { (wanted - below) / (above - below) } else { 1.0 };
-        (earlier + part.clamp(0.0, 1.0) * (later - earlier)) / points[0].1 - 1.0
-    }
-
-    fn sustained(&self) -> f64 {
-        let timeline = Timeline {
-            warm_up: Nanos::from_secs(1),
-            measure: Nanos::from_secs(20),
-            interval: Nanos::from_secs(2),
-        };
-        let plan = |end| BlockPlan {
-            read_share: Share::NONE,
-            queue_depth: 16,
-            ..BlockPlan::reads(4096, self.profile.capacity, end)
-        };
-        let host = self.host("psync");
-        let run = self.run(self.used(), (host, 4), timeline, plan);
-        let rates: Vec<u64> = run.measured().map(|interval| interval.counts().ops).collect();
-        *rates.last().unwrap_or(&0) as f64 / rates.first().copied().unwrap_or(1).max(1) as f64
+        let points: Vec<LoopPoint> = threads.map(measure).collect();
+        growth(&points).unwrap_or(f64::NAN)
     }
 
     /// When requests finish that are submitted at once to an idle device.
@@ -193,13 +200,6 @@ impl Phenomena<'_> {
 
     fn alone(&self, offset: u64) -> Nanos {
         self.burst(std::iter::once(offset))[0]
-    }
-
-    fn same_chunk(&self) -> f64 {
-        let times = self.burst(std::iter::repeat_n(0, 8));
-        let step = times[7].since(times[0]).as_secs_f64() / 7.0;
-        let fixed = times[0].as_secs_f64() - step;
-        (times[7].as_secs_f64() - fixed) / step
     }
 
     fn worst_stride(&self) -> f64 {
@@ -262,7 +262,7 @@ fn iops(recording: &Recording) -> f64 {
 }
 
 fn mean(recording: &Recording, class: Option<OpClass>) -> f64 {
-    let counts = recording.total(class).counts;
+    let counts = recording.total(class).due;
     counts.latency_sum.get() as f64 / counts.ops.max(1) as f64
 }
 
@@ -274,7 +274,8 @@ fn mean_gap(recording: &Recording) -> f64 {
 
 /// NaN where there are too few operations.
 fn percentile(recording: &Recording, p: f64) -> f64 {
-    estimate::percentile(&recording.total(None).latency, p).map_or(f64::NAN, |e| e.value)
+    let total = recording.total(None);
+    estimate::percentile(&total.latency, total.missed, p).map_or(f64::NAN, |e| e.value)
 }
 
 /// The lowest and the highest.

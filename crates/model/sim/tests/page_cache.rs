@@ -97,7 +97,7 @@ fn the_model_is_what_was_compared_with_the_kernel() {
         if flush_every.is_some() {
             cache = cache.in_group();
         }
-        let plan = KvPlan { records: u64::from(pages), end: Nanos::MAX, clients: 1 };
+        let plan = KvPlan { records: u64::from(pages), until: Nanos::MAX.into(), clients: 1 };
         let keys = KvKeys::Drawn(Offsets::Zipf { exponent: 0.99 });
         let mut client = KvClient::new(plan, KvRole { keys, ..KvRole::READER }, Seed(11), 0);
         let mut misses = 0u32;

@@ -1,35 +1,67 @@
-//! Where a rate changed for good: change points of a time series.
+//! The course of a rate over a run: steady, a trend, a wave, or cliffs, where it changed for good.
 //!
-//! E-divisive: D. S. Matteson and N. A. James, "A Nonparametric Approach for Multiple Change Point Analysis
-//! of Multivariate Data", JASA 109 (2014), section 3: the split with the largest energy statistic, tested by
-//! permutations, then again in both parts. A permutation test takes points as independent, and neighbours in
-//! time resemble each other: so many are averaged to one point as their correlation makes of no more worth
-//! than one (the effective sample size of a first-order autoregression, (1 - r) / (1 + r) a point), and the
-//! place is then looked for among the points themselves. What is found must also hold between its
-//! neighbours: the weakest is dropped until Welch's t has p <= 0.001 for each, as Hunter does (M. Fleming et
-//! al., "Hunter: Using Change Point Detection to Hunt for Performance Regressions", ICPE 2023).
+//! Change points by optimal partitioning (B. Jackson et al., "An Algorithm for Optimal Partitioning of Data
+//! on an Interval", IEEE Signal Processing Letters 12, 2005) with squared errors and a penalty of `2 V ln n`
+//! for each; `V` is the variance that matters, from medians of the differences of neighbouring points and of
+//! neighbouring groups of five, which a few cliffs do not move and which grow where neighbours are alike.
+//! What is found must hold between its neighbours: the weakest is dropped until Welch's t, with the
+//! correlation of the residuals taken out, has p <= 1e-4 and the size matters for each. Something smooth
+//! that describes the series about as well (Bayesian information criterion) makes it a trend (a polynomial,
+//! a rate that settles) or a wave (a sine); cliffs that go down and up in turn make it a wave too.
 //!
-//! Invariants: the same series gives the same cliffs; what is told has both a significant test and a size
-//! that matters. What it is not: a cause.
+//! Invariants: the same series gives the same course. How often a series without a cliff is given one stands
+//! in `docs/METHODOLOGY.md`, by simulation. What it is not: a cause.
 
-use rand::{Rng, SeedableRng};
-use rand_xoshiro::Xoshiro256PlusPlus;
-
-use crate::estimate::t_quantile;
+use crate::estimate::{t_quantile, two_sided_p};
 
 /// Least points on either side of a cliff.
-pub const SIDE_MIN: usize = 5;
-/// Level of each permutation test.
-pub const LEVEL: f64 = 0.01;
-/// Permutations of a test.
-const PERMUTATIONS: u32 = 399;
-/// Likelihood by chance that a difference between neighbouring parts may have at most, by Welch's t with the
-/// effective sample size.
-const P_MAX: f64 = 0.001;
-/// Smaller changes, relative to the larger side, are not told.
+pub const SIDE_MIN: usize = 10;
+/// Fewer points are not judged.
+pub const POINTS_MIN: usize = 40;
+/// Likelihood by chance that a difference between neighbouring parts may have at most.
+const P_MAX: f64 = 1e-4;
+/// Smaller changes, relative to the larger side, are not reported.
 pub const SIZE_MIN: f64 = 0.10;
 /// Points that are looked at; longer series are averaged down to as many.
 const POINTS_MAX: usize = 400;
+/// Cuts that go down and up in turn are a wave from here on.
+const WAVE_CUTS: usize = 3;
+/// A difference of the criterion that is very strong evidence (Kass and Raftery, JASA 90, 1995).
+const FAR_BETTER: f64 = 10.0;
+/// The same, of strong evidence: cuts must be so much better than something smooth.
+const CLEARLY_BETTER: f64 = 6.0;
+/// Times in which a rate settles, as shares of the series.
+const SETTLING: [f64; 4] = [0.03, 0.06, 0.12, 0.25];
+/// Half periods up to which a sine is a trend.
+const WAVE_HALVES: usize = 2;
+/// Highest degree of a trend.
+const DEGREE_MAX: usize = 3;
+
+/// What the series did.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Course {
+    /// Fewer than [`POINTS_MIN`] points.
+    NotJudged,
+    /// No lasting change.
+    Steady,
+    /// It changed gradually; `after / before - 1` of the ends of the fitted line or curve.
+    Trend(f64),
+    /// It went up and down in turn, so many times.
+    Wave(usize),
+    /// It changed for good at these places, in order; not empty.
+    Cliffs(Vec<Cliff>),
+}
+
+impl Course {
+    /// The cliffs; none where there are none or nothing was judged.
+    #[must_use]
+    pub fn cliffs(&self) -> &[Cliff] {
+        match self {
+            Self::Cliffs(found) => found,
+            _ => &[],
+        }
+    }
+}
 
 /// A lasting change of the mean.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,39 +74,43 @@ pub struct Cliff {
     pub after: f64,
     /// `after / before - 1`; infinite from nothing to something.
     pub change: f64,
-    /// 95 % interval of `change`, by Welch's t on the means (not on their ratio's own distribution).
+    /// 95 % interval of `change`: Welch's t on the logarithms of the means (delta method); of the difference
+    /// where a mean is 0. Not corrected for having been selected.
     pub interval: (f64, f64),
 }
 
-/// The cliffs of `series`, in order. Costs `O(n^2)` a permutation, n at most 400.
+/// The course of `series`. Costs `O(n^2)`, n at most 400.
 #[must_use]
-pub fn cliffs(series: &[f64]) -> Vec<Cliff> {
-    let worth = worth_of_one(series);
-    let factor = series.len().div_ceil(POINTS_MAX).max(worth);
+pub fn course(series: &[f64]) -> Course {
+    if series.len() < POINTS_MIN {
+        return Course::NotJudged;
+    }
+    let factor = series.len().div_ceil(POINTS_MAX);
     let points: Vec<f64> = series.chunks(factor).map(average).collect();
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
-    let mut places = Vec::new();
-    divide(&points, 0, &mut random, &mut places);
-    places.sort_unstable();
-    let mut places: Vec<usize> = places.into_iter().map(|place| place * factor).collect();
-    refine(series, &mut places, factor);
-    // What looked different beside its whole surroundings may not beside its neighbours: the weakest goes
-    // until all hold.
+    let sums = Sums::of(&points);
+    let mut places =
+        partition(&sums, points.len(), 2.0 * variance(&points) * (points.len() as f64).ln());
     loop {
-        let found = described(series, &places);
+        let found = described(&points, &places);
         let holds = |told: &Told| size(&told.cliff) >= SIZE_MIN && told.p <= P_MAX;
         let weak = found.iter().enumerate().filter(|(_, told)| !holds(told));
-        let Some((weakest, _)) = weak.max_by(|(_, a), (_, b)| a.p.total_cmp(&b.p)) else {
-            return found.into_iter().map(|told| told.cliff).collect();
-        };
+        let Some((weakest, _)) = weak.max_by(|(_, a), (_, b)| a.p.total_cmp(&b.p)) else { break };
         places.remove(weakest);
     }
-}
-
-/// A cliff, and how likely a difference of the means on its sides is by chance.
-struct Told {
-    cliff: Cliff,
-    p: f64,
+    if places.is_empty() {
+        return gradual(&points, &sums).unwrap_or(Course::Steady);
+    }
+    if let Some(course) = smooth(&points, &sums, &places) {
+        return course;
+    }
+    let mut found: Vec<Cliff> =
+        described(&points, &places).into_iter().map(|told| told.cliff).collect();
+    let turns = |pair: &[Cliff]| (pair[0].change < 0.0) != (pair[1].change < 0.0);
+    if found.len() >= WAVE_CUTS && found.windows(2).all(turns) {
+        return Course::Wave(found.len());
+    }
+    found.iter_mut().for_each(|cliff| cliff.at = refined(series, cliff.at * factor, factor));
+    Course::Cliffs(found)
 }
 
 fn average(points: &[f64]) -> f64 {
@@ -87,90 +123,71 @@ fn size(cliff: &Cliff) -> f64 {
     if larger > 0.0 { (cliff.after - cliff.before).abs() / larger } else { 0.0 }
 }
 
-fn divide(points: &[f64], offset: usize, random: &mut Xoshiro256PlusPlus, places: &mut Vec<usize>) {
-    let Some((place, statistic)) = best_split(points) else { return };
-    let mut larger = 0;
-    let mut shuffled = points.to_vec();
-    for _ in 0..PERMUTATIONS {
-        for last in (1..shuffled.len()).rev() {
-            let other = (u128::from(random.next_u64()) * (last as u128 + 1)) >> 64;
-            shuffled.swap(last, other as usize);
+/// Sums of values and of squares up to each point.
+struct Sums(Vec<(f64, f64)>);
+
+impl Sums {
+    fn of(points: &[f64]) -> Self {
+        let mut sums = vec![(0.0, 0.0)];
+        let mut last = (0.0, 0.0);
+        // Around the mean, so that squares of large values do not cancel.
+        let mean = average(points);
+        for point in points {
+            let x = point - mean;
+            last = (last.0 + x, last.1 + x * x);
+            sums.push(last);
         }
-        let found = best_split(&shuffled).map_or(0.0, |(_, statistic)| statistic);
-        larger += u32::from(found >= statistic);
+        Self(sums)
     }
-    let p = f64::from(larger + 1) / f64::from(PERMUTATIONS + 1);
-    if p > LEVEL {
-        return;
+
+    /// Squares around the mean of `from..to`.
+    fn cost(&self, from: usize, to: usize) -> f64 {
+        let (a, b) = (self.0[from], self.0[to]);
+        let sum = b.0 - a.0;
+        (b.1 - a.1 - sum * sum / (to - from) as f64).max(0.0)
     }
-    places.push(offset + place);
-    divide(&points[..place], offset, random, places);
-    divide(&points[place..], offset + place, random, places);
 }
 
-/// The split with the largest energy statistic (equation 6), and that statistic.
-fn best_split(points: &[f64]) -> Option<(usize, f64)> {
-    let n = points.len();
-    if n < 2 * SIDE_MIN {
-        return None;
-    }
-    let distance = |i: usize, j: usize| (points[i] - points[j]).abs();
-    let total: f64 = (0..n).map(|j| (0..j).map(|i| distance(i, j)).sum::<f64>()).sum();
-    // Sums of distances inside the left part and inside the right one.
-    let (mut left, mut right) = (0.0, total);
-    let mut best: Option<(usize, f64)> = None;
-    for place in 1..=n - SIDE_MIN {
-        let moved = place - 1;
-        left += (0..moved).map(|i| distance(i, moved)).sum::<f64>();
-        right -= (place..n).map(|j| distance(moved, j)).sum::<f64>();
-        if place < SIDE_MIN {
-            continue;
-        }
-        let (a, b) = (place as f64, (n - place) as f64);
-        let across = total - left - right;
-        let pairs = |count: f64| count * (count - 1.0) / 2.0;
-        let energy = 2.0 * across / (a * b) - left / pairs(a) - right / pairs(b);
-        let statistic = a * b / (a + b) * energy;
-        if best.is_none_or(|(_, found)| statistic > found) {
-            best = Some((place, statistic));
-        }
-    }
-    best
-}
-
-/// How many neighbours say as much as one independent point, 1 to 4: from how much further apart points at
-/// distance two are than neighbours, by medians, which a few cliffs do not move.
-fn worth_of_one(series: &[f64]) -> usize {
-    let apart = |distance: usize| {
-        let pairs = series.iter().zip(series.iter().skip(distance));
-        let mut apart: Vec<f64> = pairs.map(|(a, b)| (a - b).abs()).collect();
+/// The variance that a penalty is made of.
+fn variance(points: &[f64]) -> f64 {
+    let of_groups = |length: usize| {
+        let means: Vec<f64> = points.chunks_exact(length).map(average).collect();
+        let mut apart: Vec<f64> = means.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
         apart.sort_unstable_by(f64::total_cmp);
-        apart.get(apart.len() / 2).copied().unwrap_or(0.0)
+        let median = apart.get(apart.len() / 2).copied().unwrap_or(0.0);
+        // The median of |x - y| of two normal values of variance v is 0.954 sqrt(v).
+        (median / 0.954).powi(2)
     };
-    let (one, two) = (apart(1), apart(2));
-    if one <= 0.0 || series.len() < 8 * SIDE_MIN {
-        return 1;
-    }
-    let r = ((two / one).powi(2) - 1.0).clamp(0.0, 0.9);
-    (((1.0 + r) / (1.0 - r)).round() as usize).clamp(1, 4)
+    of_groups(1).max(5.0 * of_groups(5))
 }
 
-/// Moves each place, by less than `reach`, to where the squares around the means on both sides are least.
-fn refine(series: &[f64], places: &mut [usize], reach: usize) {
-    for number in 0..places.len() {
-        let begin = if number == 0 { 0 } else { places[number - 1] };
-        let end = places.get(number + 1).copied().unwrap_or(series.len());
-        let squares = |part: &[f64]| {
-            let mean = average(part);
-            part.iter().map(|point| (point - mean).powi(2)).sum::<f64>()
-        };
-        let place = places[number];
-        let from = place.saturating_sub(reach).max(begin + 1);
-        let to = (place + reach).min(end - 1);
-        let cost = |at: &usize| squares(&series[begin..*at]) + squares(&series[*at..end]);
-        let best = (from..=to).min_by(|a, b| cost(a).total_cmp(&cost(b)));
-        places[number] = best.unwrap_or(place);
+/// Places of the cuts with the least squares and penalties in sum.
+fn partition(sums: &Sums, n: usize, penalty: f64) -> Vec<usize> {
+    // `[end]`: least cost of the points before it, and where its last part begins.
+    let mut best = vec![(f64::INFINITY, 0); n + 1];
+    best[0] = (-penalty, 0);
+    for end in SIDE_MIN..=n {
+        for begin in 0..=end - SIDE_MIN {
+            let cost = best[begin].0 + penalty + sums.cost(begin, end);
+            if cost < best[end].0 {
+                best[end] = (cost, begin);
+            }
+        }
     }
+    let mut places = Vec::new();
+    let mut end = best[n].1;
+    while end > 0 {
+        places.push(end);
+        end = best[end].1;
+    }
+    places.reverse();
+    places
+}
+
+/// A cliff, and how likely a difference of the means on its sides is by chance.
+struct Told {
+    cliff: Cliff,
+    p: f64,
 }
 
 fn described(points: &[f64], places: &[usize]) -> Vec<Told> {
@@ -185,14 +202,16 @@ fn described(points: &[f64], places: &[usize]) -> Vec<Told> {
 /// How many points are worth one independent one, from what is left of the correlation of neighbours around
 /// the means of `parts`.
 fn inflation(parts: &[&[f64]]) -> f64 {
-    let (mut neighbours, mut squares) = (0.0, 0.0);
+    let (mut neighbours, mut squares, mut count) = (0.0, 0.0, 0);
     for part in parts {
         let mean = average(part);
         squares += part.iter().map(|point| (point - mean).powi(2)).sum::<f64>();
-        let pairs = part.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean));
-        neighbours += pairs.sum::<f64>();
+        neighbours += part.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum::<f64>();
+        count += part.len();
     }
-    let r = if squares > 0.0 { (neighbours / squares).clamp(0.0, 0.9) } else { 0.0 };
+    let r = if squares > 0.0 { neighbours / squares } else { 0.0 };
+    let n = (count as f64 / parts.len() as f64).max(1.0);
+    let r = (r + (1.0 + 4.0 * r) / n).clamp(0.0, 0.97);
     (1.0 + r) / (1.0 - r)
 }
 
@@ -211,23 +230,139 @@ fn described_one(at: usize, (left, right): (&[f64], &[f64]), worth: f64) -> Told
     let freedom = if freedom.is_finite() { freedom.max(0.5) } else { 1.0 };
     let difference = after - before;
     let p = if error > 0.0 {
-        crate::estimate::two_sided_p(difference / error, freedom)
+        two_sided_p(difference / error, freedom)
     } else {
         f64::from(u8::from(difference == 0.0))
     };
-    let reach = t_quantile(freedom) * error;
-    let relative = |value: f64| value / before;
-    let interval = (relative(difference - reach), relative(difference + reach));
-    Told { cliff: Cliff { at, before, after, change: relative(difference), interval }, p }
+    let change = after / before - 1.0;
+    let interval = if before > 0.0 && after > 0.0 {
+        let spread = (a / before.powi(2) + b / after.powi(2)).sqrt() * t_quantile(freedom);
+        let ratio = after / before;
+        (ratio * (-spread).exp() - 1.0, ratio * spread.exp() - 1.0)
+    } else {
+        let reach = t_quantile(freedom) * error;
+        ((difference - reach) / before, (difference + reach) / before)
+    };
+    Told { cliff: Cliff { at, before, after, change, interval }, p }
+}
+
+/// The course of a series that something smooth describes about as well as its cuts.
+fn smooth(points: &[f64], sums: &Sums, places: &[usize]) -> Option<Course> {
+    let n = points.len() as f64;
+    let criterion = |squares: f64, parameters: usize| {
+        n * (squares / n).max(f64::MIN_POSITIVE).ln() + parameters as f64 * n.ln()
+    };
+    let edges: Vec<usize> =
+        [0].into_iter().chain(places.iter().copied()).chain([points.len()]).collect();
+    let squares: f64 = edges.windows(2).map(|pair| sums.cost(pair[0], pair[1])).sum();
+    let of_cuts = criterion(squares, 2 * places.len() + 1);
+    let fits = fits(points).into_iter().map(|fit| (criterion(fit.squares, fit.parameters), fit));
+    let (least, fit) = fits.min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (least <= of_cuts + CLEARLY_BETTER).then_some(fit.course)
+}
+
+/// The change from end to end of a series without cuts, where something smooth describes it far better than
+/// its mean and the change matters.
+fn gradual(points: &[f64], sums: &Sums) -> Option<Course> {
+    let independent = points.len() as f64 / inflation(&[points]).sqrt();
+    let constant = sums.cost(0, points.len());
+    let better = |fit: &Fit| {
+        let gained = independent * (constant / fit.squares.max(f64::MIN_POSITIVE)).ln();
+        gained > fit.parameters as f64 * independent.ln() + FAR_BETTER
+    };
+    let matters = |course: &Course| !matches!(course, Course::Trend(by) if by.abs() < SIZE_MIN);
+    fits(points).into_iter().find(better).map(|fit| fit.course).filter(matters)
+}
+
+/// Something smooth through a series.
+struct Fit {
+    parameters: usize,
+    squares: f64,
+    course: Course,
+}
+
+/// Polynomials of degree 1 to 3, a rate that settles exponentially, and sines.
+fn fits(points: &[f64]) -> Vec<Fit> {
+    let n = points.len();
+    let place = |at: usize| at as f64 / (n - 1) as f64;
+    let basis = |of: &dyn Fn(f64) -> f64| -> Vec<f64> { (0..n).map(|at| of(place(at))).collect() };
+    let trend = |left: &[f64]| {
+        let at = |index: usize| points[index] - left[index];
+        Course::Trend(at(n - 1) / at(0) - 1.0)
+    };
+    let mut out = Vec::new();
+    let mut powers = vec![basis(&|_| 1.0)];
+    for degree in 1..=DEGREE_MAX {
+        powers.push(basis(&|x| (2.0 * x - 1.0).powi(degree as i32)));
+        let left = residuals(points, &powers);
+        let (squares, course) = (dot(&left, &left), trend(&left));
+        out.push(Fit { parameters: degree + 1, squares, course });
+    }
+    for settling in SETTLING {
+        let left = residuals(points, &[basis(&|_| 1.0), basis(&|x| (-x / settling).exp())]);
+        out.push(Fit { parameters: 3, squares: dot(&left, &left), course: trend(&left) });
+    }
+    // Half a period at least, ten points a period at least.
+    for halves in 1..=n / 5 {
+        let turn = std::f64::consts::PI * halves as f64;
+        let bases = [basis(&|_| 1.0), basis(&|x| (turn * x).sin()), basis(&|x| (turn * x).cos())];
+        let left = residuals(points, &bases);
+        let course = if halves > WAVE_HALVES { Course::Wave(halves) } else { trend(&left) };
+        out.push(Fit { parameters: 4, squares: dot(&left, &left), course });
+    }
+    out
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(x, y)| x * y).sum()
+}
+
+/// What least squares on `bases` leave of `points`, by bases made orthogonal one after the other.
+fn residuals(points: &[f64], bases: &[Vec<f64>]) -> Vec<f64> {
+    let mut left = points.to_vec();
+    let mut done: Vec<Vec<f64>> = Vec::new();
+    for base in bases {
+        let mut own = base.clone();
+        for other in &done {
+            let share = dot(&own, other) / dot(other, other);
+            own.iter_mut().zip(other).for_each(|(x, y)| *x -= share * y);
+        }
+        let length = dot(&own, &own);
+        if length > 1e-9 {
+            let share = dot(&left, &own) / length;
+            left.iter_mut().zip(&own).for_each(|(x, y)| *x -= share * y);
+            done.push(own);
+        }
+    }
+    left
+}
+
+/// The place within `reach` of `place` at which the squares around the means of the points nearby are least.
+fn refined(series: &[f64], place: usize, reach: usize) -> usize {
+    if reach <= 1 {
+        return place;
+    }
+    let around = SIDE_MIN * reach;
+    let begin = place.saturating_sub(around);
+    let end = (place + around).min(series.len());
+    let squares = |part: &[f64]| {
+        let mean = average(part);
+        part.iter().map(|point| (point - mean).powi(2)).sum::<f64>()
+    };
+    let cost = |at: &usize| squares(&series[begin..*at]) + squares(&series[*at..end]);
+    let candidates = (place - reach).max(begin + 1)..=(place + reach).min(end - 1);
+    candidates.min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(place)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rand::{Rng, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
     /// Noise around 1, each point taking `memory` of the one before.
-    fn steady(seed: u64, count: usize, (spread, memory): (f64, f64)) -> Vec<f64> {
+    fn noise(seed: u64, count: usize, (spread, memory): (f64, f64)) -> Vec<f64> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut unit = || (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         let mut last = 0.0;
@@ -242,56 +377,95 @@ mod tests {
             .collect()
     }
 
-    /// A tool that cries at noise is soon not heard. What is stated: of 100 steady series 2 at most; 5 where
-    /// neighbours resemble each other (0.4) and points spread by a fifth.
+    fn shaped(
+        seed: u64,
+        count: usize,
+        noise_of: (f64, f64),
+        shape: impl Fn(f64) -> f64,
+    ) -> Vec<f64> {
+        let mut series = noise(seed, count, noise_of);
+        for (at, point) in series.iter_mut().enumerate() {
+            *point *= shape(at as f64 / count as f64);
+        }
+        series
+    }
+
+    type Shape = dyn Fn(f64) -> f64;
+
+    /// A tool that cries at noise is soon not heard; one that calls every trend a cliff explains nothing.
+    /// What is stated: of 100 series without a cliff 3 at most.
     #[test]
-    fn a_hundred_steady_series_give_at_most_the_stated_false_alarms() {
-        for (spread, memory, stated) in
-            [(0.05, 0.0, 2), (0.20, 0.0, 2), (0.10, 0.4, 2), (0.20, 0.4, 5)]
-        {
-            let alarm = |seed: &u64| !cliffs(&steady(*seed, 120, (spread, memory))).is_empty();
+    fn series_without_a_cliff_give_at_most_the_stated_false_alarms() {
+        let flat = |_: f64| 1.0;
+        let fall = |x: f64| 1.0 - 0.5 * x;
+        let warm_up = |x: f64| 1.0 - 0.5 * (-x * 8.0).exp();
+        let wave = |x: f64| 1.0 + 0.2 * (x * 3.0 * std::f64::consts::TAU).sin();
+        let shapes: [(&str, &Shape, (f64, f64)); 6] = [
+            ("steady", &flat, (0.05, 0.0)),
+            ("steady, alike", &flat, (0.20, 0.6)),
+            ("trend", &fall, (0.05, 0.0)),
+            ("warm-up", &warm_up, (0.05, 0.0)),
+            ("wave", &wave, (0.05, 0.3)),
+            ("steady and noisy", &flat, (0.20, 0.0)),
+        ];
+        for (name, shape, noise_of) in shapes {
+            let alarm =
+                |seed: &u64| !course(&shaped(*seed, 120, noise_of, shape)).cliffs().is_empty();
             let alarms = (0..100).filter(alarm).count();
-            println!("spread {spread}, memory {memory}: {alarms} of 100");
-            assert!(alarms <= stated, "spread {spread}, memory {memory}: {alarms} of 100");
+            assert!(alarms <= 3, "{name}: {alarms} of 100");
         }
     }
 
     #[test]
     fn a_planted_cliff_is_found_within_two_points_and_sized() {
+        let mut more = 0;
         for seed in 0..20 {
-            let mut series = steady(seed, 90, (0.10, 0.3));
-            series[50..].iter_mut().for_each(|point| *point *= 0.5);
-            let found = cliffs(&series);
-            assert_eq!(found.len(), 1, "seed {seed}: {found:?}");
-            let cliff = found[0];
-            assert!(cliff.at.abs_diff(50) <= 2, "seed {seed}: at {}", cliff.at);
-            assert!((-0.55..-0.45).contains(&cliff.change), "{cliff:?}");
-            assert!(cliff.interval.0 < -0.5 && -0.5 < cliff.interval.1 + 0.05, "{cliff:?}");
+            let series = shaped(seed, 90, (0.10, 0.3), |x| if x < 0.555 { 1.0 } else { 0.5 });
+            let Course::Cliffs(found) = course(&series) else { panic!("seed {seed}") };
+            // Noise may have a smaller one of its own, in one series of twenty.
+            more += found.len() - 1;
+            let near = |cliff: &&Cliff| cliff.at.abs_diff(50) <= 2;
+            let cliff = found.iter().find(near).unwrap_or_else(|| panic!("seed {seed}: {found:?}"));
+            assert!((-0.57..-0.43).contains(&cliff.change), "{cliff:?}");
+            assert!(cliff.interval.0 < -0.45 && -0.55 < cliff.interval.1, "{cliff:?}");
         }
+        assert!(more <= 1, "{more}");
+    }
+
+    /// A fall near the end of a run is what a run is watched for.
+    #[test]
+    fn a_cliff_near_the_end_and_two_cliffs_are_found_and_a_short_dip_is_none() {
+        let late = shaped(5, 120, (0.05, 0.0), |x| if x < 0.9 { 1.0 } else { 0.5 });
+        assert_eq!(course(&late).cliffs().len(), 1);
+        let two = shaped(3, 100, (0.08, 0.2), |x| if (0.3..0.6).contains(&x) { 2.0 } else { 1.0 });
+        let places: Vec<usize> = course(&two).cliffs().iter().map(|cliff| cliff.at).collect();
+        assert_eq!(places.len(), 2, "{places:?}");
+        assert!(places[0].abs_diff(30) <= 2 && places[1].abs_diff(60) <= 2, "{places:?}");
+        let dip = shaped(4, 100, (0.08, 0.2), |x| if (0.4..0.42).contains(&x) { 0.5 } else { 1.0 });
+        assert_eq!(course(&dip), Course::Steady);
+        assert_eq!(course(&[1.0; 50]), Course::Steady);
+        assert_eq!(course(&[1.0; 39]), Course::NotJudged);
     }
 
     #[test]
-    fn two_cliffs_are_two_and_a_short_dip_is_none() {
-        let mut series = steady(3, 100, (0.08, 0.2));
-        series[30..60].iter_mut().for_each(|point| *point *= 2.0);
-        let places: Vec<usize> = cliffs(&series).iter().map(|cliff| cliff.at).collect();
-        assert_eq!(places.len(), 2, "{places:?}");
-        assert!(places[0].abs_diff(30) <= 2 && places[1].abs_diff(60) <= 2, "{places:?}");
-        let mut series = steady(4, 100, (0.08, 0.2));
-        series[40..42].iter_mut().for_each(|point| *point *= 0.5);
-        assert_eq!(cliffs(&series), []);
-        assert_eq!(cliffs(&[1.0; 50]), []);
-        assert_eq!(cliffs(&[1.0; 3]), []);
+    fn trends_and_waves_have_their_names() {
+        let trend = shaped(1, 120, (0.03, 0.0), |x| 1.0 - 0.5 * x);
+        let Course::Trend(change) = course(&trend) else { panic!("{:?}", course(&trend)) };
+        assert!((-0.55..-0.45).contains(&change), "{change}");
+        let wave = shaped(1, 120, (0.03, 0.0), |x| {
+            if ((x * 6.0) as u32).is_multiple_of(2) { 1.0 } else { 0.6 }
+        });
+        assert_eq!(course(&wave), Course::Wave(5));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
         /// Whatever was recorded, cliffs lie inside, in order, and nothing panics.
         #[test]
-        fn cliffs_lie_inside(series in prop::collection::vec(0.0f64..1e6, 0..60)) {
-            let found = cliffs(&series);
-            prop_assert!(found.windows(2).all(|pair| pair[0].at < pair[1].at));
-            prop_assert!(found.iter().all(|cliff| cliff.at > 0 && cliff.at < series.len()));
+        fn cliffs_lie_inside(series in prop::collection::vec(0.0f64..1e6, 0..900)) {
+            let found = course(&series);
+            prop_assert!(found.cliffs().windows(2).all(|pair| pair[0].at < pair[1].at));
+            prop_assert!(found.cliffs().iter().all(|cliff| cliff.at > 0 && cliff.at < series.len()));
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Recordings as HDR histogram logs, the text format that the HdrHistogram tools read.
 //!
 //! One line an interval and class; the tag says both (`7-measure-read`, and `7-measure-read-service` for
-//! service times). Counts that a histogram does not hold (bytes, errors, exact sums) live in the
-//! trial's own document beside the log.
-//! Invariant: what is written reads back equal. What it is not: our own histogram encoding.
+//! service times); what was carried over the end of the warm-up has `carried-read`. Counts that a histogram
+//! does not hold (bytes, errors, exact sums) live in the trial's own document beside the log. Invariant:
+//! what is written reads back equal. What it is not: our own histogram encoding.
 
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use hdrhistogram::serialization::interval_log::{
 };
 use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
 use thiserror::Error;
+use units::Nanos;
 use workload::OpClass;
 
-use crate::recording::{Phase, Recording};
+use crate::recording::{Phase, Recording, Tallies};
 use crate::{Histogram, StoredLatency, new_histogram};
 
 /// Why a log could not be written or read.
@@ -38,6 +39,8 @@ impl Phase {
 
 /// End of the tag of a histogram of service times.
 const SERVICE: &str = "-service";
+/// Begin of the tag of what was carried over the end of the warm-up.
+const CARRIED: &str = "carried";
 
 /// Writes every non-empty histogram of `recording`.
 ///
@@ -51,21 +54,26 @@ pub fn write_log(recording: &Recording) -> Result<Vec<u8>, LogError> {
         .add_comment("Crosspoint: response times in nanoseconds")
         .begin_log_with(&mut bytes, &mut serializer)
         .map_err(|error| failed(&error))?;
-    for (position, interval) in recording.intervals.iter().enumerate() {
-        for (class, tally) in interval.tallies.iter() {
+    let mut write = |tallies: &Tallies, (start, end): (Nanos, Nanos), name: &str| {
+        for (class, tally) in tallies.iter() {
             for (kind, latency) in [("", &tally.latency), (SERVICE, &tally.service)] {
                 if latency.is_empty() {
                     continue;
                 }
-                let tag = format!("{position}-{}-{}{kind}", interval.phase.word(), class.word());
+                let tag = format!("{name}-{}{kind}", class.word());
                 let tag = Tag::new(&tag).ok_or_else(|| LogError("bad tag".into()))?;
-                let start = Duration::from(interval.start);
-                let length = Duration::from(interval.end.since(interval.start));
+                let (start, length) = (Duration::from(start), Duration::from(end.since(start)));
                 log.write_histogram(&latency.histogram(), start, length, Some(tag))
                     .map_err(|error| failed(&error))?;
             }
         }
+        Ok(())
+    };
+    for (position, interval) in recording.intervals.iter().enumerate() {
+        let name = format!("{position}-{}", interval.phase.word());
+        write(&interval.tallies, (interval.start, interval.end), &name)?;
     }
+    write(&recording.carried, (Nanos::ZERO, Nanos::ZERO), CARRIED)?;
     drop(log);
     Ok(bytes)
 }
@@ -84,8 +92,12 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let tag = line.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
         let missing = || LogError(format!("line tagged `{tag}` belongs to no interval"));
         let mut words = tag.splitn(2, '-');
-        let position: usize =
-            words.next().and_then(|word| word.parse().ok()).ok_or_else(missing)?;
+        let place = words.next().unwrap_or_default();
+        let tallies = match place.parse::<usize>() {
+            Ok(at) => &mut recording.intervals.get_mut(at).ok_or_else(missing)?.tallies,
+            Err(_) if place == CARRIED => &mut recording.carried,
+            Err(_) => return Err(missing()),
+        };
         let rest = words.next().unwrap_or_default();
         let (rest, service) = match rest.strip_suffix(SERVICE) {
             Some(rest) => (rest, true),
@@ -93,7 +105,10 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         };
         let class = OpClass::ALL
             .into_iter()
-            .find(|class| rest.strip_suffix(class.word()).is_some_and(|phase| phase.ends_with('-')))
+            .find(|class| {
+                let phase = rest.strip_suffix(class.word());
+                phase.is_some_and(|phase| phase.is_empty() || phase.ends_with('-'))
+            })
             .ok_or_else(missing)?;
         let encoded = STANDARD
             .decode(line.encoded_histogram())
@@ -101,10 +116,9 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let stored: Histogram = deserializer
             .deserialize(&mut encoded.as_slice())
             .map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
-        let interval = recording.intervals.get_mut(position).ok_or_else(missing)?;
         let mut latency = new_histogram();
         latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
-        let tally = interval.tallies.of(class);
+        let tally = tallies.of(class);
         let place = if service { &mut tally.service } else { &mut tally.latency };
         *place = StoredLatency::encode(&latency)
             .map_err(|error| LogError(format!("`{tag}`: {error}")))?;
@@ -116,7 +130,6 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
 mod tests {
     use super::*;
     use crate::{Recorder, Sample, Timeline};
-    use units::Nanos;
     use workload::Outcome;
 
     fn recording() -> Recording {
@@ -145,14 +158,17 @@ mod tests {
         let original = recording();
         let bytes = write_log(&original).unwrap();
         let mut copy = original.clone();
-        for interval in &mut copy.intervals {
-            for (_, tally) in interval.tallies.iter_mut() {
+        assert!(!original.carried.is_empty());
+        let all = copy.intervals.iter_mut().map(|interval| &mut interval.tallies);
+        for tallies in all.chain([&mut copy.carried]) {
+            for (_, tally) in tallies.iter_mut() {
                 tally.latency = StoredLatency::default();
                 tally.service = StoredLatency::default();
             }
         }
         read_log(&bytes, &mut copy).unwrap();
         assert!(original.intervals == copy.intervals, "what was read differs");
+        assert!(original.carried == copy.carried, "what was read differs");
         assert_eq!(bytes, write_log(&original).unwrap(), "same recording, same bytes");
     }
 

@@ -56,6 +56,13 @@ impl StoredLatency {
         }
     }
 
+    /// Takes the samples out of `sum`, which holds them; of a damaged archive, whose sum does not, nothing.
+    pub fn take_from(&self, sum: &mut Histogram) {
+        if !self.is_empty() {
+            let _ = sum.subtract(self.histogram());
+        }
+    }
+
     /// The histogram.
     #[must_use]
     pub fn histogram(&self) -> Histogram {

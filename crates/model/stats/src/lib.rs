@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cliffs;
+pub mod curve;
 pub mod estimate;
 mod hlog;
 mod latency;

@@ -2,11 +2,12 @@
 //!
 //! Invariants: `record` and `poll` take nanoseconds and allocate nothing except at the end of an
 //! interval, where what was counted is copied out. A sample belongs to
-//! the interval in which it completed. What it is not: thread-safe; each client thread has its own
-//! and they are merged afterwards.
+//! the interval in which it completed; one that was due in the warm-up and completes after it is kept apart
+//! as well, since it is no latency of the measured time. What it is not: thread-safe; each client thread has
+//! its own and they are merged afterwards.
 
 use units::Nanos;
-use workload::{Client, Issue, OpClass, Operation, Outcome};
+use workload::{Client, Issue, OpClass, Operation, Outcome, Until};
 
 use crate::recording::{Counts, ErrorSample, Interval, Phase, Recording};
 use crate::{Histogram, StoredLatency, new_histogram};
@@ -26,10 +27,16 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// When the last operation may be issued.
+    /// When the last operation may be due.
     #[must_use]
     pub fn end(&self) -> Nanos {
         self.warm_up + self.measure
+    }
+
+    /// When a schedule is over: what was due is issued for as long again as was measured.
+    #[must_use]
+    pub fn until(&self) -> Until {
+        Until { due: self.end(), issue: self.end() + self.measure }
     }
 
     /// Intervals a full trial has, the drain included.
@@ -58,7 +65,7 @@ impl Timeline {
                 start + Nanos(step)
             }
             Phase::Measure => (start + Nanos(interval)).min(self.end()),
-            Phase::Drain => Nanos::MAX,
+            Phase::Drain => start + Nanos(interval),
         }
     }
 }
@@ -165,6 +172,18 @@ struct Raw {
     times: Box<[u64]>,
 }
 
+/// An operation that was due in the warm-up and completed after it.
+#[derive(Debug, Clone, Copy)]
+struct Carried {
+    class: OpClass,
+    bytes: u32,
+    latency: Nanos,
+    service: Option<Nanos>,
+}
+
+/// As many are kept without allocating; a closed loop carries what it has in flight.
+const CARRIED_USUAL: usize = 1024;
+
 /// Records one client's operations.
 #[derive(Debug)]
 pub struct Recorder {
@@ -179,6 +198,7 @@ pub struct Recorder {
     service: [Option<Lane>; OpClass::COUNT],
     done: Recording,
     raw: Vec<Raw>,
+    carried: Vec<Carried>,
     /// When ended intervals were last taken out.
     taken_at: Nanos,
 }
@@ -200,6 +220,7 @@ impl Recorder {
             service: Default::default(),
             done,
             raw: Vec::new(),
+            carried: Vec::with_capacity(CARRIED_USUAL),
             taken_at: Nanos::ZERO,
         }
     }
@@ -213,7 +234,8 @@ impl Recorder {
         self.taken_at = now;
         self.encode();
         let intervals = std::mem::take(&mut self.done.intervals);
-        Some(Recording { intervals, ..Recording::default() })
+        let carried = std::mem::take(&mut self.done.carried);
+        Some(Recording { intervals, carried, ..Recording::default() })
     }
 
     /// A recorder that keeps service times beside response times, for open loops.
@@ -260,6 +282,9 @@ impl Recorder {
                 if let Some(lane) = &mut self.service[sample.class.index()] {
                     lane.record(sample.completed.since(sample.issued).get());
                 }
+                if sample.intended < self.timeline.warm_up && self.current.phase != Phase::WarmUp {
+                    self.carry(&sample);
+                }
             }
             Outcome::Failed(errno) => {
                 counts.errors += 1;
@@ -276,6 +301,17 @@ impl Recorder {
     }
 
     #[cold]
+    fn carry(&mut self, sample: &Sample) {
+        let scheduled = self.service[sample.class.index()].is_some();
+        self.carried.push(Carried {
+            class: sample.class,
+            bytes: sample.bytes,
+            latency: sample.completed.since(sample.intended),
+            service: scheduled.then(|| sample.completed.since(sample.issued)),
+        });
+    }
+
+    #[cold]
     fn roll(&mut self) -> Summary {
         let end = self.current.end;
         let next = Interval::empty(self.timeline.phase(end), end, self.timeline.boundary(end));
@@ -288,7 +324,10 @@ impl Recorder {
             ops: counts.ops,
             latency_sum: counts.latency_sum,
         };
-        self.done.intervals.push(ended);
+        // While late operations are waited for there may be nothing for long.
+        if ended.phase != Phase::Drain || !ended.tallies.is_empty() {
+            self.done.intervals.push(ended);
+        }
         summary
     }
 
@@ -338,11 +377,16 @@ impl Recorder {
         self.end(now, phase)
     }
 
+    /// Whether something was counted in the current interval.
+    fn is_in_use(&self) -> bool {
+        self.counts.iter().any(|counts| *counts != Counts::default())
+    }
+
     fn end(mut self, now: Nanos, last: Phase) -> Recording {
-        while self.current.phase != Phase::Drain && now >= self.current.end {
+        while now >= self.current.end && (self.current.phase != Phase::Drain || self.is_in_use()) {
             self.roll();
         }
-        if self.counts.iter().any(|counts| *counts != Counts::default()) {
+        if self.is_in_use() {
             let start = self.current.start;
             self.current.phase =
                 if self.current.phase == Phase::Drain { Phase::Drain } else { last };
@@ -363,6 +407,28 @@ impl Recorder {
             let place = if raw.service { &mut tally.service } else { &mut tally.latency };
             *place = StoredLatency::new(&scratch);
             scratch.reset();
+        }
+        self.encode_carried();
+    }
+
+    fn encode_carried(&mut self) {
+        let carried = std::mem::take(&mut self.carried);
+        for class in OpClass::ALL {
+            let of_class = || carried.iter().filter(|one| one.class == class);
+            if of_class().next().is_none() {
+                continue;
+            }
+            let (mut latency, mut service) = (new_histogram(), new_histogram());
+            let tally = self.done.carried.of(class);
+            for one in of_class() {
+                tally.counts.ops += 1;
+                tally.counts.bytes += u64::from(one.bytes);
+                tally.counts.latency_sum += one.latency;
+                latency.saturating_record(one.latency.get());
+                one.service.iter().for_each(|time| service.saturating_record(time.get()));
+            }
+            tally.latency.merge(&StoredLatency::new(&latency));
+            tally.service.merge(&StoredLatency::new(&service));
         }
     }
 }
@@ -412,7 +478,7 @@ mod tests {
         assert_eq!(bounds[1], (Phase::WarmUp, 50, 150));
         assert_eq!(bounds[3], (Phase::Measure, 250, 350));
         assert_eq!(bounds[12], (Phase::Measure, 1150, 1250));
-        assert_eq!(bounds[13], (Phase::Drain, 1250, 1500));
+        assert_eq!(bounds[13], (Phase::Drain, 1350, 1450));
         assert_eq!(bounds.len(), TIMELINE.intervals());
         assert!((recording.seconds() - 1e-6).abs() < 1e-12);
     }

@@ -1,7 +1,10 @@
 //! What a trial recorded: intervals in order, each with one tally a class.
 //!
-//! Invariant: `merge` equals recording both streams into one recorder (property-tested).
-//! What it is not: a file format; see `hlog`.
+//! An operation belongs to the interval in which it completed: rates are made of those. Latencies are those
+//! of the operations that were *due* in the measured time, whenever they completed: a stall across the end
+//! would vanish otherwise, and one across the end of the warm-up would count though nothing of it was due.
+//! Invariant: `merge` equals recording both streams into one recorder (property-tested). What it is not: a
+//! file format; see `hlog`.
 
 use units::Nanos;
 use workload::OpClass;
@@ -73,6 +76,22 @@ impl Tallies {
         self.0.iter().map(|(class, tally)| (*class, tally))
     }
 
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds what another client did.
+    fn add(&mut self, other: &Self) {
+        for (class, add) in other.iter() {
+            let tally = self.of(class);
+            tally.counts += add.counts;
+            tally.latency.merge(&add.latency);
+            tally.service.merge(&add.service);
+        }
+    }
+
     /// As [`Tallies::iter`], to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (OpClass, &mut Tally)> {
         self.0.iter_mut().map(|(class, tally)| (*class, tally))
@@ -100,15 +119,19 @@ impl std::ops::Index<OpClass> for Tallies {
     }
 }
 
-/// Sum of many tallies, with its histogram at hand.
+/// What a recording says of one class, or of reads and writes together.
 #[derive(Debug, Clone)]
 pub struct Total {
-    /// What was counted.
+    /// What completed in the measured time.
     pub counts: Counts,
-    /// Response times in nanoseconds.
+    /// What was due in the measured time and completed, then or later; bytes and errors are not kept apart.
+    pub due: Counts,
+    /// Response times in nanoseconds of what was due.
     pub latency: Histogram,
-    /// Service times in nanoseconds; empty in a closed loop.
+    /// Service times in nanoseconds of what was due; empty in a closed loop.
     pub service: Histogram,
+    /// What was due and never issued: its response time is longer than any that was recorded may say.
+    pub missed: u64,
 }
 
 /// One interval of the time series.
@@ -149,12 +172,7 @@ impl Interval {
     /// Adds what another client did in the same interval.
     fn add(&mut self, other: &Self) {
         self.end = self.end.max(other.end);
-        for (class, add) in other.tallies.iter() {
-            let tally = self.tallies.of(class);
-            tally.counts += add.counts;
-            tally.latency.merge(&add.latency);
-            tally.service.merge(&add.service);
-        }
+        self.tallies.add(&other.tallies);
     }
 
     /// Length in seconds.
@@ -182,6 +200,8 @@ pub struct ErrorSample {
 pub struct Recording {
     /// In time order; consecutive.
     pub intervals: Vec<Interval>,
+    /// What was due in the warm-up and completed after it; counted in its interval as well.
+    pub carried: Tallies,
     /// The first few failures of each client.
     pub error_samples: Vec<ErrorSample>,
     /// Open loop: operations that were due in the measured time or the warm-up and never issued.
@@ -210,6 +230,7 @@ impl Recording {
                 None => self.intervals.push(theirs.clone()),
             }
         }
+        self.carried.add(&other.carried);
         self.error_samples.extend_from_slice(&other.error_samples);
         self.missed_arrivals += other.missed_arrivals;
     }
@@ -232,20 +253,65 @@ impl Recording {
         counts
     }
 
-    /// Sum over the measured intervals, of one class or of reads and writes together.
+    /// What the recording says of one class or of reads and writes together. Costs a decoding of every
+    /// histogram.
     #[must_use]
     pub fn total(&self, class: Option<OpClass>) -> Total {
-        let mut total =
-            Total { counts: Counts::default(), latency: new_histogram(), service: new_histogram() };
-        for interval in self.measured() {
-            for one in OpClass::ALL.into_iter().filter(|one| of_class(class, *one)) {
-                let tally = &interval.tallies[one];
-                total.counts += tally.counts;
+        let mut total = Total {
+            counts: self.counts(class),
+            due: self.due(class),
+            latency: new_histogram(),
+            service: new_histogram(),
+            missed: self.missed_of(class),
+        };
+        let wanted = || OpClass::ALL.into_iter().filter(|one| of_class(class, *one));
+        for interval in self.intervals.iter().filter(|one| one.phase != Phase::WarmUp) {
+            for tally in wanted().map(|one| &interval.tallies[one]) {
                 tally.latency.add_to(&mut total.latency);
                 tally.service.add_to(&mut total.service);
             }
         }
+        for tally in wanted().map(|one| &self.carried[one]) {
+            tally.latency.take_from(&mut total.latency);
+            tally.service.take_from(&mut total.service);
+        }
         total
+    }
+
+    /// What was due in the measured time and completed, of one class or of reads and writes together: as
+    /// [`Total::due`], without decoding a histogram.
+    #[must_use]
+    pub fn due(&self, class: Option<OpClass>) -> Counts {
+        let mut due = Counts::default();
+        let wanted = || OpClass::ALL.into_iter().filter(|one| of_class(class, *one));
+        for interval in self.intervals.iter().filter(|one| one.phase != Phase::WarmUp) {
+            wanted().for_each(|one| due += interval.tallies[one].counts);
+        }
+        for carried in wanted().map(|one| self.carried[one].counts) {
+            due.ops = due.ops.saturating_sub(carried.ops);
+            due.latency_sum = due.latency_sum.since(carried.latency_sum);
+        }
+        due
+    }
+
+    /// Missed arrivals of one class or of reads and writes together: where several classes come by a
+    /// schedule, as many of each as their operations are. Parts of transactions are never due by themselves.
+    #[must_use]
+    pub fn missed_of(&self, class: Option<OpClass>) -> u64 {
+        let Some(class) = class.filter(|_| self.missed_arrivals > 0) else {
+            return self.missed_arrivals;
+        };
+        let scheduled = |one: OpClass| {
+            let of = |interval: &Interval| {
+                let tally = &interval.tallies[one];
+                if tally.service.is_empty() { 0 } else { tally.counts.ops }
+            };
+            let part = one.index() > OpClass::Transaction.index();
+            if part { 0 } else { self.intervals.iter().map(of).sum::<u64>() }
+        };
+        let all: u64 = OpClass::ALL.into_iter().map(scheduled).sum();
+        let share = scheduled(class) as f64 / all.max(1) as f64;
+        (self.missed_arrivals as f64 * share).round() as u64
     }
 
     /// Measured time in seconds.

@@ -55,6 +55,11 @@ pub enum Limit {
         /// Share of its time in which it computes.
         busy: f64,
     },
+    /// Nothing yet, but others used processors of the host meanwhile.
+    Others {
+        /// Share of them that others used.
+        others: f64,
+    },
     /// The processors of the host.
     Processors {
         /// Share of them that was busy.
@@ -71,8 +76,25 @@ impl Limit {
         let share = |share: f64| (0.0..=1.0).contains(&share);
         match *self {
             Self::Thread { busy } => share(busy),
+            Self::Others { others } => share(others),
             Self::Processors { busy, others } => share(busy) && share(others),
         }
+    }
+
+    /// Share of a host's processors that others may use without a word.
+    const OTHERS: f64 = 0.10;
+    /// Share of a host's processors that is as good as all.
+    const SATURATED: f64 = 0.90;
+
+    /// What the shares of a host's processors that were busy, and that others used, say of a trial; nothing
+    /// where there was enough.
+    #[must_use]
+    pub fn of_host((busy, others): (f64, f64)) -> Option<Self> {
+        if busy >= Self::SATURATED {
+            let (busy, others) = (busy.min(1.0), others.min(1.0));
+            return Some(Self::Processors { busy, others });
+        }
+        (others >= Self::OTHERS).then_some(Self::Others { others: others.min(1.0) })
     }
 
     /// Share of its time from which on a submitting thread counts as the limit.
@@ -92,6 +114,13 @@ impl fmt::Display for Limit {
                     "{}: it computes {:.0} % of the time",
                     Self::THREAD,
                     busy.min(1.0) * 100.0
+                )
+            }
+            Self::Others { others } => {
+                write!(
+                    f,
+                    "others, kernel threads among them, used {:.0} % of this host's CPUs during the trial",
+                    others * 100.0
                 )
             }
             Self::Processors { busy, others } => write!(

@@ -48,6 +48,11 @@ pub struct Stack {
     /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
     #[serde(default = "default_directory")]
     pub directory: String,
+    /// The drive that this is, by the name of a device profile (`crosspoint device list`), where you know it:
+    /// what is published of that drive is then compared with what ran here. A stack without one is a
+    /// stand-in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Bytes that block experiments address; of several devices, on each.
     #[serde(default = "default_size")]
     pub size: Bytes,

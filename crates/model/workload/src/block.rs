@@ -1,7 +1,7 @@
 //! Block workloads: reads, writes and flushes, closed loop or open.
 //!
 //! Invariants: never more than `queue_depth` operations in flight; every operation lies inside the span
-//! and on one device; no operation is issued at or after `end`; a flush is issued when every earlier
+//! and on one device; nothing is issued when it is over; a flush is issued when every earlier
 //! write of the client has completed, and nothing is issued until it has. In an open loop an operation
 //! that finds no room is issued late, with its intended time kept.
 //! What it is not: a driver.
@@ -15,7 +15,7 @@ use units::{Bytes, Nanos, Seed, Share};
 use crate::arrivals::Schedule;
 use crate::offsets::{Offsets, Sampler};
 use crate::{
-    Arrivals, ClientIndex, Issue, OpClass, OpId, Operation, Outcome, Sizes, Step, Workload,
+    Arrivals, ClientIndex, Issue, OpClass, OpId, Operation, Outcome, Sizes, Step, Until, Workload,
 };
 
 /// Where the next block lies.
@@ -86,14 +86,14 @@ pub struct BlockPlan {
     pub exclusive: bool,
     /// Operations of all clients together after which they are finished; flushes do not count.
     pub operations: Option<u64>,
-    /// No operation is issued from this instant on.
-    pub end: Nanos,
+    /// When it is over.
+    pub until: Until,
 }
 
 impl BlockPlan {
     /// Uniform random reads of one size in a closed loop at queue depth 1, to be changed as needed.
     #[must_use]
-    pub fn reads(size: u32, span: Bytes, end: Nanos) -> Self {
+    pub fn reads(size: u32, span: Bytes, until: impl Into<Until>) -> Self {
         Self {
             pattern: Pattern::UNIFORM,
             read_share: Share::ALL,
@@ -108,7 +108,7 @@ impl BlockPlan {
             background: false,
             exclusive: false,
             operations: None,
-            end,
+            until: until.into(),
         }
     }
 
@@ -301,7 +301,8 @@ impl Workload for BlockClient {
     type Op = BlockOp;
 
     fn next(&mut self, now: Nanos) -> Step<BlockOp> {
-        if now >= self.plan.end || self.left == 0 {
+        let scheduled = self.schedule.as_ref().map_or(now, Schedule::next);
+        if self.plan.until.is_over(now, scheduled) || self.left == 0 {
             return if self.in_flight() { Step::WaitCompletion } else { Step::Finished };
         }
         if self.plan.sync_every > 0 {
@@ -315,7 +316,7 @@ impl Workload for BlockClient {
         let Some(&(ready, id)) = self.free.front() else { return Step::WaitCompletion };
         let due = self.schedule.as_ref().map_or(ready, Schedule::next);
         if due > now {
-            return Step::WaitUntil(due.min(self.plan.end));
+            return Step::WaitUntil(due.min(self.plan.until.due));
         }
         let Some(mut op) = self.next_op() else { return Step::WaitCompletion };
         self.free.pop_front();
@@ -339,7 +340,7 @@ impl Workload for BlockClient {
     }
 
     fn missed(&mut self, until: Nanos) -> u64 {
-        let end = self.plan.end.min(until);
+        let end = self.plan.until.due.min(until);
         match &self.schedule {
             Some(schedule) if self.left > 0 => schedule.missed(end, &mut self.random),
             _ => 0,

@@ -11,7 +11,7 @@ use units::{Nanos, Seed};
 use crate::arrivals::Schedule;
 use crate::offsets::{Sampler, uniform};
 use crate::{
-    Arrivals, Client, ClientIndex, Issue, Offsets, OpClass, OpId, Operation, Outcome, Step,
+    Arrivals, Client, ClientIndex, Issue, Offsets, OpClass, OpId, Operation, Outcome, Step, Until,
     Workload,
 };
 
@@ -123,8 +123,8 @@ impl Operation for KvOp {
 pub struct KvPlan {
     /// Records in the database, at least 1.
     pub records: u64,
-    /// No operation is issued from this instant on.
-    pub end: Nanos,
+    /// When it is over.
+    pub until: Until,
     /// Clients in all, so that inserts of each have numbers of their own.
     pub clients: u32,
 }
@@ -153,9 +153,14 @@ const YCSB_EXPONENT: f64 = 0.99;
 impl KvClient {
     /// The clients of a trial over `records` records until `end`, one a role.
     #[must_use]
-    pub fn all(roles: &[KvRole], records: u64, end: Nanos, seed: Seed) -> Vec<Client<Self>> {
+    pub fn all(
+        roles: &[KvRole],
+        records: u64,
+        until: impl Into<Until>,
+        seed: Seed,
+    ) -> Vec<Client<Self>> {
         let clients = u32::try_from(roles.len()).unwrap_or(u32::MAX);
-        let plan = KvPlan { records, end, clients };
+        let plan = KvPlan { records, until: until.into(), clients };
         let client = |(index, role): (u32, &KvRole)| Client {
             workload: Self::new(plan, role.clone(), seed, index),
             classes: role.classes(),
@@ -250,9 +255,9 @@ impl KvClient {
         KvOp { class: class.beside(self.role.background), action, record, generation }
     }
 
-    fn ended(&self, now: Nanos) -> bool {
+    fn ended(&self, now: Nanos, due: Nanos) -> bool {
         let all = self.role.operations.is_some_and(|most| self.issued >= most);
-        all || now >= self.plan.end
+        all || self.plan.until.is_over(now, due)
     }
 }
 
@@ -271,13 +276,13 @@ impl Workload for KvClient {
         if self.in_flight {
             return Step::WaitCompletion;
         }
-        if self.ended(now) {
+        let due = self.schedule.as_ref().map_or(now, Schedule::next);
+        if self.ended(now, due) {
             return Step::Finished;
         }
-        let due = self.schedule.as_ref().map_or(now, Schedule::next);
         if due > now {
             // Nothing is due before the end: the client waits for that.
-            return Step::WaitUntil(due.min(self.plan.end));
+            return Step::WaitUntil(due.min(self.plan.until.due));
         }
         // Late or not, response time counts from when it was due.
         if let Some(schedule) = &mut self.schedule {
@@ -294,7 +299,7 @@ impl Workload for KvClient {
         let missed = self
             .schedule
             .as_ref()
-            .map_or(0, |due| due.missed(self.plan.end.min(until), &mut self.gaps));
+            .map_or(0, |due| due.missed(self.plan.until.due.min(until), &mut self.gaps));
         missed.min(left)
     }
 
@@ -309,7 +314,8 @@ mod tests {
     use crate::{OpenLoop, RateStep, Spacing};
     use units::Rate;
 
-    const PLAN: KvPlan = KvPlan { records: 10, end: Nanos(100), clients: 2 };
+    const PLAN: KvPlan =
+        KvPlan { records: 10, until: Until { due: Nanos(100), issue: Nanos(100) }, clients: 2 };
 
     fn issue(client: &mut KvClient, now: Nanos) -> Issue<KvOp> {
         let Step::Issue(issue) = client.next(now) else { panic!("no operation") };
@@ -350,7 +356,7 @@ mod tests {
         let end = Nanos::from_secs(1);
         let arrivals = Arrivals::open(Spacing::Constant, Rate(1000));
         let role = KvRole { arrivals, ..KvRole::WRITER };
-        let mut writer = KvClient::new(KvPlan { end, ..PLAN }, role, Seed(1), 0);
+        let mut writer = KvClient::new(KvPlan { until: end.into(), ..PLAN }, role, Seed(1), 0);
         assert_eq!(issue(&mut writer, Nanos(0)).intended, Nanos(0));
         assert_eq!(writer.next(Nanos(1)), Step::WaitUntil(Nanos::from_millis(1)));
         let late = Nanos::from_millis(5);
@@ -362,7 +368,7 @@ mod tests {
         let rates = vec![RateStep { from: Nanos::ZERO, per_second: 1000.0 }];
         let arrivals = Arrivals::Open(OpenLoop { spacing: Spacing::Constant, rates, burst: 10 });
         let role = KvRole { arrivals, ..KvRole::WRITER };
-        let mut writer = KvClient::new(KvPlan { end, ..PLAN }, role, Seed(1), 0);
+        let mut writer = KvClient::new(KvPlan { until: end.into(), ..PLAN }, role, Seed(1), 0);
         for _ in 0..10 {
             assert_eq!(issue(&mut writer, Nanos(0)).intended, Nanos(0));
         }

@@ -226,6 +226,31 @@ pub enum Step<Op> {
     Finished,
 }
 
+/// Until when clients work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Until {
+    /// Nothing is due from here on; closed loops issue nothing from here on.
+    pub due: Nanos,
+    /// What was due before and found no room is issued until here: how late it was would not be known
+    /// otherwise. Not before `due`.
+    pub issue: Nanos,
+}
+
+impl From<Nanos> for Until {
+    fn from(end: Nanos) -> Self {
+        Self { due: end, issue: end }
+    }
+}
+
+impl Until {
+    /// Whether nothing that is due at `due` is issued at `now`.
+    #[inline]
+    #[must_use]
+    pub fn is_over(&self, now: Nanos, due: Nanos) -> bool {
+        now >= self.due && (due >= self.due || now >= self.issue)
+    }
+}
+
 /// One client's stream of operations.
 pub trait Workload {
     /// What this workload issues.

@@ -16,7 +16,7 @@ use crate::arrivals::Schedule;
 use crate::offsets::uniform;
 use crate::{
     Arrivals, Client, ClientIndex, Issue, OpClass, OpId, Operation, Outcome, SqlKeys, SqlNumbers,
-    Step, Workload,
+    Step, Until, Workload,
 };
 
 /// Whose scripts.
@@ -235,8 +235,8 @@ pub struct SqlPlan {
     pub arrivals: Arrivals,
     /// Transactions of all clients together after which they end.
     pub transactions: Option<u64>,
-    /// No transaction begins from this instant on.
-    pub end: Nanos,
+    /// When it is over.
+    pub until: Until,
 }
 
 /// One connection.
@@ -303,7 +303,10 @@ impl SqlClient {
 
     /// The intended start of the next transaction; `None` when there is none.
     fn begin(&mut self, now: Nanos) -> Option<Nanos> {
-        if now >= self.plan.end || self.script.is_empty() {
+        let open = self.schedule.is_some();
+        if self.plan.until.is_over(now, if open { Nanos::ZERO } else { now })
+            || self.script.is_empty()
+        {
             return None;
         }
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
@@ -366,7 +369,7 @@ impl Workload for SqlClient {
             return Step::Finished;
         };
         self.current = Some(intended);
-        if self.place == 0 && now >= self.plan.end {
+        if self.place == 0 && self.plan.until.is_over(now, intended) {
             // Taken and never begun: it counts as missed.
             self.current = None;
             self.tickets.fetch_sub(1, Ordering::Relaxed);
@@ -374,7 +377,7 @@ impl Workload for SqlClient {
         }
         if self.place == 0 && intended > now {
             // Nothing is due before the end: the client waits for that.
-            return Step::WaitUntil(intended.min(self.plan.end));
+            return Step::WaitUntil(intended.min(self.plan.until.due));
         }
         self.in_flight = true;
         let op = self.operation();
@@ -394,7 +397,7 @@ impl Workload for SqlClient {
             schedule.advance(random);
             *next += 1;
         }
-        let rest = schedule.missed(self.plan.end.min(until), random);
+        let rest = schedule.missed(self.plan.until.due.min(until), random);
         rest.min(self.plan.transactions.unwrap_or(u64::MAX).saturating_sub(taken))
     }
 

@@ -1,8 +1,8 @@
 //! The clients of block and ACT jobs.
 
 use act::Shape;
-use units::{Bytes, Nanos, Rate, Share};
-use workload::{BlockGroup, BlockPlan, Sizes};
+use units::{Bytes, Rate, Share};
+use workload::{BlockGroup, BlockPlan, Sizes, Until};
 
 use super::arrivals;
 use crate::{ActJob, Beside, BlockJob, Job, Offsets, Pattern};
@@ -18,8 +18,9 @@ pub struct Extent {
     pub smallest_request: u32,
     /// Processors of the machine that issues them.
     pub cpus: u32,
-    /// No operation is issued from here on.
-    pub end: Nanos,
+    /// When it is over, of clients that all come by a schedule; others issue nothing late, since what would
+    /// be late then ran without the load beside it.
+    pub until: Until,
 }
 
 /// Threads of ACT's phase for a job on a machine of `cpus`: its own number, or five a CPU as ACT has it.
@@ -46,7 +47,7 @@ fn act_groups(job: &ActJob, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), 
         smallest_request: extent.smallest_request,
         service_threads: service_threads(job, extent.cpus),
     };
-    let planned = act::groups(&job.config, job.phase.phase(), shape, extent.end)?;
+    let planned = act::groups(&job.config, job.phase.phase(), shape, extent.until.due)?;
     let percent = format!("{}%", job.config.compress_pct);
     let group = |(plan, clients, recorded): (BlockPlan, u32, bool)| BlockGroup {
         clients,
@@ -88,7 +89,7 @@ fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
         background: false,
         exclusive: job.verify,
         operations: job.operations,
-        end: extent.end,
+        until: extent.until,
     };
     let own = BlockGroup {
         clients: job.threads,
@@ -97,7 +98,11 @@ fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
         ..BlockGroup::new(plan.clone())
     };
     let beside = job.beside.iter().map(|beside| beside_group(beside, &plan, job));
-    std::iter::once(own).chain(beside).collect()
+    let mut all: Vec<BlockGroup> = std::iter::once(own).chain(beside).collect();
+    if all.iter().any(|group| !group.plan.arrivals.is_open()) {
+        all.iter_mut().for_each(|group| group.plan.until = extent.until.due.into());
+    }
+    all
 }
 
 fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> BlockGroup {

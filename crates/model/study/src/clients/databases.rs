@@ -1,7 +1,7 @@
 //! The clients of key-value and SQL jobs.
 
 use units::{Bytes, Nanos};
-use workload::{ClientIndex, KvAction, KvKeys, KvRole, SqlPlan, ValueShape};
+use workload::{ClientIndex, KvAction, KvKeys, KvRole, SqlPlan, Until, ValueShape};
 
 use super::arrivals;
 use crate::{Arrivals, KvJob, KvWorkload, SqlDialect, SqlJob};
@@ -83,9 +83,9 @@ pub fn value_shape(job: &KvJob) -> ValueShape {
     ValueShape { least, most, random: job.random_payload }
 }
 
-/// What the clients of a SQL job do until `end`.
+/// What the clients of a SQL job do.
 #[must_use]
-pub fn sql_plan(job: &SqlJob, end: Nanos) -> SqlPlan {
+pub fn sql_plan(job: &SqlJob, until: impl Into<Until>) -> SqlPlan {
     SqlPlan {
         dialect: match job.dialect {
             SqlDialect::Sysbench05 => workload::SqlDialect::Sysbench05,
@@ -100,7 +100,7 @@ pub fn sql_plan(job: &SqlJob, end: Nanos) -> SqlPlan {
             arrivals(Arrivals::Poisson, (rate, &[]), 1, Nanos::ZERO)
         }),
         transactions: job.transactions,
-        end,
+        until: until.into(),
     }
 }
 

@@ -14,7 +14,7 @@ fn plan(dialect: SqlDialect, mix: SqlMix) -> SqlPlan {
         keys: SqlKeys::Uniform,
         arrivals: Arrivals::CLOSED,
         transactions: None,
-        end: Nanos::from_secs(1),
+        until: Nanos::from_secs(1).into(),
     }
 }
 

@@ -1,0 +1,195 @@
+//! Every claim of every publication: with its number that fails it, it must fail.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use device::Evidence;
+use study::Source;
+
+use crate::figure::Figure;
+use crate::published::{Claim, FILES, Ours, Publication, Take};
+use crate::verdict::{Judged, RunStack, Verdict, judge};
+
+fn publications() -> Vec<Publication> {
+    FILES.iter().map(|text| toml::from_str(text).unwrap()).collect()
+}
+
+/// A figure of `of`, with an interval of `spread` to either side between repetitions, or that as the error of
+/// its model.
+fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Figure {
+    let end = |sign: f64| spread.map(|spread| value * (1.0 + sign * spread));
+    Figure {
+        study: String::new(),
+        stack: of.stack.clone(),
+        engine: of.engine.clone(),
+        workload: of.workload.clone(),
+        point: of.point.clone(),
+        defaults: Arc::new(BTreeMap::new()),
+        job: None,
+        metric: of.metric.clone().into(),
+        unit: "".into(),
+        value,
+        lo: end(-1.0).filter(|_| source == Source::Measured),
+        hi: end(1.0).filter(|_| source == Source::Measured),
+        interval: spread.map(|_| "repetitions"),
+        at_least: false,
+        n: 3,
+        source,
+        run: String::new(),
+        citation: None,
+        validation: None,
+        expected_error: spread,
+        partial: false,
+    }
+}
+
+/// Figures that make the number of `claim` `value`.
+fn run_of(claim: &Claim, (source, value): (Source, f64), spread: Option<f64>) -> Vec<Figure> {
+    let Some(over) = &claim.over else { return vec![figure(&claim.of, (source, value), spread)] };
+    let (mut a, mut b) = (value * 1000.0, 1000.0);
+    // A largest and a smallest of one sweep are the larger and the smaller.
+    let swapped = claim.of.stack == over.stack && claim.of.take == Take::Max && a < b;
+    if swapped {
+        (a, b) = (b, a);
+    }
+    vec![figure(&claim.of, (source, a), spread), figure(over, (source, b), spread)]
+}
+
+/// The stacks of the publication, each its own drive where `are`.
+fn stacks(publication: &Publication, claim: &Claim, are: bool) -> Vec<RunStack> {
+    let names = std::iter::once(&claim.of).chain(&claim.over).map(|ours| ours.stack.clone());
+    names
+        .map(|name| RunStack {
+            identity: publication
+                .drives
+                .get(&name)
+                .and_then(|all| all.first().cloned())
+                .filter(|_| are),
+            title: name.clone(),
+            name,
+        })
+        .collect()
+}
+
+fn judged(
+    (publication, claim): (&Publication, &Claim),
+    (source, value): (Source, f64),
+    spread: Option<f64>,
+    are: bool,
+) -> Judged {
+    let figures = run_of(claim, (source, value), spread);
+    judge(publication, claim, &figures, &stacks(publication, claim, are))
+}
+
+/// A number with which the claim holds, well inside.
+fn inside(claim: &Claim) -> f64 {
+    match claim.bounds() {
+        (low, high) if low.is_finite() && high.is_finite() => (low + high) / 2.0,
+        (low, _) if low.is_finite() => low * 1.5,
+        (_, high) => high / 2.0,
+    }
+}
+
+fn each(mut test: impl FnMut(&Publication, &Claim)) -> usize {
+    let all = publications();
+    all.iter().for_each(|one| one.claim.iter().for_each(|claim| test(one, claim)));
+    all.iter().map(|one| one.claim.len()).sum()
+}
+
+const TIGHT: f64 = 1e-6;
+
+/// A claim that nothing can refute says nothing when it holds.
+#[test]
+fn every_claim_fails_with_its_failing_number_and_holds_inside() {
+    let count = each(|publication, claim| {
+        // A stack that was not named, or does not exist yet, is answered on no drive.
+        let named = stacks(publication, claim, true).iter().all(|stack| stack.identity.is_some());
+        let of = |value| judged((publication, claim), (Source::Measured, value), Some(TIGHT), true);
+        let (low, high) = claim.bounds();
+        assert!(low <= high && (low.is_finite() || high.is_finite()), "{}", claim.text);
+        assert!(claim.fails < low || claim.fails > high, "{}", claim.text);
+        assert!(!claim.because.is_empty() && claim.text.ends_with('.'), "{}", claim.text);
+        let printed = claim.value.unwrap_or(inside(claim));
+        assert!((low..=high).contains(&printed), "what was printed must hold: {}", claim.text);
+        if !named && !claim.any_drive {
+            assert_eq!(of(claim.fails).verdict, Verdict::NotAnswered, "{}", claim.text);
+            return;
+        }
+        // A count has no fifth of itself around it.
+        assert_eq!(of(claim.fails).verdict, Verdict::DoesNotHold, "{}", claim.text);
+        let exact = low == high;
+        let holds =
+            judged((publication, claim), (Source::Measured, inside(claim)), Some(0.0), true);
+        assert_eq!(holds.verdict, Verdict::Holds, "{} {exact}", claim.text);
+    });
+    assert!(count >= 80, "{count}");
+}
+
+/// One run, or an interval that reaches over a bound, decides nothing.
+#[test]
+fn every_claim_is_undecided_without_repetitions_and_with_a_wide_interval() {
+    each(|publication, claim| {
+        let of =
+            |spread| judged((publication, claim), (Source::Measured, inside(claim)), spread, true);
+        let named = stacks(publication, claim, true).iter().all(|stack| stack.identity.is_some());
+        if named || claim.any_drive {
+            assert_eq!(of(None).verdict, Verdict::Undecided, "{}", claim.text);
+            assert_eq!(of(Some(3.0)).verdict, Verdict::Undecided, "{}", claim.text);
+        }
+    });
+}
+
+/// A RAM file system in Optane's place must not speak for Optane.
+#[test]
+fn stand_ins_are_shown_and_not_judged() {
+    each(|publication, claim| {
+        let of = judged((publication, claim), (Source::Measured, claim.fails), Some(TIGHT), false);
+        if claim.any_drive {
+            assert_eq!(of.verdict, Verdict::DoesNotHold, "{}", claim.text);
+        } else {
+            assert_eq!(of.verdict, Verdict::NotAnswered, "{}", claim.text);
+            assert!(of.ours.is_some() && of.why.contains("stand-in"), "{of:?}");
+        }
+        let nothing = judge(publication, claim, &[], &stacks(publication, claim, true));
+        assert_eq!((nothing.verdict, nothing.ours), (Verdict::NotAnswered, None));
+    });
+}
+
+/// A model that was fitted to a claim agrees with it by construction.
+#[test]
+fn predictions_are_judged_by_their_held_out_error_and_inputs_not_at_all() {
+    each(|publication, claim| {
+        if claim.of.engine != "block" {
+            assert_eq!(claim.is, None, "{}", claim.text);
+            return;
+        }
+        let of =
+            |value, spread| judged((publication, claim), (Source::Predicted, value), spread, true);
+        if claim.is == Some(Evidence::HeldOut) {
+            assert_eq!(
+                of(claim.fails, Some(TIGHT)).verdict,
+                Verdict::DoesNotHold,
+                "{}",
+                claim.text
+            );
+            assert_eq!(of(claim.fails, None).verdict, Verdict::Undecided, "{}", claim.text);
+            assert_eq!(of(claim.fails, Some(3.0)).verdict, Verdict::Undecided, "{}", claim.text);
+        } else {
+            assert_eq!(of(claim.fails, Some(TIGHT)).verdict, Verdict::Input, "{}", claim.text);
+        }
+    });
+}
+
+#[test]
+fn what_is_cut_short_or_never_ended_is_undecided() {
+    each(|publication, claim| {
+        let spoil = |change: &dyn Fn(&mut Figure)| {
+            let mut figures = run_of(claim, (Source::Measured, inside(claim)), Some(0.0));
+            change(&mut figures[0]);
+            judge(publication, claim, &figures, &stacks(publication, claim, true)).verdict
+        };
+        for verdict in [spoil(&|one| one.partial = true), spoil(&|one| one.at_least = true)] {
+            assert!(matches!(verdict, Verdict::Undecided | Verdict::NotAnswered), "{}", claim.text);
+        }
+    });
+}

@@ -1,0 +1,208 @@
+//! Every table and claim of a publication with ours beside it, in its own order.
+//!
+//! Invariants: published, predicted and measured stand in columns of their own; a number of a stand-in has no
+//! error beside it; a fitted or constructed figure has its role there and no percentage. What it is not:
+//! HTML.
+
+use serde::Serialize;
+use study::Source;
+
+use crate::figure::Figure;
+use crate::published::{Claim, Printed, Publication};
+use crate::verdict::{RunStack, is_drive, judge};
+
+/// A table or slide with ours beside it.
+#[derive(Debug, Serialize)]
+pub struct PlaceView {
+    /// Where it stands in the source.
+    pub place: String,
+    /// Its numbers.
+    pub rows: Vec<RowView>,
+    /// Its claims.
+    pub claims: Vec<ClaimView>,
+}
+
+/// A printed number beside ours.
+#[derive(Debug, Serialize)]
+pub struct RowView {
+    /// Title of the stack.
+    pub stack: String,
+    /// What was done to it.
+    pub what: String,
+    /// What is counted, with its unit.
+    pub metric: String,
+    /// As printed.
+    pub published: String,
+    /// Ours in virtual time.
+    pub predicted: String,
+    /// Ours on this machine.
+    pub measured: String,
+    /// Of a held-out prediction, or of a measurement that is comparable; else what the figure is to the
+    /// model.
+    pub error: String,
+    /// Within a tenth, a third, or farther; `none` without an error.
+    pub near: &'static str,
+}
+
+/// A claim beside ours.
+#[derive(Debug, Serialize)]
+pub struct ClaimView {
+    /// In the source's sense.
+    pub text: String,
+    /// What number it is about.
+    pub number: String,
+    /// As printed.
+    pub published: String,
+    /// Ours, with its interval.
+    pub ours: String,
+    /// Where ours comes from.
+    pub source: String,
+    /// The word of the verdict.
+    pub verdict: &'static str,
+    /// Why nothing was decided.
+    pub why: String,
+    /// Range in which it holds.
+    pub range: String,
+    /// Why that range.
+    pub because: String,
+}
+
+/// How near a number is, for colour.
+const NEAR: f64 = 0.10;
+const OFF: f64 = 0.34;
+
+/// Every table and claim of the publication with ours beside it, in its own order.
+#[must_use]
+pub fn beside(
+    publication: &Publication,
+    figures: &[Figure],
+    stacks: &[RunStack],
+) -> Vec<PlaceView> {
+    let mut places: Vec<PlaceView> = Vec::new();
+    let mut at = |name: &str| {
+        places.iter().position(|view| view.place == name).unwrap_or_else(|| {
+            let (rows, claims) = (Vec::new(), Vec::new());
+            places.push(PlaceView { place: name.to_owned(), rows, claims });
+            places.len() - 1
+        })
+    };
+    let rows: Vec<(usize, RowView)> = publication
+        .figure
+        .iter()
+        .map(|one| (at(&one.place), row(publication, one, figures, stacks)))
+        .collect();
+    let claims: Vec<(usize, ClaimView)> = publication
+        .claim
+        .iter()
+        .map(|one| (at(&one.place), claim(publication, one, figures, stacks)))
+        .collect();
+    rows.into_iter().for_each(|(place, row)| places[place].rows.push(row));
+    claims.into_iter().for_each(|(place, claim)| places[place].claims.push(claim));
+    places
+}
+
+fn row(
+    publication: &Publication,
+    printed: &Printed,
+    figures: &[Figure],
+    stacks: &[RunStack],
+) -> RowView {
+    let predicted = printed.of.find(figures, Source::Predicted);
+    let measured = printed.of.find(figures, Source::Measured);
+    let stack = stacks.iter().find(|stack| stack.name == printed.of.stack);
+    let named = publication.drives.get(&printed.of.stack).cloned().unwrap_or_default();
+    let wanted = printed.drive.clone().map_or(named, |drive| vec![drive]);
+    let the_drive = is_drive(&wanted, stack);
+    let title = stack.map_or(printed.of.stack.as_str(), |stack| stack.title.as_str());
+    let text = |figure: &Figure| {
+        let least = if figure.at_least { "at least " } else { "" };
+        format!("{least}{} {}", digits(figure.value), figure.unit)
+    };
+    let off = |figure: &Figure| figure.value / printed.value - 1.0;
+    let held_out = printed.is == Some(device::Evidence::HeldOut);
+    let of_model = predicted.filter(|_| held_out && the_drive).map(off);
+    let of_drive = measured.filter(|_| printed.outright || the_drive).map(off);
+    let error = of_model.or(of_drive);
+    let role = printed.is.filter(|_| predicted.is_some() && the_drive);
+    RowView {
+        stack: title.to_owned(),
+        what: printed.of.what(),
+        metric: printed.of.metric.clone(),
+        published: format!("{} {}", digits(printed.value), printed.unit),
+        predicted: predicted.map_or_else(|| "-".into(), text),
+        measured: measured.map_or_else(
+            || "-".into(),
+            |figure| match the_drive || printed.outright {
+                true => text(figure),
+                false => format!("{} (stand-in: {title})", text(figure)),
+            },
+        ),
+        error: match (error, role) {
+            (Some(error), _) => format!("{:+.0} %", error * 100.0),
+            (None, Some(role)) => role.word().to_owned(),
+            (None, None) => "-".to_owned(),
+        },
+        near: match error.map(f64::abs) {
+            Some(error) if error <= NEAR => "near",
+            Some(error) if error <= OFF => "off",
+            Some(_) => "far",
+            None => "none",
+        },
+    }
+}
+
+fn claim(
+    publication: &Publication,
+    claim: &Claim,
+    figures: &[Figure],
+    stacks: &[RunStack],
+) -> ClaimView {
+    let judged = judge(publication, claim, figures, stacks);
+    let interval =
+        judged.interval.map(|(low, high)| format!(" ({} to {})", digits(low), digits(high)));
+    ClaimView {
+        text: claim.text.clone(),
+        number: claim.number.clone(),
+        published: claim.value.map_or_else(|| "in words".into(), digits),
+        ours: judged.ours.map_or_else(
+            || "-".into(),
+            |value| format!("{}{}", digits(value), interval.unwrap_or_default()),
+        ),
+        source: judged.source.map_or_else(String::new, |source| source.to_string()),
+        verdict: judged.verdict.word(),
+        why: judged.why,
+        range: match (claim.from, claim.to) {
+            (Some(from), Some(to)) if from == to => digits(from),
+            (Some(from), Some(to)) => format!("{} to {}", digits(from), digits(to)),
+            (Some(from), None) => format!("{} or more", digits(from)),
+            (None, Some(to)) => format!("{} or less", digits(to)),
+            (None, None) => "any".to_owned(),
+        },
+        because: claim.because.clone(),
+    }
+}
+
+/// Three significant digits, without a tail of zeros.
+fn digits(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let digits = (2 - value.abs().log10().floor() as i32).max(0) as usize;
+    let text = format!("{value:.digits$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_at_most_after_which_nothing_is_said() {
+        for (value, text) in [(14.0, "14"), (2512.9, "2513"), (0.1634, "0.163"), (5.02, "5.02")] {
+            assert_eq!(digits(value), text);
+        }
+    }
+}

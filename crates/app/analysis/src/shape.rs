@@ -1,0 +1,89 @@
+//! The jobs of predictions as published figures are compared by: typed, from the plan.
+//!
+//! Invariant: a job that published figures cannot speak of (a skew, a schedule, several sizes, a rate limit,
+//! ACT) has no shape, so that no error is carried to it. What it is not: what a prediction is worth.
+
+use std::collections::HashMap;
+
+use archive::{Run, StackRecord};
+use sim::{JobShape, Worth};
+use study::{Arrivals, BlockJob, Condition, Job, Offsets, Source, Study, Trial};
+use units::{Nanos, Share};
+
+/// By number of the trial, of predictions alone.
+pub(crate) fn shapes(run: &Run) -> HashMap<u32, JobShape> {
+    if run.header.stacks.iter().all(|stack| stack.host_path.is_none()) {
+        return HashMap::new();
+    }
+    let shape = |trial: study::Trial| {
+        let record = run.header.stacks.iter().find(|stack| stack.name == trial.stack)?;
+        Some((trial.number, shape_of_trial(record, &run.study, &trial)?))
+    };
+    study::plan(&run.study).trials.into_iter().filter_map(shape).collect()
+}
+
+fn shape_of_trial(record: &StackRecord, study: &Study, trial: &Trial) -> Option<JobShape> {
+    let stack = study.stack.iter().find(|stack| stack.name == trial.stack)?;
+    let Job::Block(job) = &trial.job else { return None };
+    let fresh = stack.condition == Condition::Fresh;
+    let predicted = trial.source == Source::Predicted;
+    let host = record.host_path.as_ref().filter(|_| predicted)?;
+    shape_of(job, host, fresh)
+}
+
+/// What the prediction of `metric` (as in figures) by a trial on the stack of `record` is worth.
+#[must_use]
+pub fn worth_of(record: &StackRecord, study: &Study, trial: &Trial, metric: &str) -> Worth {
+    let shape = shape_of_trial(record, study, trial).zip(checked_metric(metric));
+    shape.map_or(Worth::NotValidated, |(shape, metric)| Worth::of(&record.checked, &shape, metric))
+}
+
+/// The shape of a plain job on a host path; `None` for one that published figures cannot speak of.
+#[must_use]
+pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
+    let plain = job.offsets == Offsets::Uniform
+        && job.size_mix.is_empty()
+        && job.alignment == job.block_size
+        && job.arrivals == Arrivals::Closed
+        && job.think_time == Nanos::ZERO
+        && job.sync_every <= 1;
+    let durable = match (job.sync_every, job.dsync) {
+        (0, false) => "",
+        (_, false) => "flush",
+        (0, true) => "dsync",
+        _ => return None,
+    };
+    let background_writes = match job.beside.as_slice() {
+        [] => 0,
+        [one] if one.read_share == Share::NONE && one.arrivals != Arrivals::Closed => {
+            one.rate?.get()
+        }
+        _ => return None,
+    };
+    plain.then(|| JobShape {
+        host: host.to_owned(),
+        read_percent: job.read_share.percent(),
+        sequential: job.pattern == study::Pattern::Sequential,
+        block_bytes: job.block_size.get(),
+        in_flight: u64::from(job.threads) * u64::from(job.queue_depth),
+        fresh,
+        durable: durable.to_owned(),
+        background_writes,
+    })
+}
+
+/// The word of a figure's metric in published figures of drives; `None` for what none speaks of.
+pub(crate) fn checked_metric(metric: &str) -> Option<&'static str> {
+    Some(match metric {
+        "iops" => "IOPS",
+        "throughput" => "MB/s",
+        "latency_mean" => "mean",
+        "latency_p50" => "p50",
+        "latency_p99" => "p99",
+        "latency_p99_9" => "p99.9",
+        "latency_p99_99" => "p99.99",
+        "latency_p99_999" => "p99.999",
+        "latency_growth_95" => sim::GROWTH,
+        _ => return None,
+    })
+}

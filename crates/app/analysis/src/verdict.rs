@@ -1,0 +1,203 @@
+//! Whether a claim of a publication holds for what ran here.
+//!
+//! A claim is of its drives: only what ran on them answers it, a real device that the study declares to be
+//! one (`identity`) or its model; another is a stand-in, whose number is shown and not judged. Our number
+//! has an interval, between repetitions where it was measured, from the held-out error of the model where it
+//! was predicted; without one nothing is decided. What a model was fitted to, or follows from its constants,
+//! is an input and no evidence. Invariant: every verdict can come out otherwise; each claim has a number
+//! that fails it. What it is not: a verdict on the publication.
+
+use device::Evidence;
+use study::Source;
+
+use crate::figure::Figure;
+use crate::published::{Claim, Ours, Publication};
+
+/// What is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole interval lies within the bounds.
+    Holds,
+    /// The whole interval lies outside.
+    DoesNotHold,
+    /// The interval crosses a bound, or there is none.
+    Undecided,
+    /// Nothing that ran here speaks of it.
+    NotAnswered,
+    /// It went into our model, or follows from what did.
+    Input,
+}
+
+impl Verdict {
+    /// In words.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::DoesNotHold => "does not hold",
+            Self::Undecided => "undecided",
+            Self::NotAnswered => "not answered here",
+            Self::Input => "input",
+        }
+    }
+}
+
+/// A claim with our number and what follows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Our number, also where it is not judged.
+    pub ours: Option<f64>,
+    /// Its interval.
+    pub interval: Option<(f64, f64)>,
+    /// Where it comes from.
+    pub source: Option<Source>,
+    /// Why nothing was decided; empty where something was.
+    pub why: String,
+}
+
+/// What a stack of a run is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunStack {
+    /// Its name.
+    pub name: String,
+    /// The drive that it is, by the name of its profile: that of a model, or what the study declares.
+    pub identity: Option<String>,
+    /// Its title, for people.
+    pub title: String,
+}
+
+/// Which drives a number may have run on.
+pub(crate) fn is_drive(wanted: &[String], stack: Option<&RunStack>) -> bool {
+    let identity = stack.and_then(|stack| stack.identity.as_ref());
+    identity.is_some_and(|identity| wanted.contains(identity))
+}
+
+/// Our number.
+struct Number {
+    value: f64,
+    interval: Option<(f64, f64)>,
+    source: Source,
+    /// What keeps it from being judged.
+    spoiled: Option<String>,
+}
+
+/// Judges `claim` by `figures` of a run with these stacks.
+pub(crate) fn judge(
+    publication: &Publication,
+    claim: &Claim,
+    figures: &[Figure],
+    stacks: &[RunStack],
+) -> Judged {
+    let none = |why: &str| Judged {
+        verdict: Verdict::NotAnswered,
+        ours: None,
+        interval: None,
+        source: None,
+        why: why.to_owned(),
+    };
+    let found = [Source::Measured, Source::Predicted]
+        .into_iter()
+        .find_map(|source| number(claim, figures, source));
+    let Some(number) = found else { return none("not in this run") };
+    let judged = |verdict, why: String| Judged {
+        verdict,
+        ours: Some(number.value),
+        interval: number.interval,
+        source: Some(number.source),
+        why,
+    };
+    if let Some(stand_in) = stand_in(publication, claim, stacks) {
+        return judged(Verdict::NotAnswered, stand_in);
+    }
+    let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
+    if number.source == Source::Predicted && input {
+        let why = "a constant of the model was chosen with it, or it follows from constants";
+        return judged(Verdict::Input, why.to_owned());
+    }
+    if let Some(why) = number.spoiled.clone() {
+        return judged(Verdict::Undecided, why);
+    }
+    let (from, to) = claim.bounds();
+    match number.interval {
+        None => {
+            let why = match number.source {
+                Source::Predicted => "the held-out error of this prediction is not known",
+                _ => "an interval between repetitions needs three of them",
+            };
+            judged(Verdict::Undecided, why.to_owned())
+        }
+        Some((low, high)) if low >= from && high <= to => judged(Verdict::Holds, String::new()),
+        Some((low, high)) if high < from || low > to => judged(Verdict::DoesNotHold, String::new()),
+        Some(_) => judged(Verdict::Undecided, "its interval crosses a bound".to_owned()),
+    }
+}
+
+/// The stacks of a claim that are not the drives it speaks of, in words; none where it speaks of any.
+fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> Option<String> {
+    if claim.any_drive {
+        return None;
+    }
+    let sides = std::iter::once(&claim.of).chain(&claim.over);
+    let others: Vec<String> = sides
+        .filter_map(|side: &Ours| {
+            let stack = stacks.iter().find(|stack| stack.name == side.stack);
+            let wanted = publication.drives.get(&side.stack).map_or(&[][..], Vec::as_slice);
+            let title = stack.map_or(side.stack.as_str(), |stack| stack.title.as_str());
+            (!is_drive(wanted, stack)).then(|| title.to_owned())
+        })
+        .collect();
+    let first = others.first()?;
+    Some(format!("stand-in: {first} is not known to be the drive"))
+}
+
+/// Our number from one source.
+fn number(claim: &Claim, figures: &[Figure], source: Source) -> Option<Number> {
+    let of = claim.of.find(figures, source)?;
+    let Some(over) = &claim.over else {
+        let spoiled = spoiled(of);
+        return Some(Number { value: of.value, interval: interval(of), source, spoiled });
+    };
+    let over = over.find(figures, source)?;
+    let spoiled = spoiled(of).or_else(|| spoiled(over));
+    let value = of.value / over.value;
+    if !value.is_finite() {
+        let spoiled = Some("the number that it is divided by is 0".to_owned());
+        return Some(Number { value: of.value, interval: None, source, spoiled });
+    }
+    let interval = interval(of).zip(interval(over));
+    let interval = interval.and_then(|(a, b)| ratio((of.value, a), (over.value, b)));
+    Some(Number { value, interval, source, spoiled })
+}
+
+fn spoiled(figure: &Figure) -> Option<String> {
+    if figure.partial {
+        return Some("a trial was stopped or failed".to_owned());
+    }
+    figure.at_least.then(|| "operations never ended: our number is a lower bound".to_owned())
+}
+
+/// Where the true value lies: between repetitions of a measurement, within the held-out error of a
+/// prediction.
+fn interval(figure: &Figure) -> Option<(f64, f64)> {
+    match figure.source {
+        Source::Predicted => {
+            // `predicted = true (1 + error)`.
+            let error = figure.expected_error.filter(|error| *error < 1.0)?;
+            Some((figure.value / (1.0 + error), figure.value / (1.0 - error)))
+        }
+        _ => figure.lo.zip(figure.hi).filter(|_| figure.interval == Some("repetitions")),
+    }
+}
+
+/// The interval of a ratio of independent numbers: errors of the logarithms add in squares.
+fn ratio(
+    (a, (a_low, a_high)): (f64, (f64, f64)),
+    (b, (b_low, b_high)): (f64, (f64, f64)),
+) -> Option<(f64, f64)> {
+    let sound = [a, a_low, b, b_low].iter().all(|value| *value > 0.0);
+    let together = |x: f64, y: f64| x.ln().hypot(y.ln()).exp();
+    let ends = (a / b / together(a / a_low, b_high / b), a / b * together(a_high / a, b / b_low));
+    sound.then_some(ends)
+}

@@ -1,0 +1,251 @@
+//! What a prediction is worth: the error of the model on published figures that no constant has seen, at jobs
+//! like the one that is predicted.
+//!
+//! Like means: the same metric, the same kind (reads, writes, or a mix that differs by at most a fifth of all
+//! operations), order, state of the device, durability and host path; sizes within twice, operations in
+//! flight within four times, writes beside it within twice. Figures that were fitted say that there was a
+//! fit, not how good it is. Invariant: one definition, for terminal, page, JSON and documents. What it is
+//! not: an interval.
+
+use device::{Acceptance, Condition, Durable, Evidence, JobPattern};
+use serde::{Deserialize, Serialize};
+use units::Share;
+
+/// What matters of a block job for which published figures speak of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobShape {
+    /// Name of the host path.
+    pub host: String,
+    /// Reads in percent of all operations.
+    pub read_percent: f64,
+    /// Offsets one after the other.
+    pub sequential: bool,
+    /// Bytes an operation.
+    pub block_bytes: u64,
+    /// Operations in flight, of all threads together.
+    pub in_flight: u64,
+    /// The device was not written before.
+    pub fresh: bool,
+    /// A flush after each write, or each write forced; how, in a word; empty for neither.
+    pub durable: String,
+    /// Writes a second that go on beside it and are not counted.
+    pub background_writes: u64,
+}
+
+impl JobShape {
+    /// That of an acceptance job.
+    #[must_use]
+    pub fn of(job: &Acceptance) -> Self {
+        Self {
+            host: job.host.clone(),
+            read_percent: job.read_share.percent(),
+            sequential: job.pattern == JobPattern::Sequential,
+            block_bytes: job.block_size.get(),
+            in_flight: u64::from(job.threads) * u64::from(job.queue_depth),
+            fresh: job.condition == Condition::Fresh,
+            durable: match job.durable {
+                None => "",
+                Some(Durable::Flush) => "flush",
+                Some(Durable::Dsync) => "dsync",
+            }
+            .to_owned(),
+            background_writes: job.beside_writes.map_or(0, units::Rate::get),
+        }
+    }
+
+    /// Whether a figure of `self` says something of `other`.
+    #[must_use]
+    pub fn is_near(&self, other: &Self) -> bool {
+        const MIX_APART: f64 = 20.0;
+        let pure = |percent: f64| percent <= 0.0 || percent >= Share::ALL.percent();
+        let (a, b) = (self.read_percent, other.read_percent);
+        let kind = if pure(a) || pure(b) { a == b } else { (a - b).abs() <= MIX_APART };
+        let within = |a: u64, b: u64, times: u64| a <= b * times && b <= a * times;
+        kind && self.host == other.host
+            && self.sequential == other.sequential
+            && self.fresh == other.fresh
+            && self.durable == other.durable
+            && within(self.block_bytes, other.block_bytes, 2)
+            && within(self.in_flight, other.in_flight, 4)
+            && within(self.background_writes, other.background_writes, 2)
+    }
+}
+
+/// A published figure with what the model gives for it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckedFigure {
+    /// The job.
+    pub shape: JobShape,
+    /// `IOPS`, `MB/s`, `mean`, `p99` and so on.
+    pub metric: String,
+    /// What the figure is to the model.
+    pub evidence: Evidence,
+    /// `predicted / published - 1`.
+    pub error: f64,
+}
+
+/// What a prediction is worth.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Worth {
+    /// The model was checked at such jobs against figures that no constant has seen.
+    HeldOut {
+        /// Median absolute error.
+        median: f64,
+        /// The error with the largest size, signed.
+        worst: f64,
+        /// Figures.
+        figures: u32,
+        /// All errors have the sign of the worst.
+        one_sided: bool,
+    },
+    /// Constants were chosen with figures of such jobs; how far off it is elsewhere is not known.
+    Fit,
+    /// Nothing is published of such jobs.
+    NotValidated,
+}
+
+/// Held-out figures from which on their worst is taken for the error that is to be expected.
+pub const FIGURES_MIN: u32 = 3;
+/// From here on a one-sided error is stated as known.
+const KNOWN_OFF: f64 = 0.20;
+
+impl Worth {
+    /// What `figures` say of `metric` at `shape`.
+    #[must_use]
+    pub fn of(figures: &[CheckedFigure], shape: &JobShape, metric: &str) -> Self {
+        let near = || figures.iter().filter(|one| one.metric == metric && one.shape.is_near(shape));
+        let mut errors: Vec<f64> = near()
+            .filter(|one| one.evidence == Evidence::HeldOut)
+            .map(|one| one.error)
+            .filter(|error| error.is_finite())
+            .collect();
+        errors.sort_by(|a, b| a.abs().total_cmp(&b.abs()));
+        let Some(&worst) = errors.last() else {
+            let seen = near().next().is_some();
+            return if seen { Self::Fit } else { Self::NotValidated };
+        };
+        let middle = errors.len() / 2;
+        let low = errors[(errors.len() - 1) / 2].abs();
+        Self::HeldOut {
+            median: (low + errors[middle].abs()) / 2.0,
+            worst,
+            figures: errors.len() as u32,
+            one_sided: errors.iter().all(|error| (*error < 0.0) == (worst < 0.0)),
+        }
+    }
+
+    /// The error that is to be expected, as a share; `None` where too few figures say it.
+    #[must_use]
+    pub fn expected_error(&self) -> Option<f64> {
+        match *self {
+            Self::HeldOut { worst, figures, .. } if figures >= FIGURES_MIN => Some(worst.abs()),
+            _ => None,
+        }
+    }
+
+    /// In full.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match *self {
+            Self::HeldOut { median, worst, figures, .. } => {
+                let (word, worst) = (plural(figures), worst * 100.0);
+                let median = median * 100.0;
+                match figures {
+                    1 => format!("held-out error {worst:+.0} % on 1 published figure of such jobs"),
+                    _ => format!(
+                        "held-out error: median {median:.0} %, worst {worst:+.0} % on {figures} published \
+                         {word} of such jobs"
+                    ),
+                }
+            }
+            Self::Fit => {
+                "fit: constants were chosen with figures of such jobs; its error elsewhere is not \
+                          known"
+                    .to_owned()
+            }
+            Self::NotValidated => "not validated: nothing is published of such jobs".to_owned(),
+        }
+    }
+
+    /// In a few words.
+    #[must_use]
+    pub fn brief(&self) -> String {
+        match *self {
+            Self::HeldOut { median, worst, one_sided: true, .. } if median >= KNOWN_OFF => {
+                let word = if worst < 0.0 { "low" } else { "high" };
+                format!("known to be {:.0} % {word}", median * 100.0)
+            }
+            Self::HeldOut { median, figures, .. } => {
+                format!("held-out error {:.0} % on {figures} {}", median * 100.0, plural(figures))
+            }
+            Self::Fit => "fit".to_owned(),
+            Self::NotValidated => "not validated".to_owned(),
+        }
+    }
+}
+
+const fn plural(figures: u32) -> &'static str {
+    if figures == 1 { "figure" } else { "figures" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(block_bytes: u64, read_percent: f64) -> JobShape {
+        JobShape {
+            host: "psync".into(),
+            read_percent,
+            sequential: false,
+            block_bytes,
+            in_flight: 1,
+            fresh: false,
+            durable: String::new(),
+            background_writes: 0,
+        }
+    }
+
+    fn figure(shape: JobShape, metric: &str, evidence: Evidence, error: f64) -> CheckedFigure {
+        CheckedFigure { shape, metric: metric.into(), evidence, error }
+    }
+
+    /// A fit that reads as an error of 2 % sells a drive that nobody measured.
+    #[test]
+    fn only_figures_that_no_constant_has_seen_give_an_error() {
+        let at = shape(16384, 100.0);
+        let fitted = figure(at.clone(), "mean", Evidence::Fitted, 0.001);
+        let held = figure(at.clone(), "mean", Evidence::HeldOut, -0.364);
+        assert_eq!(Worth::of(std::slice::from_ref(&fitted), &at, "mean"), Worth::Fit);
+        let worth = Worth::of(&[fitted, held.clone()], &at, "mean");
+        assert_eq!(worth.brief(), "known to be 36 % low");
+        assert_eq!(worth.expected_error(), None, "one figure is no error to expect");
+        assert!(worth.text().contains("-36 % on 1 published figure"));
+        let others = [0.1, -0.05].map(|error| figure(at.clone(), "mean", Evidence::HeldOut, error));
+        let all: Vec<CheckedFigure> = others.into_iter().chain([held]).collect();
+        let worth = Worth::of(&all, &at, "mean");
+        assert_eq!(worth.brief(), "held-out error 10 % on 3 figures");
+        assert_eq!(worth.expected_error(), Some(0.364));
+    }
+
+    #[test]
+    fn errors_are_not_carried_to_other_jobs_and_metrics() {
+        let at = shape(4096, 100.0);
+        let known = [figure(at.clone(), "mean", Evidence::HeldOut, 0.02)];
+        let of = |shape: &JobShape, metric| Worth::of(&known, shape, metric);
+        assert_eq!(of(&at, "p99"), Worth::NotValidated);
+        assert_eq!(of(&shape(16384, 100.0), "mean"), Worth::NotValidated);
+        assert_eq!(of(&shape(4096, 70.0), "mean"), Worth::NotValidated);
+        let other = JobShape { host: "io_uring".into(), ..at.clone() };
+        assert_eq!(of(&other, "mean"), Worth::NotValidated);
+        let deeper = JobShape { in_flight: 8, ..at.clone() };
+        assert_eq!(of(&deeper, "mean"), Worth::NotValidated);
+        let busy = JobShape { background_writes: 1000, ..at.clone() };
+        assert_eq!(of(&busy, "mean"), Worth::NotValidated);
+        assert_ne!(
+            of(&JobShape { in_flight: 4, block_bytes: 8192, ..at }, "mean"),
+            Worth::NotValidated
+        );
+    }
+}

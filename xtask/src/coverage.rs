@@ -1,0 +1,373 @@
+//! How often the intervals of `stats::estimate` cover, and how often `stats::cliffs` finds a cliff where
+//! there is none, by simulation: the tables of `docs/METHODOLOGY.md`.
+//!
+//! Invariants: the same seeds give the same tables; the truth of each series is known, not estimated. What
+//! it is not: a test; `stats` has those.
+
+use std::fmt::Write;
+
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use stats::cliffs::{Course, course};
+use stats::estimate::{
+    Estimate, beyond, over_repetitions, percentile, percentile_within, ratio_within,
+};
+
+const BEGIN: &str = "<!-- computed: cargo xtask coverage -->";
+const END: &str = "<!-- end of computed coverage -->";
+
+/// Series a cell.
+const RUNS: u64 = 1000;
+/// Repetitions make a run of their own each.
+const REPEATED: u64 = 500;
+
+struct Random(Xoshiro256PlusPlus);
+
+impl Random {
+    fn of(seed: u64) -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(seed))
+    }
+
+    fn uniform(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (Box and Muller).
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// Rates of the parts of one run.
+struct Series {
+    name: &'static str,
+    /// `(random, parts) -> rates`; their long-run mean is 1.
+    make: fn(&mut Random, usize) -> Vec<f64>,
+}
+
+/// First-order autoregression with a spread of a tenth.
+fn alike(random: &mut Random, parts: usize, memory: f64) -> Vec<f64> {
+    let fresh = (1.0 - memory * memory).sqrt();
+    let mut last = random.normal();
+    let mut next = || {
+        let value = 1.0 + 0.1 * last;
+        last = memory * last + fresh * random.normal();
+        value
+    };
+    (0..parts).map(|_| next()).collect()
+}
+
+fn noise(random: &mut Random, parts: usize) -> Vec<f64> {
+    alike(random, parts, 0.0)
+}
+
+/// Multiplies noise of a tenth by `shape` of the share of the run, whose mean is 1.
+fn shaped(random: &mut Random, parts: usize, shape: impl Fn(f64) -> f64) -> Vec<f64> {
+    let base = noise(random, parts);
+    let at = |part: usize| (part as f64 + 0.5) / parts as f64;
+    base.into_iter().enumerate().map(|(part, value)| value * shape(at(part))).collect()
+}
+
+/// Low for runs of parts, one fifth of the time, for 4 parts on average or by the beat.
+fn bursts(random: &mut Random, parts: usize, beat: bool) -> Vec<f64> {
+    let mut low = random.uniform() < 0.2;
+    let shift = (random.uniform() * 20.0) as usize;
+    (0..parts)
+        .map(|part| {
+            low = if beat {
+                (part + shift) % 20 < 4
+            } else if low {
+                random.uniform() >= 0.25
+            } else {
+                random.uniform() < 0.0625
+            };
+            let level = if low { 0.4 } else { 1.15 };
+            level * (1.0 + 0.1 * random.normal())
+        })
+        .collect()
+}
+
+const SERIES: [Series; 9] = [
+    Series { name: "independent", make: noise },
+    Series { name: "neighbours alike, 0.3", make: |r, n| alike(r, n, 0.3) },
+    Series { name: "neighbours alike, 0.6", make: |r, n| alike(r, n, 0.6) },
+    Series { name: "neighbours alike, 0.9", make: |r, n| alike(r, n, 0.9) },
+    Series { name: "bursts to 40 %, at random", make: |r, n| bursts(r, n, false) },
+    Series { name: "bursts to 40 %, by the beat", make: |r, n| bursts(r, n, true) },
+    Series { name: "falling by 10 %", make: |r, n| shaped(r, n, |x| 1.05 - 0.1 * x) },
+    Series { name: "falling by half", make: |r, n| shaped(r, n, |x| 1.25 - 0.5 * x) },
+    Series {
+        name: "a slow wave of 20 %",
+        make: |r, n| shaped(r, n, |x| 1.0 + 0.2 * (x * std::f64::consts::TAU).sin()),
+    },
+];
+
+/// Of how many an interval was given, and how many of those covered.
+#[derive(Default)]
+struct Tally {
+    all: u64,
+    given: u64,
+    covered: u64,
+}
+
+impl Tally {
+    fn note(&mut self, estimate: Option<Estimate>, truth: f64) {
+        self.all += 1;
+        let Some((lo, hi)) = estimate.and_then(|one| one.lo.zip(one.hi)) else { return };
+        self.given += 1;
+        self.covered += u64::from(lo <= truth && truth <= hi);
+    }
+
+    /// Coverage of what was given, and what was refused: `95 (2 refused)`.
+    fn text(&self) -> String {
+        let percent = |part: u64, of: u64| part as f64 * 100.0 / of.max(1) as f64;
+        let refused = percent(self.all - self.given, self.all);
+        let missed = percent(self.given - self.covered, self.all);
+        if refused > 50.0 {
+            return format!("refused {refused:.0} %, wrong {missed:.1} %");
+        }
+        format!("{:.1} ({refused:.0} refused)", percent(self.covered, self.given))
+    }
+}
+
+/// All tables.
+pub fn tables() -> String {
+    let mut out = format!("{BEGIN}\n");
+    within(&mut out);
+    within_percentiles(&mut out);
+    repeated(&mut out);
+    alarms(&mut out);
+    power(&mut out);
+    let _ = write!(out, "\n{END}");
+    out
+}
+
+fn within(out: &mut String) {
+    let _ = writeln!(out, "\nRate within one run, 95 % intervals: covered, % of those given.\n");
+    let lengths = [40, 120, 240];
+    let _ = writeln!(out, "| series | 40 parts | 120 parts | 240 parts |\n|---|---|---|---|");
+    for series in &SERIES {
+        let cells: Vec<String> = lengths
+            .iter()
+            .map(|parts| {
+                let mut tally = Tally::default();
+                for seed in 0..RUNS {
+                    let rates = (series.make)(&mut Random::of(seed), *parts);
+                    let pairs: Vec<(f64, f64)> = rates.iter().map(|rate| (*rate, 1.0)).collect();
+                    tally.note(ratio_within(&pairs), 1.0);
+                }
+                tally.text()
+            })
+            .collect();
+        let _ = writeln!(out, "| {} | {} |", series.name, cells.join(" | "));
+    }
+}
+
+/// Latency around 100 us with a log-normal spread; slow episodes multiply it by 5, one operation in fifty.
+fn latencies(random: &mut Random, ops: usize, episode: f64) -> Vec<u64> {
+    let mut slow = random.uniform() < SLOW;
+    let leave = 1.0 / episode;
+    let enter = leave * SLOW / (1.0 - SLOW);
+    (0..ops)
+        .map(|_| {
+            slow = if slow { random.uniform() >= leave } else { random.uniform() < enter };
+            let base = 100_000.0 * (0.2 * random.normal()).exp();
+            (if slow { base * 5.0 } else { base }) as u64
+        })
+        .collect()
+}
+
+/// Share of operations in slow episodes.
+const SLOW: f64 = 0.02;
+
+fn within_percentiles(out: &mut String) {
+    const OPS: usize = 20_000;
+    const PARTS: usize = 120;
+    let wanted = [50.0, 99.0];
+    let _ = writeln!(
+        out,
+        "\nPercentiles within one run of 20 000 operations in 120 parts, 95 % intervals: covered, % of those \
+         given. One operation in fifty is five times as slow, in episodes.\n"
+    );
+    let _ = writeln!(out, "| slow episodes of, on average | p50 | p99 |\n|---|---|---|");
+    for episode in [1.0, 10.0, 30.0] {
+        // The truth from one long series.
+        let mut long = stats::new_histogram();
+        let mut random = Random::of(999);
+        latencies(&mut random, 4_000_000, episode)
+            .iter()
+            .for_each(|time| long.saturating_record(*time));
+        let truth = wanted.map(|p| long.value_at_quantile(p / 100.0) as f64);
+        let mut tallies = [Tally::default(), Tally::default()];
+        for seed in 0..REPEATED {
+            let times = latencies(&mut Random::of(seed), OPS, episode);
+            let histogram = |part: &[u64]| {
+                let mut made = stats::new_histogram();
+                part.iter().for_each(|time| made.saturating_record(*time));
+                made
+            };
+            let whole = histogram(&times);
+            let parts: Vec<_> = times.chunks(OPS.div_ceil(PARTS)).map(histogram).collect();
+            for ((p, truth), tally) in wanted.into_iter().zip(truth).zip(&mut tallies) {
+                let made = percentile(&whole, 0, p).ok();
+                let estimate = made.map(|made| {
+                    let shares: Vec<_> =
+                        parts.iter().map(|part| beyond(part, made.value)).collect();
+                    percentile_within(made, (&whole, 0), &shares, p)
+                });
+                tally.note(estimate, truth);
+            }
+        }
+        let _ = writeln!(out, "| {episode:.0} | {} | {} |", tallies[0].text(), tallies[1].text());
+    }
+}
+
+/// A rate and percentiles of a run whose level is off by a normal draw of `spread`.
+fn run_of(random: &mut Random, spread: f64) -> [f64; 3] {
+    let level = (spread * random.normal() - spread * spread / 2.0).exp();
+    let mut histogram = stats::new_histogram();
+    for _ in 0..2000 {
+        let time = 100_000.0 / level * (0.3 * random.normal()).exp();
+        histogram.saturating_record(time as u64);
+    }
+    let parts: f64 = noise(random, 40).iter().sum::<f64>() / 40.0;
+    let at = |q: f64| histogram.value_at_quantile(q) as f64;
+    [level * parts, at(0.5), at(0.99)]
+}
+
+fn repeated(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\nBetween repetitions, 95 % intervals (t on logarithms): covered, %. Runs differ by a log-normal \
+         factor.\n"
+    );
+    let _ = writeln!(out, "| repetitions | run to run | rate | p50 | p99 |\n|---|---|---|---|---|");
+    // z of 99 % is 2.326.
+    let truth = [1.0, 100_000.0, 100_000.0 * (0.3f64 * 2.326_348).exp()];
+    for repetitions in [3, 5, 10] {
+        for spread in [0.01, 0.03, 0.05, 0.10] {
+            let mut tallies = [Tally::default(), Tally::default(), Tally::default()];
+            for seed in 0..REPEATED {
+                let mut random = Random::of(seed);
+                let runs: Vec<[f64; 3]> =
+                    (0..repetitions).map(|_| run_of(&mut random, spread)).collect();
+                for (place, tally) in tallies.iter_mut().enumerate() {
+                    let values = runs.iter().map(|run| Estimate::of(run[place], 1));
+                    let shifted =
+                        truth[place] * (spread * spread / 2.0 * [-1.0, 1.0, 1.0][place]).exp();
+                    tally.note(over_repetitions(&values.collect::<Vec<_>>()), shifted);
+                }
+            }
+            let cells = tallies
+                .map(|tally| format!("{:.0}", tally.covered as f64 * 100.0 / tally.given as f64));
+            let _ = writeln!(
+                out,
+                "| {repetitions} | {:.0} % | {} |",
+                spread * 100.0,
+                cells.join(" | ")
+            );
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\nOne run has an interval within it (above), two have their range. Not covered by any: a tenth of \
+         the runs slow by 30 % (3, 5, 10 repetitions: {}).",
+        [3, 5, 10].map(outliers).join(", ")
+    );
+}
+
+/// Coverage where one run in ten is slow by 30 %.
+fn outliers(repetitions: usize) -> String {
+    let mut tally = Tally::default();
+    for seed in 0..REPEATED {
+        let mut random = Random::of(seed);
+        let mut run = || {
+            let slow = if random.uniform() < 0.1 { 0.7 } else { 1.0 };
+            Estimate::of(slow * (1.0 + 0.01 * random.normal()), 1)
+        };
+        let runs: Vec<Estimate> = (0..repetitions).map(|_| run()).collect();
+        tally.note(over_repetitions(&runs), 0.97);
+    }
+    format!("{:.0} %", tally.covered as f64 * 100.0 / tally.given.max(1) as f64)
+}
+
+fn alarms(out: &mut String) {
+    let _ = writeln!(out, "\nSeries without a cliff that were given one, % of {RUNS}.\n");
+    let _ = writeln!(out, "| series | 40 points | 120 points | 400 points |\n|---|---|---|---|");
+    let more: [Series; 5] = [
+        Series {
+            name: "warming up by half",
+            make: |r, n| shaped(r, n, |x| 1.0 - 0.5 * (-x * 8.0).exp()),
+        },
+        Series { name: "falling by a fifth", make: |r, n| shaped(r, n, |x| 1.1 - 0.2 * x) },
+        Series {
+            name: "a wave of 20 %, three periods",
+            make: |r, n| shaped(r, n, |x| 1.0 + 0.2 * (x * 3.0 * std::f64::consts::TAU).sin()),
+        },
+        Series {
+            name: "checkpoints to half, 4 of 20 points",
+            make: |r, n| {
+                let base = noise(r, n).into_iter().enumerate();
+                base.map(|(at, value)| if at % 20 < 4 { value * 0.5 } else { value }).collect()
+            },
+        },
+        Series {
+            name: "random walk of 1 % a point",
+            make: |r, n| {
+                let mut level = 0.0;
+                (0..n)
+                    .map(|_| {
+                        level += 0.01 * r.normal();
+                        1.0 + level + 0.05 * r.normal()
+                    })
+                    .collect()
+            },
+        },
+    ];
+    let lengths = [40, 120, 400];
+    let steady = SERIES[..4].iter().chain(&SERIES[6..8]);
+    for series in steady.chain(&more) {
+        let cells: Vec<String> = lengths
+            .iter()
+            .map(|points| {
+                let alarm = |seed: &u64| {
+                    let made = (series.make)(&mut Random::of(*seed), *points);
+                    matches!(course(&made), Course::Cliffs(_))
+                };
+                format!("{:.1}", (0..RUNS).filter(alarm).count() as f64 * 100.0 / RUNS as f64)
+            })
+            .collect();
+        let _ = writeln!(out, "| {} | {} |", series.name, cells.join(" | "));
+    }
+}
+
+/// How often planted cliffs are found.
+fn power(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\nPlanted cliffs that were found within 5 points, % of {REPEATED}, 120 points.\n"
+    );
+    let _ = writeln!(
+        out,
+        "| noise | -12 % mid | -20 % mid | -50 % mid | -50 % at nine tenths |\n|---|---|---|---|---|"
+    );
+    for (name, spread, memory) in
+        [("5 %", 0.5, 0.0), ("10 %, alike 0.4", 1.0, 0.4), ("20 %, alike 0.6", 2.0, 0.6)]
+    {
+        let cells = [(60, 0.88), (60, 0.8), (60, 0.5), (108, 0.5)].map(|(at, level)| {
+            let found = |seed: &u64| {
+                let mut made = alike(&mut Random::of(*seed), 120, memory);
+                for (place, value) in made.iter_mut().enumerate() {
+                    *value = 1.0 + (*value - 1.0) * spread;
+                    if place >= at {
+                        *value *= level;
+                    }
+                }
+                course(&made).cliffs().iter().any(|cliff| cliff.at.abs_diff(at) <= 5)
+            };
+            format!("{:.0}", (0..REPEATED).filter(found).count() as f64 * 100.0 / REPEATED as f64)
+        });
+        let _ = writeln!(out, "| {name} | {} |", cells.join(" | "));
+    }
+}
