@@ -57,7 +57,8 @@ fn every_command_of_the_documents_works() {
                 .replace(" RUN", " runs/quickstart-made")
                 .replace(" FILE", &format!(" {tiny}"));
             let output = scratch.run(&words);
-            expect(&output, 0);
+            // That profile misses bands, which the documents say.
+            expect(&output, if words == "device check intel-p4800x" { 8 } else { 0 });
             tried += 1;
         }
     }

@@ -120,7 +120,7 @@ fn verdict(rounds: &[f64], steady: Option<Steadiness>, round: Nanos, written: &W
     let (count, rates) = (rounds.len(), rates_text(rounds));
     let Some(steady) = steady else {
         return format!(
-            "steady state NOT judged: {count} rounds, {ROUNDS} are needed: {rates} IOPS"
+            "steady state NOT judged: {count} rounds of {round}, {ROUNDS} are needed: {rates} IOPS"
         );
     };
     let (range, drift) = (steady.range * 100.0, steady.drift * 100.0);
