@@ -88,7 +88,9 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
         doubt(DoubtKind::Failed, &all, &failed),
         doubt(DoubtKind::BusyHost, &measured, &busy_host),
         doubt(DoubtKind::CpuBound, &measured, &cpu_bound),
-        doubt(DoubtKind::InMemory, &measured, &in_memory),
+        doubt(DoubtKind::InMemory, &measured, &|trial| {
+            in_memory(trial).map(|(size, words)| (size, format!("{}: {words}", what(run, trial))))
+        }),
         doubt(DoubtKind::Unsteady, &measured, &unsteady),
     ];
     found.into_iter().flatten().collect()
@@ -151,6 +153,15 @@ fn is_query(class: OpClass) -> bool {
     workload::phase_of(class) == Some(OpClass::ReadPhase)
 }
 
+/// Engine and stack of a trial: `lmdb on This disk`.
+fn what(run: &Run, trial: &TrialRecord) -> String {
+    let title = stack_title(run, &trial.stack);
+    match trial.engine.as_str() {
+        "block" => format!("{title}, {}", trial.experiment),
+        engine => format!("{engine} on {title}, {}", trial.experiment),
+    }
+}
+
 /// A rate that moved within the trial, by its course where there are points enough, else by its quarters.
 fn unsteady(run: &Run, trial: &TrialRecord) -> Option<(f64, String)> {
     // A schedule is not the storage's doing, and a fill changes what it works on.
@@ -170,7 +181,7 @@ fn unsteady(run: &Run, trial: &TrialRecord) -> Option<(f64, String)> {
     let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let (first, last) = (average(&rates[..quarter]), average(&rates[rates.len() - quarter..]));
     let drift = last / first.max(f64::MIN_POSITIVE) - 1.0;
-    let title = stack_title(run, &trial.stack);
+    let title = what(run, trial);
     let ends =
         || format!("from {}/s in the first quarter to {}/s", human_count(first), human_count(last));
     let words = match course(&rates) {

@@ -505,6 +505,25 @@ mod tests {
             rest.merge(&kept);
             let whole = feed(&samples);
             prop_assert!(rest.intervals == whole.intervals);
+            prop_assert!(rest.carried == whole.carried);
+        }
+
+        /// Latencies are of what was due in the measured time, whenever it ended: one more or less is a stall
+        /// that vanishes, or one that was no part of it.
+        #[test]
+        fn latencies_are_of_what_was_due(
+            mut samples in prop::collection::vec((0u64..1500, 1u64..400), 0..100)) {
+            samples.sort_unstable();
+            let total = feed(&samples).total(None);
+            let due = |(completed, latency): &&(u64, u64)| {
+                Nanos(completed.saturating_sub(*latency)) >= TIMELINE.warm_up
+            };
+            let expected = samples.iter().filter(due).count() as u64;
+            prop_assert_eq!(total.due.ops, expected);
+            prop_assert_eq!(total.latency.len(), expected);
+            prop_assert_eq!(total.service.len(), expected);
+            let sum: u64 = samples.iter().filter(due).map(|(_, latency)| latency).sum();
+            prop_assert_eq!(total.due.latency_sum, Nanos(sum));
         }
 
         /// Two clients merged must give what one client doing both would give; otherwise figures
@@ -524,6 +543,7 @@ mod tests {
             for (a, b) in merged.intervals.iter().zip(&whole.intervals) {
                 prop_assert!(a == b, "interval at {:?} differs", a.start);
             }
+            prop_assert!(merged.carried == whole.carried);
         }
 
         /// Nothing that completed may vanish from the record.

@@ -138,3 +138,37 @@ fn pattern(pattern: Pattern, offsets: Offsets) -> workload::Pattern {
         Pattern::Sequential => workload::Pattern::Sequential,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Nanos;
+
+    fn untils(beside: &str) -> Vec<Until> {
+        let text = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+             name = \"e\"\n[experiment.block]\narrivals = \"constant\"\nrate = \"1k/s\"\n{beside}"
+        );
+        let plan = crate::plan(&crate::parse(&text).unwrap());
+        let extent = Extent {
+            device: Bytes::mib(64),
+            devices: 1,
+            smallest_request: 512,
+            cpus: 2,
+            until: Until { due: Nanos(10), issue: Nanos(20) },
+        };
+        let (groups, _) = block_groups(&plan.trials[0].job, extent).unwrap();
+        groups.iter().map(|group| group.plan.until).collect()
+    }
+
+    /// What is issued late beside a closed loop that has ended would be measured without its load.
+    #[test]
+    fn only_schedules_by_themselves_are_issued_late() {
+        let late = Until { due: Nanos(10), issue: Nanos(20) };
+        assert_eq!(untils(""), [late]);
+        let beside =
+            |more: &str| format!("[[experiment.block.beside]]\nread_share = \"0%\"\n{more}");
+        assert_eq!(untils(&beside("arrivals = \"poisson\"\nrate = \"10/s\"\n")), [late; 2]);
+        assert_eq!(untils(&beside("")), [Until::from(Nanos(10)); 2]);
+    }
+}
