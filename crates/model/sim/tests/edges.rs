@@ -73,8 +73,9 @@ fn near(found: f64, right: f64) {
     assert!((found / right - 1.0).abs() < 0.10, "{found} s for {right} s");
 }
 
-/// 2.5 s from 9.0 of 10 s on, 1000 arrivals a second: those of the last second wait 2.5 to 1.5 s. Of 10 000 the
-/// 10th from the top waits 2.49 s, the 100th 2.40 s. Counting what ends in time, p99.9 is the service time.
+/// 2.5 s from 9.0 of 10 s on, 1000 arrivals a second: those of the last second wait 2.5 to 1.5 s. Of 10 000
+/// the 10th from the top waits 2.49 s, the 100th 2.40 s. Counting what ends in time, p99.9 is the service
+/// time.
 #[test]
 fn a_stall_across_the_end_counts_for_all_that_was_due() {
     let frozen = (ms(9_000), ms(11_500));
@@ -105,15 +106,15 @@ fn a_closed_loop_counts_what_is_in_flight_at_the_end() {
     assert_eq!(stalled, 16);
 }
 
-/// What was due in the warm-up is no latency of the measured time, though it ends in it: a stall of 1 s over the
-/// end of the warm-up leaves what was due after that end, at most 0.1 s.
+/// What was due in the warm-up is no latency of the measured time, though it ends in it: a stall of 1 s over
+/// the end of the warm-up leaves what was due after that end, at most 0.1 s.
 #[test]
 fn a_stall_of_the_warm_up_stays_there() {
     let frozen = (ms(1_100), ms(2_100));
     let recording = trial(ms(2_000), (Nanos(100_000), frozen), scheduled());
     assert!(!recording.carried.is_empty());
-    // 100 arrivals of 10 000 wait 0.1 s and less, and a thousandth of a second each for those before them: the
-    // backlog of 1000 takes another 0.1 s.
+    // 100 arrivals of 10 000 wait 0.1 s and less, and a thousandth of a second each for those before them:
+    // the backlog of 1000 takes another 0.1 s.
     near(at(&recording, 99.9), 0.19);
     assert_eq!(recording.total(None).due.ops, 10_000);
 }

@@ -1,5 +1,5 @@
-//! What published figures are to the models, compared with the sources that constants cite: a figure that was fitted
-//! and counts as held out makes a model look better than it is.
+//! What published figures are to the models, compared with the sources that constants cite: a figure that
+//! was fitted and counts as held out makes a model look better than it is.
 
 use crosspoint_sim::{HostModel, JobShape};
 use device::{BUILT_IN, Evidence, Profile};
@@ -73,8 +73,8 @@ fn same(a: f64, b: f64) -> bool {
     (a / b - 1.0).abs() < 0.004
 }
 
-/// Held-out figures whose number a constant cites for another quantity: the datasheet of the P4800X has 500k for
-/// writes, which a constant is from, and 500k for the mix, which the model misses.
+/// Held-out figures whose number a constant cites for another quantity: the datasheet of the P4800X has 500k
+/// for writes, which a constant is from, and 500k for the mix, which the model misses.
 const OTHER_QUANTITY: [(&str, &str, f64); 1] = [("intel-p4800x", "iops", 500_000.0)];
 
 /// No constant, of the device or of the host path of the job, may name a held-out number.
