@@ -151,5 +151,11 @@ mod tests {
         let stored = std::fs::read_to_string(path).unwrap_or_default();
         let tables = validation::tables(&root().join("devices")).unwrap();
         assert!(stored.contains(&tables), "out of date; run: cargo xtask validation");
+        // The README quotes one number of them.
+        let together = tables.lines().find(|line| line.starts_with("Together: "));
+        let quoted = together.and_then(|line| line.split(", ").nth(1)).unwrap_or_default();
+        let readme = std::fs::read_to_string(root().join("README.md")).unwrap_or_default();
+        let readme = readme.replace("the median error is ", "median error ");
+        assert!(!quoted.is_empty() && readme.contains(quoted), "README does not say `{quoted}`");
     }
 }

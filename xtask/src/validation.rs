@@ -134,17 +134,21 @@ fn of_profile(out: &mut String, profile: &Profile, checks: &[Check]) {
         let _ = writeln!(out, "Nothing is published, or nothing is carried: not validated.");
         return;
     }
-    let _ = writeln!(out, "| job and metric | published | predicted | error | is | source |");
-    let _ = writeln!(out, "|---|---|---|---|---|---|");
+    let _ =
+        writeln!(out, "| job and metric | published | predicted | is | error | band | source |");
+    let _ = writeln!(out, "|---|---|---|---|---|---|---|");
     for one in checks {
         let (published, predicted) = (one.published_text(), one.text(one.predicted));
-        let error = one.error().map(|error| format!("{:+.1} %", error * 100.0));
-        let error = error.unwrap_or_else(|| "band".into());
-        let outside = if one.within() { "" } else { " **outside**" };
+        // How near a fit comes to what it was chosen for is no error of the model.
+        let held_out = one.evidence == Evidence::HeldOut;
+        let error =
+            one.error().filter(|_| held_out).map(|error| format!("{:+.1} %", error * 100.0));
+        let error = error.unwrap_or_default();
+        let outside = if one.within() { "inside" } else { "**outside**" };
         let (what, source, is) = (one.what(), &one.source, one.evidence.word());
         let _ = writeln!(
             out,
-            "| {what} | {published} | {predicted} | {error}{outside} | {is} | {source} |"
+            "| {what} | {published} | {predicted} | {is} | {error} | {outside} | {source} |"
         );
     }
 }

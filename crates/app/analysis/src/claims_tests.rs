@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::Evidence;
+use sim::Worth;
 use study::Source;
 
 use crate::figure::Figure;
@@ -38,7 +39,12 @@ fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Fig
         run: String::new(),
         citation: None,
         validation: None,
-        expected_error: spread,
+        worth: spread.map(|error| Worth::HeldOut {
+            median: error,
+            worst: error,
+            figures: sim::FIGURES_MIN,
+            one_sided: false,
+        }),
         partial: false,
     }
 }

@@ -9,7 +9,7 @@ use study::Source;
 
 use crate::figure::Figure;
 use crate::published::{Claim, Printed, Publication};
-use crate::verdict::{RunStack, is_drive, judge};
+use crate::verdict::{OUTSIDE, RunStack, Verdict, is_drive, judge};
 
 /// A table or slide with ours beside it.
 #[derive(Debug, Serialize)]
@@ -101,6 +101,30 @@ pub fn beside(
     places
 }
 
+/// How many claims came out how, in a sentence; empty without claims.
+#[must_use]
+pub fn tally(places: &[PlaceView]) -> String {
+    let claims = || places.iter().flat_map(|place| &place.claims);
+    let parts: Vec<String> = Verdict::ALL
+        .into_iter()
+        .map(|verdict| (verdict, claims().filter(|one| one.verdict == verdict.word()).count()))
+        .filter(|(_, count)| *count > 0)
+        .map(|(verdict, count)| {
+            let outside =
+                |one: &&ClaimView| one.verdict == verdict.word() && one.why.ends_with(OUTSIDE);
+            match claims().filter(outside).count() {
+                0 => format!("{count} {}", verdict.word()),
+                outside => format!("{count} {} ({outside} with ours outside)", verdict.word()),
+            }
+        })
+        .collect();
+    match claims().count() {
+        0 => String::new(),
+        1 => format!("1 claim: {}.", parts.join(", ")),
+        count => format!("{count} claims: {}.", parts.join(", ")),
+    }
+}
+
 fn row(
     publication: &Publication,
     printed: &Printed,
@@ -120,8 +144,9 @@ fn row(
     };
     let off = |figure: &Figure| figure.value / printed.value - 1.0;
     let held_out = printed.is == Some(device::Evidence::HeldOut);
-    let of_model = predicted.filter(|_| held_out && the_drive).map(off);
-    let of_drive = measured.filter(|_| printed.outright || the_drive).map(off);
+    let sound = |figure: &&Figure| !figure.at_least && !figure.partial;
+    let of_model = predicted.filter(|_| held_out && the_drive).filter(sound).map(off);
+    let of_drive = measured.filter(|_| printed.outright || the_drive).filter(sound).map(off);
     let error = of_model.or(of_drive);
     let role = printed.is.filter(|_| predicted.is_some() && the_drive);
     RowView {

@@ -21,6 +21,8 @@ pub struct Doubt {
     pub kind: DoubtKind,
     /// Slugs of the trials, in the order of the plan; not empty.
     pub trials: Vec<String>,
+    /// Their engines, stacks and experiments, each once.
+    pub places: Vec<String>,
     /// Measured trials that were looked at; of failures, all trials.
     pub of: usize,
     /// The worst of them, in words.
@@ -32,6 +34,8 @@ pub struct Doubt {
 pub enum DoubtKind {
     /// Trials failed; what they recorded until then is no answer.
     Failed,
+    /// What was due was never issued: the load that was asked for is not what ran.
+    LoadNotKept,
     /// Others used the host's processors, or all were busy.
     BusyHost,
     /// The submitting thread set the rate, not the storage.
@@ -52,8 +56,16 @@ impl Doubt {
             (count, of) => format!("{count} of {of} trials"),
         };
         let worst = &self.worst;
+        let more = self.places.len().saturating_sub(PLACES_SHOWN);
+        let mut places =
+            self.places.iter().take(PLACES_SHOWN).cloned().collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            places.push_str(&format!("; and {more} more"));
+        }
+        let count = format!("{count} ({places})");
         match self.kind {
-            DoubtKind::Failed => format!("Failed: {count}; the first: {worst}."),
+            DoubtKind::Failed => format!("Failed: {count}: {worst}."),
+            DoubtKind::LoadNotKept => format!("The load was not kept in {count}: {worst}."),
             DoubtKind::BusyHost => format!("Busy host in {count}: {worst}."),
             DoubtKind::CpuBound => format!("CPU-bound in {count}: {worst}."),
             DoubtKind::InMemory => format!("Data in memory in {count}: {worst}."),
@@ -62,6 +74,8 @@ impl Doubt {
     }
 }
 
+/// Places that a sentence names.
+const PLACES_SHOWN: usize = 4;
 /// Change of a rate from the first to the last quarter from which on its mean alone would mislead.
 const DRIFT: f64 = 0.25;
 /// Lookups that are too few to say where they were answered from.
@@ -83,14 +97,13 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
             trial.result.failure.clone().unwrap_or_else(|| "no reason was recorded".into());
         (trial.outcome == TrialOutcome::Failed).then_some((0.0, reason))
     };
-    let unsteady = |trial: &TrialRecord| unsteady(run, trial);
+    let doubt = |kind, trials: &[&TrialRecord], find: &Find<'_>| doubt(run, kind, trials, find);
     let found = [
         doubt(DoubtKind::Failed, &all, &failed),
+        doubt(DoubtKind::LoadNotKept, &all, &not_kept),
         doubt(DoubtKind::BusyHost, &measured, &busy_host),
         doubt(DoubtKind::CpuBound, &measured, &cpu_bound),
-        doubt(DoubtKind::InMemory, &measured, &|trial| {
-            in_memory(trial).map(|(size, words)| (size, format!("{}: {words}", what(run, trial))))
-        }),
+        doubt(DoubtKind::InMemory, &measured, &in_memory),
         doubt(DoubtKind::Unsteady, &measured, &unsteady),
     ];
     found.into_iter().flatten().collect()
@@ -99,15 +112,39 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
 /// Of a trial how bad it is and why; `None` where it is not.
 type Find<'a> = dyn Fn(&TrialRecord) -> Option<(f64, String)> + 'a;
 
-fn doubt(kind: DoubtKind, trials: &[&TrialRecord], find: &Find<'_>) -> Option<Doubt> {
-    let found: Vec<(&str, f64, String)> = trials
+fn doubt(run: &Run, kind: DoubtKind, trials: &[&TrialRecord], find: &Find<'_>) -> Option<Doubt> {
+    let found: Vec<(&TrialRecord, f64, String)> = trials
         .iter()
-        .filter_map(|trial| find(trial).map(|(size, words)| (trial.slug.as_str(), size, words)))
+        .filter_map(|trial| find(trial).map(|(size, words)| (*trial, size, words)))
         .collect();
     // Of equal ones the first.
-    let worst = found.iter().rev().max_by(|a, b| a.1.total_cmp(&b.1))?.2.clone();
-    let slugs = found.iter().map(|(slug, ..)| (*slug).to_owned()).collect();
-    Some(Doubt { kind, trials: slugs, of: trials.len(), worst })
+    let (at, _, words) = found.iter().rev().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let mut places: Vec<String> = Vec::new();
+    for (trial, ..) in &found {
+        let place = what(run, trial);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    let worst = match places.len() {
+        1 => words.clone(),
+        _ => format!("worst in {}: {words}", what(run, at)),
+    };
+    let slugs = found.iter().map(|(trial, ..)| trial.slug.clone()).collect();
+    Some(Doubt { kind, trials: slugs, places, of: trials.len(), worst })
+}
+
+/// More than one in a hundred of what was due was never issued, not even late.
+fn not_kept(trial: &TrialRecord) -> Option<(f64, String)> {
+    let missed = trial.result.recording.missed_arrivals as f64;
+    let classes = OpClass::ALL.into_iter().filter(|class| class.is_due_by_itself());
+    let done: u64 = classes.map(|class| trial.result.recording.due(Some(class)).ops).sum();
+    let due = done as f64 + missed;
+    (missed > due / 100.0).then(|| {
+        let text =
+            format!("{} of {} arrivals were never issued", human_count(missed), human_count(due));
+        (missed / due, text)
+    })
 }
 
 fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
@@ -163,16 +200,21 @@ fn what(run: &Run, trial: &TrialRecord) -> String {
 }
 
 /// A rate that moved within the trial, by its course where there are points enough, else by its quarters.
-fn unsteady(run: &Run, trial: &TrialRecord) -> Option<(f64, String)> {
+fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     // A schedule is not the storage's doing, and a fill changes what it works on.
     if ["arrivals", "rate_step", "race"].iter().any(|name| trial.point.contains_key(*name)) {
         return None;
     }
+    let reads = trial.result.recording.counts(Some(OpClass::Read)).ops > 0;
+    let ops = |interval: &stats::Interval| match reads {
+        true => interval.tallies[OpClass::Read].counts.ops,
+        false => interval.counts().ops,
+    };
     let rates: Vec<f64> = trial
         .result
         .recording
         .measured()
-        .map(|interval| interval.counts().ops as f64 / interval.seconds().max(1e-9))
+        .map(|interval| ops(interval) as f64 / interval.seconds().max(1e-9))
         .collect();
     let quarter = rates.len() / 4;
     if quarter == 0 {
@@ -181,19 +223,18 @@ fn unsteady(run: &Run, trial: &TrialRecord) -> Option<(f64, String)> {
     let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
     let (first, last) = (average(&rates[..quarter]), average(&rates[rates.len() - quarter..]));
     let drift = last / first.max(f64::MIN_POSITIVE) - 1.0;
-    let title = what(run, trial);
     let ends =
         || format!("from {}/s in the first quarter to {}/s", human_count(first), human_count(last));
     let words = match course(&rates) {
         Course::Cliffs(found) => {
             let count = if found.len() == 1 { "once" } else { "more than once" };
-            format!("{title} changed for good {count}, {} in the last", ends())
+            format!("it changed for good {count}, {} in the last", ends())
         }
         Course::Trend(change) if change.abs() > DRIFT => {
-            format!("{title} went {} in the last", ends())
+            format!("it went {} in the last", ends())
         }
-        Course::Wave(turns) => format!("{title} went up and down {turns} times"),
-        _ if drift.abs() > DRIFT => format!("{title} went {} in the last", ends()),
+        Course::Wave(turns) => format!("it went up and down {turns} times"),
+        _ if drift.abs() > DRIFT => format!("it went {} in the last", ends()),
         _ => return None,
     };
     Some((drift.abs(), words))
@@ -240,17 +281,32 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_counts_and_names_the_worst() {
-        let (mut a, mut b) = (trial("lmdb", &[]), trial("lmdb", &[]));
-        a.result.limits = vec![Limit::Others { others: 0.2 }];
-        b.result.limits = vec![Limit::Others { others: 0.4 }];
-        let quiet = trial("lmdb", &[]);
-        let found = doubt(DoubtKind::BusyHost, &[&a, &b, &quiet], &busy_host).unwrap();
-        let sentence = found.sentence();
-        assert!(
-            sentence.starts_with("Busy host in 2 of 3 trials") && sentence.contains("40 %"),
-            "{sentence}"
+    fn a_sentence_counts_and_names_where() {
+        let doubt = |trials: usize, places: usize| Doubt {
+            kind: DoubtKind::BusyHost,
+            trials: vec![String::new(); trials],
+            places: (0..places).map(|place| format!("place {place}")).collect(),
+            of: 6,
+            worst: "others used 40 %".into(),
+        };
+        assert_eq!(
+            doubt(2, 1).sentence(),
+            "Busy host in 2 of 6 trials (place 0): others used 40 %."
         );
-        assert_eq!(doubt(DoubtKind::BusyHost, &[&quiet], &busy_host), None);
+        let all = doubt(6, 6).sentence();
+        assert!(
+            all.contains("all 6 trials (place 0; place 1; place 2; place 3; and 2 more)"),
+            "{all}"
+        );
+    }
+
+    /// A load that was not kept is another load.
+    #[test]
+    fn missed_arrivals_are_a_doubt_from_one_in_a_hundred_on() {
+        let mut made = trial("block", &[1000; 10]);
+        made.result.recording.missed_arrivals = 90;
+        assert_eq!(not_kept(&made), None);
+        made.result.recording.missed_arrivals = 200;
+        assert!(not_kept(&made).unwrap().1.contains("200 of 10.2k"), "{:?}", not_kept(&made));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use sim::Worth;
 use study::Source;
 
 /// One number, with everything that is needed to understand it.
@@ -54,9 +55,9 @@ pub struct Figure {
     pub citation: Option<String>,
     /// What a prediction is worth: its held-out error on jobs and metrics like it, `fit`, or `not validated`.
     pub validation: Option<String>,
-    /// The held-out error of a prediction as a share, where enough figures say it; for verdicts.
+    /// The same, typed.
     #[serde(skip)]
-    pub expected_error: Option<f64>,
+    pub worth: Option<Worth>,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }

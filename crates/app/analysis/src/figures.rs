@@ -98,16 +98,16 @@ fn curve_figures(run: &Run) -> Vec<Figure> {
     for curve in curves(run) {
         let Some(growth) = curve.growth() else { continue };
         let (first, ops) = (&curve.points[0].group, curve.ops().word());
+        let (top, knee) = (&curve.points[growth.top], &curve.points[growth.knee]);
         let figures = [
-            ("iops_max", "1/s", 1.0, Some(curve.points[growth.top].rate)),
-            ("iops_knee", "1/s", 1.0, Some(curve.points[growth.knee].rate)),
-            ("latency_growth_95", "%", 100.0, growth.growth),
+            // The highest of several is high by chance: no interval of one point is its own.
+            ("iops_max", "1/s", 1.0, &top.group, Some(Estimate::of(top.rate.value, top.rate.n))),
+            ("iops_knee", "1/s", 1.0, &knee.group, Some(knee.rate)),
+            ("latency_growth_95", "%", 100.0, first, growth.growth),
         ];
-        let given = figures
-            .into_iter()
-            .filter_map(|(metric, unit, scale, e)| Some((metric, unit, scale, e?)));
-        for (metric, unit, scale, estimate) in given {
-            let mut made = figure(first, ops, metric, unit, scale, estimate);
+        for (metric, unit, scale, group, estimate) in figures {
+            let Some(estimate) = estimate else { continue };
+            let mut made = figure(group, ops, metric, unit, scale, estimate);
             // It speaks of the whole curve, not of its first point or that one's job.
             made.job = None;
             for name in [DEPTH, THREADS, OFFERED[0], OFFERED[1]] {
@@ -143,29 +143,18 @@ fn page_size_figures(run: &Run) -> Vec<Figure> {
 fn act_figures(run: &Run) -> Vec<Figure> {
     let tests = act_tests(run);
     let groups = groups(run);
-    let mut out = Vec::new();
     // `[stack, arrivals]`: of each repetition the highest rating that passed.
     let mut best: BTreeMap<(String, String), BTreeMap<u32, Score<'_>>> = BTreeMap::new();
+    // By number of the first trial: the repetitions of one test.
+    let mut of_group: BTreeMap<u32, (&Group<'_>, Vec<&ActTest<'_>>)> = BTreeMap::new();
     let of_trial: BTreeMap<u32, &Group<'_>> = groups
         .iter()
         .flat_map(|group| group.trials.iter().map(move |trial| (trial.number, group)))
         .collect();
     for test in &tests {
         let Some(group) = of_trial.get(&test.trial.number).copied() else { continue };
-        let names = [
-            ["act_over_1ms", "act_over_8ms", "act_over_64ms"],
-            ["act_response_over_1ms", "act_response_over_8ms", "act_response_over_64ms"],
-        ];
-        for (slices, names) in [&test.verdict.service, &test.verdict.response].iter().zip(names) {
-            for (column, metric) in names.into_iter().enumerate() {
-                let worst =
-                    slices.iter().map(|slice| slice.over_limits[column]).fold(0.0, f64::max);
-                let n = slices.iter().map(|slice| slice.requests).sum();
-                out.push(figure(group, "read", metric, "%", 1.0, Estimate::of(worst, n)));
-            }
-        }
-        let passed = f64::from(u8::from(test.verdict.passed));
-        out.push(figure(group, "all", "act_passed", "1 or 0", 1.0, Estimate::of(passed, 1)));
+        let shown = of_group.entry(group.first.number).or_insert((group, Vec::new()));
+        shown.1.push(test);
         let Some(rating) = test.config.rating() else { continue };
         let arrivals = test.trial.point.get("arrivals").cloned().unwrap_or_default();
         let repetitions = best.entry((test.trial.stack.clone(), arrivals)).or_default();
@@ -175,7 +164,37 @@ fn act_figures(run: &Run) -> Vec<Figure> {
             (score.rating, score.test) = (rating, Some((group, test)));
         }
     }
+    let mut out: Vec<Figure> =
+        of_group.values().flat_map(|(group, tests)| test_figures(group, tests)).collect();
     out.extend(best.values().flat_map(score_figures));
+    out
+}
+
+/// What the repetitions of one test say: the worst slice of each.
+fn test_figures(group: &Group<'_>, tests: &[&ActTest<'_>]) -> Vec<Figure> {
+    type Slices = fn(&::act::Verdict) -> &[::act::Slice];
+    let kinds: [(Slices, [&'static str; 3]); 2] = [
+        (|verdict| &verdict.service, ["act_over_1ms", "act_over_8ms", "act_over_64ms"]),
+        (
+            |verdict| &verdict.response,
+            ["act_response_over_1ms", "act_response_over_8ms", "act_response_over_64ms"],
+        ),
+    ];
+    let mut out = Vec::new();
+    for (slices, names) in kinds {
+        for (column, metric) in names.into_iter().enumerate() {
+            let worst = |test: &&ActTest<'_>| {
+                let all = slices(&test.verdict).iter().map(|slice| slice.over_limits[column]);
+                all.fold(0.0, f64::max)
+            };
+            let values: Vec<f64> = tests.iter().map(worst).collect();
+            let estimate = stats::estimate::over_values(&values);
+            out.extend(estimate.map(|e| figure(group, "read", metric, "%", 1.0, e)));
+        }
+    }
+    let passed: Vec<f64> = tests.iter().map(|t| f64::from(u8::from(t.verdict.passed))).collect();
+    let passed = stats::estimate::over_values(&passed);
+    out.extend(passed.map(|e| figure(group, "all", "act_passed", "1 or 0", 1.0, e)));
     out
 }
 
@@ -189,7 +208,8 @@ struct Score<'a> {
 
 /// What a score says; a score is the highest of several ratings, one test is only a pass.
 fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
-    let scored: Vec<&Score<'_>> = repetitions.values().filter(|score| score.tried > 1).collect();
+    let passed = |score: &&Score<'_>| score.tried > 1 && score.test.is_some();
+    let scored: Vec<&Score<'_>> = repetitions.values().filter(passed).collect();
     let Some((group, first)) = scored.iter().find_map(|score| score.test) else {
         return Vec::new();
     };
@@ -364,7 +384,7 @@ fn figure(
         run: group.run.name.clone(),
         citation,
         validation: worth.map(|worth| worth.text()),
-        expected_error: worth.and_then(|worth| worth.expected_error()),
+        worth,
         partial: group.trials.iter().any(cut),
     }
 }

@@ -16,7 +16,7 @@ use stats::estimate::{
     Estimate, PARTS_MIN, TooFew, beyond, over_repetitions, over_values, percentile,
     percentile_within, ratio_within,
 };
-use stats::{Counts, Histogram, Interval};
+use stats::{Counts, Histogram, Interval, Limit};
 use workload::OpClass;
 
 use crate::shape::{checked_metric, shapes};
@@ -304,6 +304,10 @@ impl Group<'_> {
     pub fn worth(&self, metric: &str) -> Option<Worth> {
         if self.first.source != Source::Predicted {
             return None;
+        }
+        let bound = |limit: &Limit| matches!(limit, Limit::Thread { .. });
+        if self.first.result.limits.iter().any(bound) {
+            return Some(Worth::HostBound);
         }
         let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack);
         let known = || Some((stack?, self.shape.as_ref()?, checked_metric(metric)?));

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use archive::Run;
 use stats::curve::{self, LoopPoint, NEARLY_ALL, POINTS_MIN};
-use stats::estimate::{Estimate, over_values};
+use stats::estimate::{Estimate, over_repetitions};
 
 use crate::groups::{Group, Ops, groups};
 
@@ -161,7 +161,13 @@ impl Curve<'_> {
             grown.map(|growth| 1.0 + growth)
         };
         let ratios: Vec<f64> = (0..least).map(of).collect::<Option<_>>()?;
-        let ratio = over_values(&ratios)?;
+        let open = self.points.iter().flat_map(|point| &point.group.trials);
+        let missed = open.map(|trial| trial.result.recording.missed_of(ops.class())).sum::<u64>();
+        let runs: Vec<Estimate> = ratios
+            .iter()
+            .map(|ratio| Estimate { at_least: missed > 0, ..Estimate::of(*ratio, 1) })
+            .collect();
+        let ratio = over_repetitions(&runs)?;
         let less = |end: Option<f64>| end.map(|end| end - 1.0);
         Some(Estimate { value: ratio.value - 1.0, lo: less(ratio.lo), hi: less(ratio.hi), ..ratio })
     }

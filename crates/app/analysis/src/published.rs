@@ -207,7 +207,7 @@ pub fn published_figures(study: &str) -> Vec<Figure> {
         run: String::new(),
         citation: Some(format!("{}; {}", publication.citation, printed.place)),
         validation: printed.is.map(|is| format!("{} (what it is to our models)", is.word())),
-        expected_error: None,
+        worth: None,
         partial: false,
     };
     publication.figure.iter().map(figure).collect()

@@ -75,7 +75,7 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
 /// The word of a figure's metric in published figures of drives; `None` for what none speaks of.
 pub(crate) fn checked_metric(metric: &str) -> Option<&'static str> {
     Some(match metric {
-        "iops" => "IOPS",
+        "iops" | "iops_max" | "iops_knee" => "IOPS",
         "throughput" => "MB/s",
         "latency_mean" => "mean",
         "latency_p50" => "p50",

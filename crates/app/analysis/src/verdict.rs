@@ -29,6 +29,10 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Holds, Self::DoesNotHold, Self::Undecided, Self::NotAnswered, Self::Input];
+
     /// In words.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -68,6 +72,11 @@ pub struct RunStack {
     pub title: String,
 }
 
+/// Where a number lies that is not judged.
+pub(crate) const INSIDE: &str = "ours lies inside";
+/// The same of one that does not.
+pub(crate) const OUTSIDE: &str = "ours lies outside";
+
 /// Which drives a number may have run on.
 pub(crate) fn is_drive(wanted: &[String], stack: Option<&RunStack>) -> bool {
     let identity = stack.and_then(|stack| stack.identity.as_ref());
@@ -103,7 +112,7 @@ pub(crate) fn judge(
     let Some(number) = found else { return none("not in this run") };
     let judged = |verdict, why: String| Judged {
         verdict,
-        ours: Some(number.value),
+        ours: Some(number.value).filter(|value| value.is_finite()),
         interval: number.interval,
         source: Some(number.source),
         why,
@@ -113,8 +122,12 @@ pub(crate) fn judge(
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
-        let why = "a constant of the model was chosen with it, or it follows from constants";
-        return judged(Verdict::Input, why.to_owned());
+        let (from, to) = claim.bounds();
+        let place = if (from..=to).contains(&number.value) { INSIDE } else { OUTSIDE };
+        let why = format!(
+            "no test: a constant of the model was chosen with it, or it follows from constants; {place}"
+        );
+        return judged(Verdict::Input, why);
     }
     if let Some(why) = number.spoiled.clone() {
         return judged(Verdict::Undecided, why);
@@ -123,10 +136,13 @@ pub(crate) fn judge(
     match number.interval {
         None => {
             let why = match number.source {
-                Source::Predicted => "the held-out error of this prediction is not known",
+                Source::Predicted => {
+                    "fewer than three held-out figures say how far off such a prediction is"
+                }
                 _ => "an interval between repetitions needs three of them",
             };
-            judged(Verdict::Undecided, why.to_owned())
+            let place = if (from..=to).contains(&number.value) { INSIDE } else { OUTSIDE };
+            judged(Verdict::Undecided, format!("{why}; {place}"))
         }
         Some((low, high)) if low >= from && high <= to => judged(Verdict::Holds, String::new()),
         Some((low, high)) if high < from || low > to => judged(Verdict::DoesNotHold, String::new()),
@@ -164,7 +180,7 @@ fn number(claim: &Claim, figures: &[Figure], source: Source) -> Option<Number> {
     let value = of.value / over.value;
     if !value.is_finite() {
         let spoiled = Some("the number that it is divided by is 0".to_owned());
-        return Some(Number { value: of.value, interval: None, source, spoiled });
+        return Some(Number { value: f64::NAN, interval: None, source, spoiled });
     }
     let interval = interval(of).zip(interval(over));
     let interval = interval.and_then(|(a, b)| ratio((of.value, a), (over.value, b)));
@@ -184,7 +200,7 @@ fn interval(figure: &Figure) -> Option<(f64, f64)> {
     match figure.source {
         Source::Predicted => {
             // `predicted = true (1 + error)`.
-            let error = figure.expected_error.filter(|error| *error < 1.0)?;
+            let error = figure.worth?.expected_error().filter(|error| *error < 1.0)?;
             Some((figure.value / (1.0 + error), figure.value / (1.0 - error)))
         }
         _ => figure.lo.zip(figure.hi).filter(|_| figure.interval == Some("repetitions")),

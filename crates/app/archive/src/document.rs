@@ -171,6 +171,9 @@ pub(crate) struct TrialDocument {
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
     missed_arrivals: u64,
+    /// Those of them that were due in the measured time, by the word of the class; absent in older records.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    missed: BTreeMap<String, u64>,
     /// What was due in the warm-up and completed after it, by the word of the class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     carried: BTreeMap<String, CountsDocument>,
@@ -324,6 +327,12 @@ impl TrialDocument {
             intervals: result.recording.intervals.iter().map(IntervalDocument::new).collect(),
             error_samples: result.recording.error_samples.iter().map(error).collect(),
             missed_arrivals: result.recording.missed_arrivals,
+            missed: result
+                .recording
+                .missed
+                .iter()
+                .map(|(class, missed)| (class.word().into(), *missed))
+                .collect(),
             carried: result
                 .recording
                 .carried
@@ -355,6 +364,9 @@ impl TrialDocument {
                 }
             }
             recording.intervals.push(filled);
+        }
+        for (word, missed) in &self.missed {
+            recording.missed.insert(class_of(word)?, *missed);
         }
         for (word, counts) in &self.carried {
             recording.carried.of(class_of(word)?).counts = (*counts).into();

@@ -116,6 +116,12 @@ impl Run {
             document.into_record(slug).map_err(|reason| ArchiveError::damaged(&path, reason))?;
         read_log(&log, &mut trial.result.recording)
             .map_err(|error| ArchiveError::damaged(&log_path, error))?;
+        if !trial.result.recording.is_consistent() {
+            return Err(ArchiveError::damaged(
+                &path,
+                "more was carried over the warm-up than completed",
+            ));
+        }
         Ok(trial)
     }
 }

@@ -154,22 +154,27 @@ fn key(is: Evidence) -> String {
 /// What the checks come to: only what no constant has seen has an error.
 fn summary(checks: &[Check]) -> String {
     let count = |is| of(checks, is).count();
-    let missed = checks.iter().filter(|one| !one.within()).count();
-    let held_out = match held_out_median(checks) {
-        Some(median) => format!(
-            "{} held out, median absolute error {:.0} %",
-            count(Evidence::HeldOut),
-            median * 100.0
-        ),
-        None => "none held out".to_owned(),
+    let missed = |is| of(checks, is).filter(|one| !one.within()).count();
+    let held_out = match count(Evidence::HeldOut) {
+        0 => "none held out".to_owned(),
+        all => {
+            let errors = of(checks, Evidence::HeldOut).filter_map(Check::error).count();
+            let median = held_out_median(checks).filter(|_| errors > 1);
+            let median = median.map(|m| format!(", median absolute error {:.0} %", m * 100.0));
+            let (missed, median) = (missed(Evidence::HeldOut), median.unwrap_or_default());
+            format!(
+                "{missed} of {all} held out lie outside their bands (10 % where none is given){median}"
+            )
+        }
     };
+    let rest = [Evidence::Fitted, Evidence::Constructed, Evidence::Duplicate];
+    let outside: usize = rest.into_iter().map(missed).sum();
     format!(
-        "published figures: {held_out}; {} fitted, {} constructed, {} duplicates (agreement with these is no \
-         evidence); {missed} of {} outside their bands (10 % where none is given)",
+        "published figures: {held_out}; {} fitted, {} constructed, {} duplicate, of which {outside} outside: \
+         agreement with these is no evidence",
         count(Evidence::Fitted),
         count(Evidence::Constructed),
         count(Evidence::Duplicate),
-        checks.len()
     )
 }
 
@@ -179,8 +184,9 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
         out!("  no published figures: not validated");
     }
     for one in checks {
-        let error =
-            one.error().map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
+        // How near a fit comes to what it was chosen for is no error of the model.
+        let error = one.error().filter(|_| one.evidence == Evidence::HeldOut);
+        let error = error.map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
         let verdict = if one.within() { "ok" } else { "outside" };
         out!(
             "  {:<54} {:>26} {:>9} {error:>8}  {:<11} {verdict:<8} {}",

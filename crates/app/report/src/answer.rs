@@ -133,8 +133,9 @@ fn threads_text(group: &Group<'_>) -> String {
     }
 }
 
-fn time(ns: f64) -> String {
-    Nanos(ns as u64).to_string()
+/// `>=` where operations that never ended reach it.
+fn time(estimate: &Estimate) -> String {
+    format!("{}{}", if estimate.at_least { ">=" } else { "" }, Nanos(estimate.value as u64))
 }
 
 fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
@@ -144,7 +145,7 @@ fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
         "{}: a {shape} read at queue depth {depth}{} takes {} (median, {}).",
         here.group.stack_title(),
         threads_text(&here.group),
-        time(here.p50.value),
+        time(&here.p50),
         here.group.source_text(P50),
     );
     let others = reads.iter().filter(|other| {
@@ -156,11 +157,14 @@ fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
             let measured =
                 [here, other].iter().all(|one| one.group.first.source == Source::Measured);
             let by = compared(&here.p50, &other.p50, measured);
-            format!("{title} {} ({by}; {source})", time(other.p50.value))
+            format!("{title} {} ({by}; {source})", time(&other.p50))
         })
         .collect();
     if !compared.is_empty() {
-        text.push_str(&format!(" In its place: {}.", compared.join("; ")));
+        text.push_str(&format!(
+            " In its place, on the hosts that their models assume: {}.",
+            compared.join("; ")
+        ));
     }
     Some(text)
 }
@@ -202,9 +206,8 @@ fn depth_sentence(run: &Run) -> Option<String> {
         let limited = limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }));
         thread_limited |= limited;
         parts.push(format!(
-            "{} {}{} IOPS at {}depth {} ({}{})",
+            "{} {} IOPS at {}depth {} ({}{})",
             short(group.stack_title()),
-            if limited { "at least " } else { "" },
             human_count(*rate),
             group.first.point.get(THREADS).map_or(String::new(), |n| format!("{n} threads x ")),
             depth_of(group),
@@ -216,7 +219,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
     let parts = parts.join("; ");
     deep.then(|| {
         format!(
-            "Highest rate of {of_shape} reads, at the lowest depth that gives 95 % of it: {parts}.{star}"
+            "Highest rate of {of_shape} reads, at the lowest depth that reaches 95 % of it: {parts}.{star}"
         )
     })
 }
@@ -229,7 +232,7 @@ fn write_sentence(run: &Run) -> Option<String> {
         .map(|single| {
             let (title, source) =
                 (short(single.group.stack_title()), single.group.source_text(P50));
-            format!("{title} {} ({source})", time(single.p50.value))
+            format!("{title} {} ({source})", time(&single.p50))
         })
         .collect();
     let threads = threads_text(&writes.first()?.group);
@@ -280,7 +283,7 @@ fn growth_text(growth: f64) -> String {
 
 /// What writes beside them do to the 99th percentile of reads; of several mixes, at the worst.
 fn mix_sentence(run: &Run) -> Option<String> {
-    let mut worst: Vec<(String, f64, Group<'_>)> = Vec::new();
+    let mut worst: Vec<(String, Estimate, Group<'_>)> = Vec::new();
     for group in groups(run) {
         let act = group.first.point.contains_key("read_reqs_per_sec");
         if group.first.engine != "block" || act || !group.classes().contains(&Ops::All) {
@@ -289,9 +292,9 @@ fn mix_sentence(run: &Run) -> Option<String> {
         let Ok(p99) = group.percentile(READS, 99.0) else { continue };
         let stack = group.first.stack.clone();
         match worst.iter_mut().find(|(other, ..)| *other == stack) {
-            Some(entry) if entry.1 >= p99.value => {}
-            Some(entry) => *entry = (stack, p99.value, group),
-            None => worst.push((stack, p99.value, group)),
+            Some(entry) if entry.1.value >= p99.value => {}
+            Some(entry) => *entry = (stack, p99, group),
+            None => worst.push((stack, p99, group)),
         }
     }
     let parts: Vec<String> = worst
@@ -299,7 +302,7 @@ fn mix_sentence(run: &Run) -> Option<String> {
         .map(|(_, p99, group)| {
             let (title, source) = (short(group.stack_title()), group.source_text(P99));
             let share = group.first.point.get("read_share").map_or("", String::as_str);
-            format!("{title} {} (at {share} reads; {source})", time(*p99))
+            format!("{title} {} (at {share} reads; {source})", time(p99))
         })
         .collect();
     (!parts.is_empty()).then(|| {
@@ -327,14 +330,14 @@ fn beside_sentence(run: &Run) -> Option<String> {
         .iter()
         .filter(alike)
         .filter_map(|group| {
-            let p99 = group.percentile(READS, 99.0).ok()?.value;
+            let p99 = group.percentile(READS, 99.0).ok()?;
             let experiment =
                 run.study.experiment.iter().find(|one| one.name == group.first.experiment)?;
             let title =
                 if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
             let (stack, depth) = (short(group.stack_title()), depth_of(group));
             let source = group.source_text(P99);
-            Some(format!("{title}, queue depth {depth}: {} ({stack}, {source})", time(p99)))
+            Some(format!("{title}, queue depth {depth}: {} ({stack}, {source})", time(&p99)))
         })
         .collect();
     (!parts.is_empty()).then(|| format!("1 read in 100 takes longer than: {}.", parts.join("; ")))
@@ -403,8 +406,8 @@ fn flush_sentence(run: &Run) -> Option<String> {
         let text = format!(
             "{} {}, 1 in 100 over {} ({every}; {})",
             short(group.stack_title()),
-            time(p50.value),
-            time(p99.value),
+            time(&p50),
+            time(&p99),
             group.source_text(P50)
         );
         parts.push((stack, text));
@@ -425,7 +428,7 @@ fn database_sentences(run: &Run) -> Vec<String> {
         let due = if group.is_open_loop() { " from when it was due" } else { "" };
         let readers = group.first.point.get("readers").cloned().unwrap_or_default();
         let durability = group.first.point.get("durability").cloned().unwrap_or_default();
-        let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(e.value));
+        let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(&e));
         let engine = match group.first.engine.as_str() {
             "lmdb" => "LMDB",
             "rocksdb" => "RocksDB",

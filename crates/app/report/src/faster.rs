@@ -13,10 +13,14 @@ pub(crate) fn compared(a: &Estimate, b: &Estimate, measured: bool) -> String {
         Some((a, b)) if b.1 < a.0 => format!("{} times as fast", times(1.0 / share)),
         Some((a, b)) if b.0 > a.1 => format!("{} times as slow", times(share)),
         Some(_) => "no difference shown".to_owned(),
+        None if (share - 1.0).abs() < ABOUT => "about the same time".to_owned(),
         None if share < 1.0 => format!("1/{} of the time", times(1.0 / share)),
         None => format!("{} times the time", times(share)),
     }
 }
+
+/// Ratios that are nearer to 1 are not worth a number.
+const ABOUT: f64 = 0.05;
 
 fn times(factor: f64) -> String {
     if factor >= 10.0 { format!("{factor:.0}") } else { format!("{factor:.1}") }

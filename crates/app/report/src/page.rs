@@ -19,7 +19,7 @@ use crate::charts::charts;
 use crate::picture::picture;
 use crate::table::{interval_text, point_text};
 use analysis::cliffs::{Told, told};
-use analysis::comparing::{PlaceView, beside};
+use analysis::comparing::{PlaceView, beside, tally};
 use analysis::is_sql;
 use analysis::published::publication;
 use analysis::verdict::RunStack;
@@ -62,6 +62,8 @@ struct RunView<'a> {
     /// Who printed what, with ours beside it.
     citation: Option<String>,
     places: Vec<PlaceView>,
+    /// How many claims came out how.
+    tally: String,
     /// Databases counted something of themselves.
     inside: bool,
     /// Cliffs with their evidence, if there are SQL trials.
@@ -98,6 +100,7 @@ struct Row<'a> {
     point: String,
     value: String,
     interval: String,
+    worth: String,
 }
 
 /// Makes the page for `runs`, the first of which answers the question.
@@ -114,6 +117,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
             point: point_text(figure),
             value: figure.value.to_string(),
             interval: interval_text(figure),
+            worth: figure.worth.map_or_else(String::new, |worth| worth.brief()),
         })
         .collect();
     let mut drawn: Vec<Charts> = runs.iter().map(charts).collect();
@@ -179,6 +183,7 @@ fn view(run: &Run) -> RunView<'_> {
         points: answer.points,
         picture: picture(run),
         citation: publication.map(|one| one.citation),
+        tally: tally(places.as_deref().unwrap_or_default()),
         places: places.unwrap_or_default(),
         inside: run.trials.iter().any(|trial| !trial.result.counters.is_empty()),
         cliffs: run.trials.iter().any(is_sql).then(|| told(run)),

@@ -77,7 +77,9 @@ pub(crate) fn headline(record: &TrialRecord) -> String {
         let rate = total.counts.ops as f64 / record.result.recording.seconds().max(1e-9);
         let percentile = |p: f64| {
             let estimate = stats::estimate::percentile(&total.latency, total.missed, p).ok();
-            estimate.map_or("-".to_owned(), |e| Nanos(e.value as u64).to_string())
+            estimate.map_or("-".to_owned(), |e| {
+                format!("{}{}", if e.at_least { ">=" } else { "" }, Nanos(e.value as u64))
+            })
         };
         let (p50, p99) = (percentile(50.0), percentile(99.0));
         format!("{} {unit}, p50 {p50}, p99 {p99}", human_count(rate))

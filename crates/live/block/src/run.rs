@@ -9,7 +9,7 @@ use observe::{Control, IoWorkers};
 use stats::{Limit, Recording, TrialResult};
 use thiserror::Error;
 use units::{Bytes, Nanos};
-use workload::{BlockGroup, ClientIndex, Workload};
+use workload::{BlockGroup, ClientIndex};
 
 use crate::psync::{run_psync, threads_of};
 use crate::shared::{BlockShared, ClientEnd};
@@ -75,8 +75,8 @@ pub fn run(
         busy = busy.max(end.busy);
     }
     let over = ends.iter().map(|(end, _)| end.at).max().unwrap_or_default();
-    for client in ends.iter_mut().filter_map(|(end, _)| end.client.as_mut()) {
-        result.recording.missed_arrivals += client.missed(over);
+    for (client, shares) in ends.iter_mut().filter_map(|(end, _)| end.client.as_mut()) {
+        result.recording.missed_by(shares, client, (&spec.timeline, over));
     }
     result.notes.extend(shared.control.take_back(&mut result.recording));
     result.notes.extend(punted_note(spec, workers.since(&before)));

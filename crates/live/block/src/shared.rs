@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use observe::{Control, IoWorkers};
-use stats::{Recorder, Recording};
+use stats::{DueShares, Recorder, Recording};
 use units::Nanos;
 use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome};
 
@@ -31,8 +31,8 @@ pub(crate) struct BlockShared<'a> {
 /// What one client thread gave.
 pub(crate) struct ClientEnd {
     pub recording: Recording,
-    /// The client, if it is recorded.
-    pub client: Option<BlockClient>,
+    /// The client with what it missed by class, if it is recorded.
+    pub client: Option<(BlockClient, DueShares)>,
     /// When it ended.
     pub at: Nanos,
     /// Share of its time in which it used a CPU.
@@ -150,7 +150,8 @@ impl<'a> BlockShared<'a> {
         if !group.recorded {
             recording = Recording::default();
         }
-        let client = group.recorded.then_some(client);
+        let shares = recording.due_shares(&group.plan.classes());
+        let client = group.recorded.then_some((client, shares));
         let busy = observe::thread_usage().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
         ClientEnd { recording, client, at: now, busy, workers: IoWorkers::now() }
     }

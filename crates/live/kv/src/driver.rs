@@ -9,7 +9,7 @@ use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use observe::{Control, sample};
-use stats::{Recorder, Recording, Sample, Timeline, TrialResult};
+use stats::{DueShares, Recorder, Recording, Sample, Timeline, TrialResult};
 use units::{Nanos, Seed};
 use workload::{Client, KvOp, Outcome, Step, ValueShape, Values, Workload, write_key};
 
@@ -92,6 +92,8 @@ struct ClientEnd<W> {
     recording: Recording,
     failure: Option<String>,
     workload: W,
+    /// Its classes, to share out what it missed.
+    shares: DueShares,
     /// When it ended.
     at: Nanos,
 }
@@ -148,11 +150,11 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
         let end = result?;
         measured.recording.merge(&end.recording);
         measured.failure = measured.failure.or(end.failure);
-        ends.push((end.workload, end.at));
+        ends.push((end.workload, end.shares, end.at));
     }
-    let over = ends.iter().map(|(_, at)| *at).max().unwrap_or_default();
-    for (mut workload, _) in ends {
-        measured.recording.missed_arrivals += workload.missed(over);
+    let over = ends.iter().map(|(.., at)| *at).max().unwrap_or_default();
+    for (mut workload, shares, _) in ends {
+        measured.recording.missed_by(&shares, &mut workload, (&spec.timeline, over));
     }
     let lost = control.take_back(&mut measured.recording);
     measured.failure = measured.failure.or(lost);
@@ -172,7 +174,7 @@ fn run_client<E: Engine, W: Workload<Op = KvOp>>(
     let mut session = session?;
     let spec = shared.spec;
     let mut recorder = Recorder::of(&client, spec.timeline);
-    let mut workload = client.workload;
+    let (mut workload, classes) = (client.workload, client.classes);
     let records = Records { values: &shared.values, ledger: shared.ledger };
     let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;
@@ -222,5 +224,6 @@ fn run_client<E: Engine, W: Workload<Op = KvOp>>(
         }
     }
     let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
-    Ok(ClientEnd { recording, failure, workload, at: now })
+    let shares = recording.due_shares(&classes);
+    Ok(ClientEnd { recording, failure, workload, shares, at: now })
 }

@@ -12,7 +12,7 @@ use observe::{Control, Counter, sample};
 use stats::{CounterSample, TrialResult};
 use study::SqlChange;
 use units::Nanos;
-use workload::{Client, SqlOp, Workload};
+use workload::{Client, OpClass, SqlOp, Workload};
 
 use crate::crew;
 use crate::engine::{Engine, Session, SqlError};
@@ -77,8 +77,9 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     let lost = control.take_back(&mut measured.recording);
     measured.failure = measured.failure.or(lost);
     let over = ends.iter().map(|(_, at)| *at).max().unwrap_or_default();
+    let shares = measured.recording.due_shares(&[OpClass::Transaction]);
     for client in ends.iter_mut().flat_map(|(clients, _)| clients) {
-        measured.recording.missed_arrivals += client.missed(over);
+        measured.recording.missed_by(&shares, client, (&spec.timeline, over));
     }
     let given_up = shared.given_up.load(Ordering::Relaxed);
     measured.totals.insert(GIVEN_UP.to_owned(), given_up as f64);

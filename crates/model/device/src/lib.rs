@@ -42,8 +42,8 @@ pub use nand::{
 };
 pub use profile::{Lookup, Parameters, Profile, ProfileError};
 pub use published::{
-    Acceptance, Durable, Evidence, EvidenceLists, JobPattern, Phenomenon, PhenomenonKind,
-    Published, PublishedFigure,
+    Acceptance, Durable, Evidence, EvidenceLists, JobPattern, LowerEnd, Phenomenon, PhenomenonKind,
+    Published, PublishedFigure, ValueAndBand,
 };
 pub use raid::{Raid, RaidParameters};
 pub use ram::{Ram, RamParameters};

@@ -21,17 +21,24 @@ pub enum Published<T> {
     /// `[low, high]`: the band alone, where sources give a range or the value is ours.
     Band([T; 2]),
     /// The value, and a band of its own.
-    Both {
-        /// The value.
-        value: T,
-        /// `[low, high]`.
-        band: [T; 2],
-    },
+    Both(ValueAndBand<T>),
     /// This or more: a word such as "drops significantly".
-    AtLeast {
-        /// The lower end.
-        at_least: T,
-    },
+    AtLeast(LowerEnd<T>),
+}
+
+/// A published value with a band of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueAndBand<T> {
+    value: T,
+    band: [T; 2],
+}
+
+/// The lower end of what has no upper one.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LowerEnd<T> {
+    at_least: T,
 }
 
 impl<T: Copy> Published<T> {
@@ -39,8 +46,8 @@ impl<T: Copy> Published<T> {
     #[must_use]
     pub fn value(&self) -> Option<T> {
         match *self {
-            Self::Value(value) | Self::Both { value, .. } => Some(value),
-            Self::Band(_) | Self::AtLeast { .. } => None,
+            Self::Value(value) | Self::Both(ValueAndBand { value, .. }) => Some(value),
+            Self::Band(_) | Self::AtLeast(_) => None,
         }
     }
 
@@ -48,7 +55,7 @@ impl<T: Copy> Published<T> {
     #[must_use]
     pub fn least(&self) -> Option<T> {
         match *self {
-            Self::AtLeast { at_least } => Some(at_least),
+            Self::AtLeast(LowerEnd { at_least }) => Some(at_least),
             _ => None,
         }
     }
@@ -57,8 +64,8 @@ impl<T: Copy> Published<T> {
     #[must_use]
     pub fn band(&self) -> Option<[T; 2]> {
         match *self {
-            Self::Value(_) | Self::AtLeast { .. } => None,
-            Self::Band(band) | Self::Both { band, .. } => Some(band),
+            Self::Value(_) | Self::AtLeast(_) => None,
+            Self::Band(band) | Self::Both(ValueAndBand { band, .. }) => Some(band),
         }
     }
 
@@ -67,8 +74,12 @@ impl<T: Copy> Published<T> {
         match self {
             Self::Value(value) => Published::Value(to(value)),
             Self::Band(band) => Published::Band(band.map(to)),
-            Self::Both { value, band } => Published::Both { value: to(value), band: band.map(to) },
-            Self::AtLeast { at_least } => Published::AtLeast { at_least: to(at_least) },
+            Self::Both(ValueAndBand { value, band }) => {
+                Published::Both(ValueAndBand { value: to(value), band: band.map(to) })
+            }
+            Self::AtLeast(LowerEnd { at_least }) => {
+                Published::AtLeast(LowerEnd { at_least: to(at_least) })
+            }
         }
     }
 }
@@ -270,13 +281,9 @@ impl Acceptance {
                 self.source
             ));
         }
-        let least = |one: &PublishedFigure| {
-            let ends = one.is.value().into_iter().chain(one.is.band().into_iter().flatten());
-            ends.chain(one.is.least()).fold(f64::MAX, f64::min)
-        };
-        if let Some(one) = published.iter().find(|one| least(one) <= 0.0) {
+        if let Some(one) = published.iter().find(|one| !one.is.is_sound()) {
             return Some(format!(
-                "{} of an [[acceptance]] must be more than 0 ({})",
+                "{} of an [[acceptance]] must be a number above 0 ({})",
                 one.metric, self.source
             ));
         }
@@ -298,8 +305,6 @@ pub enum PhenomenonKind {
     MixIopsRatio,
     /// Largest relative difference of mean read and mean write latency in those mixes.
     MixMeanGap,
-    /// Highest p99 in those mixes, microseconds.
-    MixP99,
     /// Median of all operations at 60 % reads over that at 40 %.
     MixMedianFall,
     /// Lowest p99 of the mixes of 20 to 90 % reads over the higher one of pure reads and pure writes.
@@ -338,7 +343,21 @@ pub struct Phenomenon {
 
 impl Phenomenon {
     pub(crate) fn impossible(&self) -> Option<String> {
+        if !self.is.is_sound() {
+            return Some(format!("a [[phenomenon]] must be numbers from 0 on ({})", self.source));
+        }
         upside_down("a [[phenomenon]]", &self.is)
+    }
+}
+
+impl Published<f64> {
+    /// Whether its numbers are some: a value and a lower end above 0, the rest from 0 on.
+    fn is_sound(&self) -> bool {
+        let above = |value: f64| value.is_finite() && value >= f64::MIN_POSITIVE;
+        let from = |value: f64| value.is_finite() && value >= 0.0;
+        self.value().is_none_or(above)
+            && self.least().is_none_or(above)
+            && self.band().is_none_or(|band| band.into_iter().all(from))
     }
 }
 

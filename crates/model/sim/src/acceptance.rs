@@ -155,7 +155,8 @@ impl Check {
     #[must_use]
     pub fn figure(&self) -> Option<CheckedFigure> {
         let (shape, metric) = (self.shape.clone()?, self.metric.to_owned());
-        Some(CheckedFigure { shape, metric, evidence: self.evidence, error: self.error()? })
+        let error = self.error().filter(|error| error.is_finite())?;
+        Some(CheckedFigure { shape, metric, evidence: self.evidence, error })
     }
 }
 

@@ -63,8 +63,10 @@ where
     let mut recording = Recording::default();
     for (recorder, client) in driver.recorders.into_iter().zip(&mut driver.clients) {
         if client.recorded {
-            recording.merge(&recorder.finish(now));
-            recording.missed_arrivals += client.workload.missed(Nanos::MAX);
+            let own = recorder.finish(now);
+            recording.merge(&own);
+            let shares = own.due_shares(&client.classes);
+            recording.missed_by(&shares, &mut client.workload, (&timeline, Nanos::MAX));
         }
     }
     recording

@@ -68,11 +68,12 @@ pub fn check_growth(profile: &Profile, seed: Seed) -> Option<CheckedFigure> {
     let published = profile.phenomena.iter().find(is_growth)?;
     let shown = Phenomena { profile, seed, mixes: OnceCell::new() };
     let (_, predicted) = shown.number(published.kind);
-    Some(CheckedFigure {
+    let error = predicted / published.is.value()? - 1.0;
+    error.is_finite().then(|| CheckedFigure {
         shape: growth_shape(1),
         metric: GROWTH.to_owned(),
         evidence: published.evidence,
-        error: predicted / published.is.value()? - 1.0,
+        error,
     })
 }
 
@@ -94,10 +95,6 @@ impl Phenomena<'_> {
             PhenomenonKind::MixMeanGap => {
                 let gaps = self.mixes()[1..10].iter().map(mean_gap);
                 ("mean of reads against writes in the mixes, largest gap", ends(gaps).1)
-            }
-            PhenomenonKind::MixP99 => {
-                let p99 = self.mixes().iter().map(|one| percentile(one, 99.0));
-                ("p99 of the mixes, highest, us", ends(p99).1 / 1e3)
             }
             PhenomenonKind::MixMedianFall => {
                 let median = |tenths: usize| percentile(&self.mixes()[tenths], 50.0);

@@ -102,6 +102,8 @@ pub enum Worth {
     },
     /// Constants were chosen with figures of such jobs; how far off it is elsewhere is not known.
     Fit,
+    /// The submitting thread sets the number: it says nothing of the device.
+    HostBound,
     /// Nothing is published of such jobs.
     NotValidated,
 }
@@ -165,7 +167,15 @@ impl Worth {
                           known"
                     .to_owned()
             }
-            Self::NotValidated => "not validated: nothing is published of such jobs".to_owned(),
+            Self::HostBound => {
+                "host-bound: the submitting thread sets it, so it says nothing of the device"
+                    .to_owned()
+            }
+            Self::NotValidated => {
+                "not validated: no published figure of this metric at such jobs through \
+                                   this host path"
+                    .to_owned()
+            }
         }
     }
 
@@ -181,6 +191,7 @@ impl Worth {
                 format!("held-out error {:.0} % on {figures} {}", median * 100.0, plural(figures))
             }
             Self::Fit => "fit".to_owned(),
+            Self::HostBound => "host-bound".to_owned(),
             Self::NotValidated => "not validated".to_owned(),
         }
     }

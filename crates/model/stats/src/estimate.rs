@@ -16,7 +16,7 @@ use crate::Histogram;
 /// Samples that must lie beyond a percentile before it is given as a number.
 pub const SAMPLES_BEYOND_MIN: u64 = 10;
 /// Parts of a run (intervals) that an interval within it needs.
-pub const PARTS_MIN: usize = 40;
+pub const PARTS_MIN: usize = 60;
 /// Independent parts that they must be worth.
 pub const EFFECTIVE_MIN: f64 = 15.0;
 /// The same for [`mean_of_few`].
@@ -29,6 +29,8 @@ const TREND_P: f64 = 0.01;
 /// these the correlation is not of first order. With ten batches chance alone is outside in about 2 %.
 const BATCHES: usize = 10;
 const BATCH_RATIO: [f64; 2] = [0.15, 2.6];
+/// Points in which an echo is looked for.
+const ECHO_POINTS_MAX: usize = 600;
 /// Standard errors by which an echo must exceed what an autoregression explains.
 const ECHO_ERRORS: f64 = 4.0;
 /// Median absolute deviation to standard deviation, of the normal distribution.
@@ -43,7 +45,7 @@ const Z_95: f64 = 1.959_963_985;
 /// What an interval covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// 95 % between repetitions: where the next runs' mean lies.
+    /// 95 % between repetitions: where the mean of many runs lies.
     Repetitions,
     /// The smaller and the larger of two repetitions; no stated coverage.
     Range,
@@ -99,6 +101,12 @@ impl Estimate {
     pub fn between_repetitions(&self) -> Option<(f64, f64)> {
         self.lo.zip(self.hi).filter(|_| self.basis == Some(Basis::Repetitions))
     }
+
+    /// As it is, or without its interval where the true value is this or more: no end above is known.
+    #[must_use]
+    fn bounded(self) -> Self {
+        if self.at_least { Self { lo: None, hi: None, basis: None, ..self } } else { self }
+    }
 }
 
 /// From one estimate a repetition: with one its own, with two their range, from three on Student's t on
@@ -114,7 +122,7 @@ pub fn over_repetitions(runs: &[Estimate]) -> Option<Estimate> {
         [_] => Some(runs[0]),
         [a, b] => {
             let made = Estimate { at_least, ..Estimate::of((a + b) / 2.0, 2) };
-            Some(made.around(Some((a.min(*b), a.max(*b))), Basis::Range))
+            Some(made.around(Some((a.min(*b), a.max(*b))), Basis::Range).bounded())
         }
         all => {
             let logs = all.iter().all(|value| *value > 0.0);
@@ -124,7 +132,8 @@ pub fn over_repetitions(runs: &[Estimate]) -> Option<Estimate> {
             let squares: f64 = all.iter().map(|value| (to(*value) - mean).powi(2)).sum();
             let half = t_quantile(n - 1.0) * (squares / (n - 1.0) / n).sqrt();
             let made = Estimate { at_least, ..Estimate::of(from(mean), all.len() as u64) };
-            Some(made.around(Some((from(mean - half), from(mean + half))), Basis::Repetitions))
+            let ends = (from(mean - half), from(mean + half));
+            Some(made.around(Some(ends), Basis::Repetitions).bounded())
         }
     }
 }
@@ -173,7 +182,10 @@ fn variance_of_mean(series: &[f64]) -> Option<(f64, f64)> {
     let worth = (1.0 + r) / (1.0 - r);
     let variance = squares / (n - 1.0) * worth / n;
     let effective = n / worth;
-    let few = effective < EFFECTIVE_MIN || has_rare_bursts(series);
+    // By the correlation that may well be there: a short series of alike neighbours looks less alike.
+    let at_most = (r + 2.0 * ((1.0 - r * r) / n).sqrt()).min(0.99);
+    let sure = n * (1.0 - at_most) / (1.0 + at_most);
+    let few = sure < EFFECTIVE_MIN || has_rare_bursts(series);
     if few || has_trend(series, mean, worth) || has_echo(series, mean, r) {
         return None;
     }
@@ -235,6 +247,16 @@ fn has_rare_bursts(series: &[f64]) -> bool {
 /// Whether values resemble those of long before more than an autoregression explains: a wave, bursts at a
 /// beat.
 fn has_echo(series: &[f64], mean: f64, r: f64) -> bool {
+    if series.len() > ECHO_POINTS_MAX {
+        // Every lag costs the length: of a long series neighbours are averaged first.
+        let few: Vec<f64> = series
+            .chunks_exact(series.len().div_ceil(ECHO_POINTS_MAX))
+            .map(|part| part.iter().sum::<f64>() / part.len() as f64)
+            .collect();
+        let mean = few.iter().sum::<f64>() / few.len() as f64;
+        let (r, squares) = neighbours_alike(&few, mean);
+        return squares > 0.0 && has_echo(&few, mean, r);
+    }
     let squares: f64 = series.iter().map(|x| (x - mean).powi(2)).sum();
     let error = ((1.0 + r * r) / (1.0 - r * r) / series.len() as f64).sqrt();
     (2..=series.len() / 3).any(|lag| {
@@ -284,7 +306,7 @@ pub(crate) fn t_quantile(freedom: f64) -> f64 {
 /// # Errors
 /// [`TooFew`] when fewer than [`SAMPLES_BEYOND_MIN`] samples lie beyond it.
 pub fn percentile(latency: &Histogram, missed: u64, p: f64) -> Result<Estimate, TooFew> {
-    let n = latency.len() + missed;
+    let n = latency.len().saturating_add(missed);
     let q = p / 100.0;
     let tail = q.max(1.0 - q).min(1.0);
     let needed = (SAMPLES_BEYOND_MIN as f64 / (1.0 - tail).max(1e-12)).round() as u64;

@@ -17,7 +17,8 @@ use thiserror::Error;
 use units::Nanos;
 use workload::OpClass;
 
-use crate::recording::{Phase, Recording, Tallies};
+use crate::phase::Phase;
+use crate::recording::{Recording, Tallies};
 use crate::{Histogram, StoredLatency, new_histogram};
 
 /// Why a log could not be written or read.

@@ -59,7 +59,10 @@ impl StoredLatency {
     /// Takes the samples out of `sum`, which holds them; of a damaged archive, whose sum does not, nothing.
     pub fn take_from(&self, sum: &mut Histogram) {
         if !self.is_empty() {
-            let _ = sum.subtract(self.histogram());
+            let mut left = sum.clone();
+            if left.subtract(self.histogram()).is_ok() {
+                *sum = left;
+            }
         }
     }
 

@@ -15,18 +15,22 @@ pub mod curve;
 pub mod estimate;
 mod hlog;
 mod latency;
+mod phase;
 mod recorded;
 mod recorder;
 mod recording;
 mod result;
 pub mod steady;
+mod timeline;
 
 pub use hlog::{LogError, read_log, write_log};
 pub use latency::StoredLatency;
+pub use phase::Phase;
 pub use recorded::{Recorded, SqlParts};
-pub use recorder::{Recorder, Sample, Summary, Timeline};
-pub use recording::{Counts, ErrorSample, Interval, Phase, Recording, Tallies, Tally, Total};
+pub use recorder::{Recorder, Sample, Summary};
+pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{CounterSample, DiskCounters, Limit, LoadRecord, TrialResult, Usage};
+pub use timeline::Timeline;
 
 /// The latency histogram: nanoseconds from 1 ns to 1 h (longer ones count as 1 h), three significant
 /// digits (0.1 %), about 270 KiB. Encoding and arithmetic are `hdrhistogram`'s.

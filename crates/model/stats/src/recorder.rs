@@ -7,68 +7,15 @@
 //! its own and they are merged afterwards.
 
 use units::Nanos;
-use workload::{Client, Issue, OpClass, Operation, Outcome, Until};
+use workload::{Client, Issue, OpClass, Operation, Outcome};
 
-use crate::recording::{Counts, ErrorSample, Interval, Phase, Recording};
+use crate::phase::Phase;
+use crate::recording::{Counts, ErrorSample, Interval, Recording};
+use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
 
 /// Failures kept as evidence, a client.
 const ERROR_SAMPLES_MAX: usize = 16;
-
-/// The phases of a trial and its reporting interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeline {
-    /// Time before measuring.
-    pub warm_up: Nanos,
-    /// Time measured.
-    pub measure: Nanos,
-    /// Length of an interval of the time series; the first of the warm-up and the last may be shorter.
-    pub interval: Nanos,
-}
-
-impl Timeline {
-    /// When the last operation may be due.
-    #[must_use]
-    pub fn end(&self) -> Nanos {
-        self.warm_up + self.measure
-    }
-
-    /// When a schedule is over: what was due is issued for as long again as was measured.
-    #[must_use]
-    pub fn until(&self) -> Until {
-        Until { due: self.end(), issue: self.end() + self.measure }
-    }
-
-    /// Intervals a full trial has, the drain included.
-    #[must_use]
-    pub fn intervals(&self) -> usize {
-        let interval = self.interval.get().max(1);
-        let count = |span: Nanos| span.get().div_ceil(interval);
-        usize::try_from(count(self.warm_up) + count(self.measure) + 1).unwrap_or(usize::MAX)
-    }
-
-    fn phase(&self, start: Nanos) -> Phase {
-        match start {
-            start if start < self.warm_up => Phase::WarmUp,
-            start if start < self.end() => Phase::Measure,
-            _ => Phase::Drain,
-        }
-    }
-
-    /// The end of the interval that starts at `start`.
-    fn boundary(&self, start: Nanos) -> Nanos {
-        let interval = self.interval.get().max(1);
-        match self.phase(start) {
-            Phase::WarmUp => {
-                let left = self.warm_up.since(start).get();
-                let step = if left.is_multiple_of(interval) { interval } else { left % interval };
-                start + Nanos(step)
-            }
-            Phase::Measure => (start + Nanos(interval)).min(self.end()),
-            Phase::Drain => start + Nanos(interval),
-        }
-    }
-}
 
 /// One completed operation.
 #[derive(Debug, Clone, Copy)]
@@ -181,8 +128,29 @@ struct Carried {
     service: Option<Nanos>,
 }
 
-/// As many are kept without allocating; a closed loop carries what it has in flight.
+/// As many are kept as they are; a closed loop carries what it has in flight. An overloaded schedule carries
+/// all.
 const CARRIED_USUAL: usize = 1024;
+
+/// What was carried beyond that, by class.
+#[derive(Debug, Default)]
+struct CarriedMany(Vec<(OpClass, Counts, Histogram, Histogram)>);
+
+impl CarriedMany {
+    fn add(&mut self, one: &Carried) {
+        let found = self.0.iter().position(|(class, ..)| *class == one.class);
+        let place = found.unwrap_or_else(|| {
+            self.0.push((one.class, Counts::default(), new_histogram(), new_histogram()));
+            self.0.len() - 1
+        });
+        let (_, counts, latency, service) = &mut self.0[place];
+        counts.ops += 1;
+        counts.bytes += u64::from(one.bytes);
+        counts.latency_sum += one.latency;
+        latency.saturating_record(one.latency.get());
+        one.service.iter().for_each(|time| service.saturating_record(time.get()));
+    }
+}
 
 /// Records one client's operations.
 #[derive(Debug)]
@@ -199,6 +167,7 @@ pub struct Recorder {
     done: Recording,
     raw: Vec<Raw>,
     carried: Vec<Carried>,
+    carried_many: CarriedMany,
     /// When ended intervals were last taken out.
     taken_at: Nanos,
 }
@@ -221,6 +190,7 @@ impl Recorder {
             done,
             raw: Vec::new(),
             carried: Vec::with_capacity(CARRIED_USUAL),
+            carried_many: CarriedMany::default(),
             taken_at: Nanos::ZERO,
         }
     }
@@ -234,8 +204,7 @@ impl Recorder {
         self.taken_at = now;
         self.encode();
         let intervals = std::mem::take(&mut self.done.intervals);
-        let carried = std::mem::take(&mut self.done.carried);
-        Some(Recording { intervals, carried, ..Recording::default() })
+        Some(Recording { intervals, ..Recording::default() })
     }
 
     /// A recorder that keeps service times beside response times, for open loops.
@@ -303,12 +272,17 @@ impl Recorder {
     #[cold]
     fn carry(&mut self, sample: &Sample) {
         let scheduled = self.service[sample.class.index()].is_some();
-        self.carried.push(Carried {
+        let one = Carried {
             class: sample.class,
             bytes: sample.bytes,
             latency: sample.completed.since(sample.intended),
             service: scheduled.then(|| sample.completed.since(sample.issued)),
-        });
+        };
+        if self.carried.len() < CARRIED_USUAL {
+            self.carried.push(one);
+        } else {
+            self.carried_many.add(&one);
+        }
     }
 
     #[cold]
@@ -395,6 +369,7 @@ impl Recorder {
             self.done.intervals.push(last);
         }
         self.encode();
+        self.encode_carried();
         self.done
     }
 
@@ -408,25 +383,14 @@ impl Recorder {
             *place = StoredLatency::new(&scratch);
             scratch.reset();
         }
-        self.encode_carried();
     }
 
     fn encode_carried(&mut self) {
-        let carried = std::mem::take(&mut self.carried);
-        for class in OpClass::ALL {
-            let of_class = || carried.iter().filter(|one| one.class == class);
-            if of_class().next().is_none() {
-                continue;
-            }
-            let (mut latency, mut service) = (new_histogram(), new_histogram());
+        let mut many = std::mem::take(&mut self.carried_many);
+        self.carried.drain(..).for_each(|one| many.add(&one));
+        for (class, counts, latency, service) in many.0 {
             let tally = self.done.carried.of(class);
-            for one in of_class() {
-                tally.counts.ops += 1;
-                tally.counts.bytes += u64::from(one.bytes);
-                tally.counts.latency_sum += one.latency;
-                latency.saturating_record(one.latency.get());
-                one.service.iter().for_each(|time| service.saturating_record(time.get()));
-            }
+            tally.counts += counts;
             tally.latency.merge(&StoredLatency::new(&latency));
             tally.service.merge(&StoredLatency::new(&service));
         }
@@ -555,6 +519,61 @@ mod tests {
             let ops: u64 = recording.intervals.iter().map(|i| i.counts().ops).sum();
             prop_assert_eq!(ops, samples.len() as u64);
         }
+    }
+
+    /// A client that owes arrivals, which are due one a nanosecond from now on.
+    struct Owing(u64);
+
+    impl workload::Workload for Owing {
+        type Op = workload::KvOp;
+
+        fn next(&mut self, _: Nanos) -> workload::Step<Self::Op> {
+            workload::Step::Finished
+        }
+
+        fn completed(&mut self, _: workload::OpId, _: Outcome, _: Nanos) {}
+
+        fn missed(&mut self, until: Nanos) -> u64 {
+            self.0.min(until.get())
+        }
+    }
+
+    /// What a writer missed is no latency of readers that kept up, and flushes are never due by themselves.
+    #[test]
+    fn missed_arrivals_belong_to_who_missed_them() {
+        let own = |classes: &[(OpClass, u64)]| {
+            let mut recorder = Recorder::with_service(TIMELINE, &OpClass::ALL);
+            for (class, count) in classes {
+                (0..*count)
+                    .for_each(|_| recorder.record(Sample { class: *class, ..sample(300, 2) }));
+            }
+            recorder.finish(Nanos(1300))
+        };
+        let reader = own(&[(OpClass::Read, 50)]);
+        let writer = own(&[(OpClass::Write, 30), (OpClass::Sync, 30)]);
+        let mut all = reader.clone();
+        all.merge(&writer);
+        let over = (&TIMELINE, Nanos(1300));
+        all.missed_by(&reader.due_shares(&CLASSES), &mut Owing(0), over);
+        all.missed_by(&writer.due_shares(&CLASSES), &mut Owing(1000), over);
+        // 250 of the thousand were due in the warm-up.
+        assert_eq!(all.missed_arrivals, 1000);
+        let missed = |class| all.missed_of(Some(class));
+        assert_eq!(
+            (missed(OpClass::Read), missed(OpClass::Write), missed(OpClass::Sync)),
+            (0, 750, 0)
+        );
+        assert_eq!(all.missed_of(None), 750);
+        // Of a mix, as its operations are; of a client that did nothing, as its classes.
+        let mix = own(&[(OpClass::Read, 30), (OpClass::Write, 10)]);
+        let mut of_mix = mix.clone();
+        of_mix.missed_by(&mix.due_shares(&CLASSES), &mut Owing(650), over);
+        assert_eq!(of_mix.missed_of(Some(OpClass::Read)), 300);
+        assert_eq!(of_mix.missed_of(Some(OpClass::Write)), 100);
+        let idle = Recording::default();
+        let mut of_idle = Recording::default();
+        of_idle.missed_by(&idle.due_shares(&CLASSES), &mut Owing(350), over);
+        assert_eq!(of_idle.missed_of(Some(OpClass::Read)), 50);
     }
 
     #[test]

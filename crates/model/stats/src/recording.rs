@@ -6,21 +6,14 @@
 //! Invariant: `merge` equals recording both streams into one recorder (property-tested). What it is not: a
 //! file format; see `hlog`.
 
+use std::collections::BTreeMap;
+
 use units::Nanos;
-use workload::OpClass;
+use workload::{OpClass, Workload};
 
+use crate::phase::Phase;
+use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
-
-/// Part of a trial that an interval belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Before measuring: recorded, shown, not counted.
-    WarmUp,
-    /// What figures are made of.
-    Measure,
-    /// After the last whole interval: operations that were in flight then.
-    Drain,
-}
 
 /// What was counted of one class of operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -206,7 +199,14 @@ pub struct Recording {
     pub error_samples: Vec<ErrorSample>,
     /// Open loop: operations that were due in the measured time or the warm-up and never issued.
     pub missed_arrivals: u64,
+    /// Those of them that were due in the measured time, by class; empty in older records.
+    pub missed: BTreeMap<OpClass, u64>,
 }
+
+/// Operations of a client by class, of those that can be due by themselves: flushes and parts of
+/// transactions are not.
+#[derive(Debug, Clone, Default)]
+pub struct DueShares(Vec<(OpClass, u64)>);
 
 impl Recording {
     /// Adds what another client of the same trial recorded over the same timeline. Where one client
@@ -232,7 +232,10 @@ impl Recording {
         }
         self.carried.add(&other.carried);
         self.error_samples.extend_from_slice(&other.error_samples);
-        self.missed_arrivals += other.missed_arrivals;
+        self.missed_arrivals = self.missed_arrivals.saturating_add(other.missed_arrivals);
+        for (class, missed) in &other.missed {
+            self.miss_of(*class, *missed);
+        }
     }
 
     /// Intervals that figures are made of.
@@ -294,24 +297,68 @@ impl Recording {
         due
     }
 
-    /// Missed arrivals of one class or of reads and writes together: where several classes come by a
-    /// schedule, as many of each as their operations are. Parts of transactions are never due by themselves.
+    /// What of a client's own recording can be due by itself, to share out what it missed: its operations, or
+    /// where it has none the `classes` that it issues.
+    #[must_use]
+    pub fn due_shares(&self, classes: &[OpClass]) -> DueShares {
+        let ops = |class: OpClass| {
+            self.intervals.iter().map(|interval| interval.tallies[class].counts.ops).sum::<u64>()
+        };
+        let due = OpClass::ALL.into_iter().filter(|class| class.is_due_by_itself());
+        let done: Vec<(OpClass, u64)> =
+            due.map(|class| (class, ops(class))).filter(|(_, ops)| *ops > 0).collect();
+        if !done.is_empty() {
+            return DueShares(done);
+        }
+        let due = classes.iter().filter(|class| class.is_due_by_itself());
+        DueShares(due.map(|class| (*class, 1)).collect())
+    }
+
+    /// Notes what a client missed until `over`, when the trial ended, as `shares` of its classes; what was
+    /// due in the warm-up counts in all only.
+    pub fn missed_by<W: Workload>(
+        &mut self,
+        shares: &DueShares,
+        workload: &mut W,
+        (timeline, over): (&Timeline, Nanos),
+    ) {
+        let of_warm_up = workload.missed(over.min(timeline.warm_up));
+        let all = workload.missed(over);
+        self.missed_arrivals = self.missed_arrivals.saturating_add(all);
+        let measured = all.saturating_sub(of_warm_up);
+        let whole: u64 = shares.0.iter().map(|(_, ops)| ops).sum();
+        let mut left = measured;
+        for (place, (class, ops)) in shares.0.iter().enumerate() {
+            let share = (measured as f64 * *ops as f64 / whole.max(1) as f64).round() as u64;
+            let share = if place + 1 == shares.0.len() { left } else { share.min(left) };
+            left -= share;
+            self.miss_of(*class, share);
+        }
+    }
+
+    fn miss_of(&mut self, class: OpClass, missed: u64) {
+        if missed > 0 {
+            let sum = self.missed.entry(class).or_default();
+            *sum = sum.saturating_add(missed);
+        }
+    }
+
+    /// Missed arrivals of the measured time, of one class or of reads and writes together.
     #[must_use]
     pub fn missed_of(&self, class: Option<OpClass>) -> u64 {
-        let Some(class) = class.filter(|_| self.missed_arrivals > 0) else {
-            return self.missed_arrivals;
-        };
-        let scheduled = |one: OpClass| {
-            let of = |interval: &Interval| {
-                let tally = &interval.tallies[one];
-                if tally.service.is_empty() { 0 } else { tally.counts.ops }
-            };
-            let part = one.index() > OpClass::Transaction.index();
-            if part { 0 } else { self.intervals.iter().map(of).sum::<u64>() }
-        };
-        let all: u64 = OpClass::ALL.into_iter().map(scheduled).sum();
-        let share = scheduled(class) as f64 / all.max(1) as f64;
-        (self.missed_arrivals as f64 * share).round() as u64
+        let of = self.missed.iter().filter(|(one, _)| of_class(class, **one));
+        of.fold(0, |sum, (_, missed)| sum.saturating_add(*missed))
+    }
+
+    /// Whether what was carried over the end of the warm-up is part of what completed after it, each with its
+    /// time: of a damaged archive it may not be.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        self.carried.iter().all(|(class, tally)| {
+            let after = self.intervals.iter().filter(|interval| interval.phase != Phase::WarmUp);
+            let ops: u64 = after.map(|interval| interval.tallies[class].counts.ops).sum();
+            tally.counts.ops <= ops && tally.latency.histogram().len() == tally.counts.ops
+        })
     }
 
     /// Measured time in seconds.

@@ -342,7 +342,7 @@ impl Workload for BlockClient {
     fn missed(&mut self, until: Nanos) -> u64 {
         let end = self.plan.until.due.min(until);
         match &self.schedule {
-            Some(schedule) if self.left > 0 => schedule.missed(end, &mut self.random),
+            Some(schedule) => schedule.missed(end, &mut self.random).min(self.left),
             _ => 0,
         }
     }

@@ -187,6 +187,13 @@ impl OpClass {
     pub const fn is_whole(self) -> bool {
         matches!(self, Self::Read | Self::Write | Self::Transaction)
     }
+
+    /// Whether operations of the class come by a schedule where there is one; flushes follow writes,
+    /// statements their transaction.
+    #[must_use]
+    pub const fn is_due_by_itself(self) -> bool {
+        self.is_whole() || matches!(self, Self::BackgroundRead | Self::BackgroundWrite)
+    }
 }
 
 /// Names one operation in flight: unique among those of one client that are not completed.

@@ -1,0 +1,14 @@
+//! The parts of a trial.
+//!
+//! Invariant: in order of time. What it is not: when they begin; that is the timeline's.
+
+/// Part of a trial that an interval belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Before measuring: recorded, shown, not counted.
+    WarmUp,
+    /// What figures are made of.
+    Measure,
+    /// After the last whole interval: operations that were in flight then.
+    Drain,
+}
