@@ -173,6 +173,13 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
+/// Whether its own operations come by a schedule.
+fn is_scheduled(one: &Experiment) -> bool {
+    let block = one.block.as_ref().is_some_and(|block| block.arrivals != Arrivals::Closed);
+    let kv = one.kv.as_ref().is_some_and(|kv| kv.rate.is_some());
+    block || kv || one.sql.as_ref().is_some_and(|sql| sql.rate.is_some())
+}
+
 fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
@@ -202,10 +209,12 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         let same = |quoted: &str| quoted.parse() == Ok(one.interval);
         return Err(refuse(message).at_quoted(text, same));
     }
-    if one.deadline.is_some_and(|deadline| {
-        deadline.get() < one.warm_up.get().saturating_add(one.measure.get())
-    }) {
-        let message = "deadline must be at least warm_up and measure together";
+    // A schedule that was not kept issues what is late for as long again as was measured.
+    let late = if is_scheduled(one) { one.measure.get() } else { 0 };
+    let least = one.warm_up.get().saturating_add(one.measure.get()).saturating_add(late);
+    if one.deadline.is_some_and(|deadline| deadline.get() < least) {
+        let message = "deadline must be at least warm_up and measure together, and measure once more where \
+                       operations come by a schedule";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
     if one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get() > 1_000_000 {

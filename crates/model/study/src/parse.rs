@@ -71,6 +71,21 @@ queue_depth = [1, 4]
         error
     }
 
+    /// A deadline that falls into the time in which late operations are issued loses the trial.
+    #[test]
+    fn a_deadline_leaves_a_schedule_its_late_time() {
+        let with = |deadline: &str, more: &str| {
+            let times = format!("warm_up = \"1s\"\nmeasure = \"2s\"\ndeadline = \"{deadline}\"\n");
+            let text = MINIMAL.replace("name = \"mix\"\n", &format!("name = \"mix\"\n{times}"));
+            parse(&format!("{text}{more}"))
+        };
+        let scheduled = "arrivals = \"constant\"\nrate = \"1k/s\"\n";
+        assert!(with("2s", "").unwrap_err().to_string().contains("deadline must be"));
+        assert!(with("3s", "").is_ok());
+        assert!(with("3s", scheduled).unwrap_err().to_string().contains("once more"));
+        assert!(with("5s", scheduled).is_ok());
+    }
+
     #[test]
     fn the_resolved_study_is_a_study_and_plans_the_same() {
         let study = parse(MINIMAL).unwrap();
