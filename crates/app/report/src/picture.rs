@@ -14,9 +14,10 @@ use crate::answer::{Single, single_depth};
 use crate::chart::short;
 use analysis::Ops;
 
-const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 860.0;
 const LEFT: f64 = 60.0;
-const RIGHT: f64 = 230.0;
+/// Room for the longest note: what a prediction is worth.
+const RIGHT: f64 = 330.0;
 const TOP: f64 = 30.0;
 const ROW: f64 = 26.0;
 /// Height of a stack's title, above its rows.

@@ -322,8 +322,6 @@ pub enum PhenomenonKind {
     SteadyRandomWrites,
     /// Sequential 128 KiB write IOPS in steady state over those of the fresh drive.
     SteadySequentialWrites,
-    /// IOPS of a cache, warm, over those of its slow device alone: 16 KiB, 70 % reads, 8 threads.
-    SpeedUpOverSlow,
 }
 
 /// What several jobs together must show, and where that was seen.

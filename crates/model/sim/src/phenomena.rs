@@ -6,10 +6,10 @@
 
 use std::cell::OnceCell;
 
-use device::{Completion, Condition, Device, Model, Parameters, PhenomenonKind, Profile, Request};
+use device::{Completion, Condition, Device, Model, PhenomenonKind, Profile, Request};
 use stats::curve::{LoopPoint, growth};
 use stats::{Recording, Timeline, estimate};
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Nanos, Seed, Share};
 use workload::{BlockGroup, BlockPlan, OpClass, Pattern};
 
 use crate::acceptance::Check;
@@ -126,7 +126,6 @@ impl Phenomena<'_> {
             PhenomenonKind::SteadySequentialWrites => {
                 ("sequential writes, steady over fresh", self.steady_over_fresh(true))
             }
-            PhenomenonKind::SpeedUpOverSlow => ("IOPS over the slow device alone", self.speed_up()),
         }
     }
 
@@ -224,26 +223,7 @@ impl Phenomena<'_> {
         };
         rate(Condition::Steady) / rate(Condition::Fresh)
     }
-
-    fn speed_up(&self) -> f64 {
-        let Parameters::Cache(_, both) = &self.profile.parameters else { return f64::NAN };
-        let span = Bytes(WARM_SPAN);
-        let rate = |profile: &Profile, seconds| {
-            let plan = |end| BlockPlan {
-                read_share: "70%".parse().unwrap_or(Share::ALL),
-                ..BlockPlan::reads(16 << 10, span, end)
-            };
-            let warm_up = Nanos::from_secs(seconds);
-            let timeline = Timeline { warm_up, ..timeline(2) };
-            let host = (self.host("psync"), 8);
-            iops(&self.run((profile, Condition::Steady), host, timeline, plan))
-        };
-        rate(self.profile, 60) / rate(&both.1, 2)
-    }
 }
-
-/// Bytes that become warm within a minute of virtual time at the slow device's rate.
-const WARM_SPAN: u64 = 1 << 30;
 
 /// Half a second measured, after so many of warm-up and a little.
 fn timeline(warm_up: u64) -> Timeline {
