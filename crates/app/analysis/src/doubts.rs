@@ -38,6 +38,8 @@ pub enum DoubtKind {
     LoadNotKept,
     /// Others used the host's processors, or all were busy.
     BusyHost,
+    /// Others wrote to the device while it was read.
+    OtherWrites,
     /// The submitting thread set the rate, not the storage.
     CpuBound,
     /// Lookups were answered from memory.
@@ -67,6 +69,9 @@ impl Doubt {
             DoubtKind::Failed => format!("Failed: {count}: {worst}."),
             DoubtKind::LoadNotKept => format!("The load was not kept in {count}: {worst}."),
             DoubtKind::BusyHost => format!("Busy host in {count}: {worst}."),
+            DoubtKind::OtherWrites => {
+                format!("Other writes reached the device in {count}: {worst}.")
+            }
             DoubtKind::CpuBound => format!("CPU-bound in {count}: {worst}."),
             DoubtKind::InMemory => format!("Data in memory in {count}: {worst}."),
             DoubtKind::Unsteady => format!("Not steady in {count}: {worst}."),
@@ -78,6 +83,9 @@ impl Doubt {
 const PLACES_SHOWN: usize = 4;
 /// Change of a rate from the first to the last quarter from which on its mean alone would mislead.
 const DRIFT: f64 = 0.25;
+/// Bytes written by others, for each byte read, that may go without a word; and bytes below which they may.
+const OTHER_WRITES_MAX: f64 = 0.05;
+const OTHER_WRITES_MIN: u64 = 16 << 20;
 /// Lookups that are too few to say where they were answered from.
 const LOOKUPS_MIN: u64 = 1000;
 /// Lookups for each page that was read from the device, from which on the device hardly took part.
@@ -102,6 +110,7 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
         doubt(DoubtKind::Failed, &all, &failed),
         doubt(DoubtKind::LoadNotKept, &all, &not_kept),
         doubt(DoubtKind::BusyHost, &measured, &busy_host),
+        doubt(DoubtKind::OtherWrites, &measured, &other_writes),
         doubt(DoubtKind::CpuBound, &measured, &cpu_bound),
         doubt(DoubtKind::InMemory, &measured, &in_memory),
         doubt(DoubtKind::Unsteady, &measured, &unsteady),
@@ -152,6 +161,25 @@ fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
         Limit::Processors { busy, .. } => Some((1.0 + busy, limit.to_string())),
         Limit::Others { others } => Some((*others, limit.to_string())),
         Limit::Thread { .. } => None,
+    })
+}
+
+/// Bytes written to the device of a trial that only reads, for each that it read; the kernel's own write-back of
+/// what was prepared is one of these others.
+fn other_writes(trial: &TrialRecord) -> Option<(f64, String)> {
+    let moved = |classes: &[OpClass]| {
+        let of = |interval: &stats::Interval| {
+            classes.iter().map(|class| interval.tallies[*class].counts.bytes).sum::<u64>()
+        };
+        trial.result.recording.intervals.iter().map(of).sum::<u64>()
+    };
+    let reads = moved(&[OpClass::Read, OpClass::BackgroundRead]);
+    let writes = moved(&[OpClass::Write, OpClass::BackgroundWrite]);
+    let written = trial.result.disk.filter(|_| trial.engine == "block" && writes == 0)?.write_bytes;
+    let share = written as f64 / reads.max(1) as f64;
+    (share > OTHER_WRITES_MAX && written > OTHER_WRITES_MIN).then(|| {
+        let (written, reads) = (units::Bytes(written), units::Bytes(reads));
+        (share, format!("{written} were written while {reads} were read"))
     })
 }
 
@@ -278,6 +306,22 @@ mod tests {
         assert_eq!(in_memory(&cached), None, "8000 lookups, 10000 pages");
         let block = TrialRecord { engine: "block".into(), ..cached };
         assert_eq!(in_memory(&block), None);
+    }
+
+    #[test]
+    fn writes_of_others_during_reads_are_found() {
+        let mut made = trial("block", &[1000; 10]);
+        made.result.recording.intervals[0].tallies.of(OpClass::Read).counts.bytes = 100 << 20;
+        let disk = |write_bytes| stats::DiskCounters { write_bytes, ..Default::default() };
+        made.result.disk = Some(disk(20 << 20));
+        assert!(other_writes(&made).unwrap().1.contains("20.0 MiB were written"));
+        made.result.disk = Some(disk(4 << 20));
+        assert_eq!(other_writes(&made), None, "next to nothing");
+        made.result.disk = Some(disk(200 << 20));
+        made.result.recording.intervals[0].tallies.of(OpClass::Write).counts.bytes = 4096;
+        assert_eq!(other_writes(&made), None, "its own");
+        made.result.disk = None;
+        assert_eq!(other_writes(&made), None, "not known");
     }
 
     #[test]
