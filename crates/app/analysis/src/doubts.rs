@@ -164,8 +164,8 @@ fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
-/// Bytes written to the device of a trial that only reads, for each that it read; the kernel's own write-back of
-/// what was prepared is one of these others.
+/// Bytes written to the device of a trial that only reads, for each that it read; the kernel's own
+/// write-back of what was prepared is one of these others.
 fn other_writes(trial: &TrialRecord) -> Option<(f64, String)> {
     let moved = |classes: &[OpClass]| {
         let of = |interval: &stats::Interval| {

@@ -143,6 +143,24 @@ fn ctrl_c_saves_reports_partial_and_exits_130() {
     assert!(figures.contains("\"partial\": true"));
 }
 
+/// A day in virtual time takes hours: nobody waits for it to be stopped.
+#[test]
+fn ctrl_c_ends_a_prediction_on_the_way() {
+    let scratch = Scratch::new();
+    let text = "schema = 1\nname = \"day\"\n[[stack]]\nname = \"m\"\ndevice = \"model:intel-p4800x\"\n\
+                [[experiment]]\nname = \"e\"\nmeasure = \"24h\"\ninterval = \"60s\"\n\
+                [experiment.block]\nqueue_depth = 16\n";
+    std::fs::write(scratch.path().join("day.toml"), text).expect("written");
+    let mut child = start(&scratch, &["run", "day.toml", "--out", "run"]);
+    wait_for("the run", || scratch.path().join("run/run.json").exists());
+    let process = i32::try_from(child.id()).expect("a process id");
+    // SAFETY: sends a signal to the child that this test started and has not waited for yet.
+    assert_eq!(unsafe { libc::kill(process, libc::SIGINT) }, 0);
+    wait_for("its end", || child.try_wait().is_ok_and(|ended| ended.is_some()));
+    let output = child.wait_with_output().expect("it ended");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+}
+
 /// The same seed must give the same bytes, or a prediction cannot be checked by anybody else.
 #[test]
 fn a_virtual_run_is_the_same_to_the_byte_and_matches_the_golden_figures() {

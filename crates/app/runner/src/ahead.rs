@@ -4,6 +4,7 @@
 //! measured; a batch is finished before the run goes on.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 use device::Profile;
 use rayon::prelude::*;
@@ -14,7 +15,7 @@ use units::Seed;
 use crate::predicted::predict;
 
 /// What [`predict`] gives.
-type Predicted = Result<TrialResult, String>;
+type Predicted = Result<Option<TrialResult>, String>;
 
 /// Results that wait for their turn.
 #[derive(Default)]
@@ -33,6 +34,7 @@ impl Ahead {
         (study, plan): (&Study, &'a Plan),
         (trial, stack, profile): (&'a Trial, &'a Stack, &'a Profile),
         others: &dyn Fn(&Trial) -> Option<(&'a Stack, &'a Profile)>,
+        stop: &AtomicBool,
     ) -> Predicted {
         if let Some(result) = self.0.remove(&trial.number) {
             return result;
@@ -47,7 +49,7 @@ impl Ahead {
         });
         batch.extend(after.take(rayon::current_num_threads().saturating_sub(1)));
         let run = |(trial, stack, profile): (&Trial, &Stack, &Profile)| {
-            (trial.number, predict(profile, stack, trial, seed_of(study, trial)))
+            (trial.number, predict(profile, stack, trial, (seed_of(study, trial), stop)))
         };
         self.0.extend(batch.into_par_iter().map(run).collect::<Vec<_>>());
         self.0.remove(&trial.number).unwrap_or_else(|| Err("it was not predicted".into()))

@@ -9,8 +9,9 @@ use std::time::Instant;
 
 use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use observe::Provenance;
+use sim::Worth;
 use stack::check_directory;
-use stats::TrialResult;
+use stats::{Limit, TrialResult};
 use study::{Execution, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::Seed;
 
@@ -222,7 +223,10 @@ impl<'a> Runner<'a> {
         let stack = self.stacks.iter().find(|stack| stack.name == record.stack);
         match stack.filter(|_| record.source == Source::Predicted) {
             Some(stack) => {
-                let worth = analysis::worth_of(stack, self.study, trial, "iops");
+                let limits = &record.result.limits;
+                let bound = limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }));
+                let known = || analysis::worth_of(stack, self.study, trial, "iops");
+                let worth = if bound { Worth::HostBound } else { known() };
                 format!("{} (predicted; rate: {})", headline(record), worth.brief())
             }
             None => headline(record),
@@ -244,7 +248,7 @@ impl<'a> Runner<'a> {
             watcher.event(&Event::TrialStarted { trial });
         }
         match (execution, &trial.job) {
-            (Execution::Virtual, _) => self.predicted(trial, stack).map(Some),
+            (Execution::Virtual, _) => self.predicted(trial, stack),
             (Execution::Race, _) => {
                 let Some(results) = self.race(trial, watcher)? else { return Ok(None) };
                 self.raced.extend(results);
@@ -259,7 +263,11 @@ impl<'a> Runner<'a> {
     }
 
     /// A trial in virtual time, with others that are still to come beside it.
-    fn predicted(&mut self, trial: &Trial, stack: &Stack) -> Result<TrialResult, RunnerError> {
+    fn predicted(
+        &mut self,
+        trial: &Trial,
+        stack: &Stack,
+    ) -> Result<Option<TrialResult>, RunnerError> {
         let profile_of = |stack: &Stack| self.targets.profile(stack);
         let others = |other: &Trial| {
             let stack = self.study.stack.iter().find(|stack| stack.name == other.stack)?;
@@ -272,7 +280,8 @@ impl<'a> Runner<'a> {
             next: "crosspoint plan STUDY".into(),
         };
         let profile = profile_of(stack).ok_or_else(|| refused("it is no device model".into()))?;
-        let result = self.ahead.take((self.study, self.plan), (trial, stack, profile), &others);
+        let of = (trial, stack, profile);
+        let result = self.ahead.take((self.study, self.plan), of, &others, self.options.stop);
         result.map_err(refused)
     }
 }

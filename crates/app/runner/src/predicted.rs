@@ -6,8 +6,10 @@
 
 use archive::StackRecord;
 use device::{Condition, Model, Profile};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rayon::prelude::*;
-use sim::{BlockPath, CheckedFigure, HostModel, JobShape, check_job, check_phenomena, run};
+use sim::{BlockPath, CheckedFigure, HostModel, JobShape, check_job, check_phenomena, run_unless};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
 use units::{Nanos, Seed};
@@ -18,7 +20,7 @@ const CHECK_TIME: Nanos = Nanos::from_millis(200);
 /// Smallest request of the modelled devices, bytes.
 const SMALLEST_REQUEST: u32 = 512;
 
-/// Runs `trial` on the device of `profile`.
+/// Runs `trial` on the device of `profile`; `None` when it was stopped: a part of it is soon made again.
 ///
 /// # Errors
 /// Why the load cannot be offered there.
@@ -26,8 +28,8 @@ pub(crate) fn predict(
     profile: &Profile,
     stack: &Stack,
     trial: &Trial,
-    seed: Seed,
-) -> Result<TrialResult, String> {
+    (seed, stop): (Seed, &AtomicBool),
+) -> Result<Option<TrialResult>, String> {
     let extent = Extent {
         device: stack.size.min(profile.capacity),
         devices: 1,
@@ -45,10 +47,13 @@ pub(crate) fn predict(
     };
     let device = Model::new(profile, condition, seed);
     let target = BlockPath::new(device, host, clients.len(), seed);
-    let recording = run(target, clients, trial.timeline);
+    let stopping = || stop.load(Ordering::Relaxed);
+    let Some(recording) = run_unless(target, clients, trial.timeline, &stopping) else {
+        return Ok(None);
+    };
     let limits = limit(&recording, host, threads).into_iter().collect();
     let path = "virtual time".to_owned();
-    Ok(TrialResult { recording, path, limits, ..TrialResult::default() })
+    Ok(Some(TrialResult { recording, path, limits, ..TrialResult::default() }))
 }
 
 /// Why a job cannot be predicted on a profile: it makes data durable, and nothing is known of that there.

@@ -17,6 +17,9 @@ struct InFlight<Op> {
     issued: Nanos,
 }
 
+/// Events between two questions whether to stop: some milliseconds.
+pub const STEPS: u32 = 1 << 14;
+
 struct Driver<T: Target, W> {
     target: T,
     clients: Vec<Client<W>>,
@@ -45,6 +48,24 @@ where
     T: Target,
     W: Workload<Op = T::Op>,
 {
+    run_unless(target, clients, timeline, &|| false).expect("invariant: nobody stops it")
+}
+
+/// The same; `None` when `stop` said so on the way, which is asked every [`STEPS`] events.
+///
+/// # Panics
+/// As [`run`].
+#[must_use]
+pub fn run_unless<T, W>(
+    target: T,
+    clients: Vec<Client<W>>,
+    timeline: Timeline,
+    stop: &dyn Fn() -> bool,
+) -> Option<Recording>
+where
+    T: Target,
+    W: Workload<Op = T::Op>,
+{
     let mut driver = Driver {
         target,
         now: Nanos::ZERO,
@@ -58,7 +79,9 @@ where
     };
     let clients = 0..driver.clients.len() as u32;
     clients.clone().for_each(|client| driver.pump(client));
-    driver.drain();
+    if !driver.drain(stop) {
+        return None;
+    }
     let now = clients.fold(driver.now, |latest, client| latest.max(driver.target.free_at(client)));
     let mut recording = Recording::default();
     for (recorder, client) in driver.recorders.into_iter().zip(&mut driver.clients) {
@@ -69,7 +92,7 @@ where
             recording.missed_by(&shares, &mut client.workload, (&timeline, Nanos::MAX));
         }
     }
-    recording
+    Some(recording)
 }
 
 impl<T, W> Driver<T, W>
@@ -78,9 +101,14 @@ where
     W: Workload<Op = T::Op>,
 {
     /// Goes on until no client will ever issue anything again; what a target does in the background has no
-    /// end.
-    fn drain(&mut self) {
+    /// end. Whether it came to that.
+    fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
+        let mut steps = 0u32;
         while !self.wakes.is_empty() || self.free_slots.len() < self.slots.len() {
+            steps = steps.wrapping_add(1);
+            if steps.is_multiple_of(STEPS) && stop() {
+                return false;
+            }
             let wake = self.wakes.next_time().unwrap_or(Nanos::MAX);
             match self.target.next_event() {
                 Some(at) if at < wake => {
@@ -104,6 +132,7 @@ where
                 }
             }
         }
+        true
     }
 
     #[inline]

@@ -22,7 +22,7 @@ mod worth;
 
 pub use acceptance::{Check, JobKind, check, check_job};
 pub use block_path::BlockPath;
-pub use driver::run;
+pub use driver::{STEPS, run, run_unless};
 pub use fit::{FitError, FitPoint, Naming, Residual, fit, residuals};
 pub use host::HostModel;
 pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads, Waiters};

@@ -32,6 +32,13 @@ const FAR_BETTER: f64 = 10.0;
 const CLEARLY_BETTER: f64 = 6.0;
 /// Times in which a rate settles, as shares of the series.
 const SETTLING: [f64; 4] = [0.03, 0.06, 0.12, 0.25];
+/// Of the heights of a wave the least over the largest.
+const WAVE_ALIKE: f64 = 0.4;
+/// A change by so much, relative to the larger side, needs no test where the sides lie apart: where
+/// neighbours are alike a series is worth so few independent points that no test finds anything.
+const LARGE: f64 = 0.5;
+/// Points of which one may lie on the wrong side.
+const APART: usize = 50;
 /// Half periods up to which a sine is a trend.
 const WAVE_HALVES: usize = 2;
 /// Highest degree of a trend.
@@ -92,7 +99,10 @@ pub fn course(series: &[f64]) -> Course {
         partition(&sums, points.len(), 2.0 * variance(&points) * (points.len() as f64).ln());
     loop {
         let found = described(&points, &places);
-        let holds = |told: &Told| size(&told.cliff) >= SIZE_MIN && told.p <= P_MAX;
+        let holds = |told: &Told| {
+            let size = size(&told.cliff);
+            size >= SIZE_MIN && told.p <= P_MAX || size >= LARGE && told.apart
+        };
         let weak = found.iter().enumerate().filter(|(_, told)| !holds(told));
         let Some((weakest, _)) = weak.max_by(|(_, a), (_, b)| a.p.total_cmp(&b.p)) else { break };
         places.remove(weakest);
@@ -105,8 +115,7 @@ pub fn course(series: &[f64]) -> Course {
     }
     let mut found: Vec<Cliff> =
         described(&points, &places).into_iter().map(|told| told.cliff).collect();
-    let turns = |pair: &[Cliff]| (pair[0].change < 0.0) != (pair[1].change < 0.0);
-    if found.len() >= WAVE_CUTS && found.windows(2).all(turns) {
+    if is_wave(&found) {
         return Course::Wave(found.len());
     }
     found.iter_mut().for_each(|cliff| cliff.at = refined(series, cliff.at * factor, factor));
@@ -184,10 +193,22 @@ fn partition(sums: &Sums, n: usize, penalty: f64) -> Vec<usize> {
     places
 }
 
-/// A cliff, and how likely a difference of the means on its sides is by chance.
+/// Whether cliffs go down and up in turn by about as much: what comes once among smaller ones is none of a
+/// wave.
+fn is_wave(found: &[Cliff]) -> bool {
+    let turns = |pair: &[Cliff]| (pair[0].change < 0.0) != (pair[1].change < 0.0);
+    let height = |cliff: &Cliff| (cliff.after / cliff.before).ln().abs();
+    let heights = found.iter().map(height);
+    let (low, high) = heights.fold((f64::INFINITY, 0.0f64), |(a, b), h| (a.min(h), b.max(h)));
+    found.len() >= WAVE_CUTS && found.windows(2).all(turns) && low >= WAVE_ALIKE * high
+}
+
+/// A cliff, how likely a difference of the means on its sides is by chance, and whether (nearly) all points
+/// of one side lie beyond all of the other.
 struct Told {
     cliff: Cliff,
     p: f64,
+    apart: bool,
 }
 
 fn described(points: &[f64], places: &[usize]) -> Vec<Told> {
@@ -243,7 +264,20 @@ fn described_one(at: usize, (left, right): (&[f64], &[f64]), worth: f64) -> Told
         let reach = t_quantile(freedom) * error;
         ((difference - reach) / before, (difference + reach) / before)
     };
-    Told { cliff: Cliff { at, before, after, change, interval }, p }
+    // Half-way in logarithms: a level wanders by a share of itself.
+    let middle =
+        if before.min(after) > 0.0 { (before * after).sqrt() } else { (before + after) / 2.0 };
+    let apart = lie_apart(left, right, middle);
+    Told { cliff: Cliff { at, before, after, change, interval }, p, apart }
+}
+
+/// Whether at most one point in fifty of either side lies on the wrong side of `middle`.
+fn lie_apart(left: &[f64], right: &[f64], middle: f64) -> bool {
+    let falls = average(left) > average(right);
+    let wrong = |points: &[f64], above: bool| {
+        points.iter().filter(|point| (**point > middle) != above).count() * APART <= points.len()
+    };
+    wrong(left, falls) && wrong(right, !falls)
 }
 
 /// The course of a series that something smooth describes about as well as its cuts.
@@ -445,6 +479,18 @@ mod tests {
         assert_eq!(course(&dip), Course::Steady);
         assert_eq!(course(&[1.0; 50]), Course::Steady);
         assert_eq!(course(&[1.0; 39]), Course::NotJudged);
+    }
+
+    /// A database that falls to a hundredth while the processors are shared: the level before wanders so
+    /// much that it is worth two independent points.
+    #[test]
+    fn a_fall_from_a_level_that_wanders_is_a_cliff() {
+        for seed in 0..50 {
+            let series = shaped(seed, 140, (0.2, 0.95), |x| if x < 0.5 { 1.0 } else { 0.01 });
+            let found = course(&series);
+            let fall = |cliff: &&Cliff| cliff.at.abs_diff(70) <= 1 && cliff.change < -0.9;
+            assert!(found.cliffs().iter().any(|one| fall(&one)), "seed {seed}: {found:?}");
+        }
     }
 
     #[test]
