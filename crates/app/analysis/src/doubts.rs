@@ -289,7 +289,7 @@ mod tests {
         made
     }
 
-    /// Each of these makes a figure another figure; a reader who is not told buys the wrong drive.
+    /// Each of these makes a figure another figure; a reader who does not know it buys the wrong drive.
     #[test]
     fn busy_hosts_bound_threads_and_data_in_memory_are_found() {
         let quiet = trial("lmdb", &[1000; 8]);

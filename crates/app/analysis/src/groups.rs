@@ -16,7 +16,7 @@ use stats::estimate::{
     Estimate, PARTS_MIN, TooFew, beyond, over_repetitions, over_values, percentile,
     percentile_within, ratio_within,
 };
-use stats::{Counts, Histogram, Interval, Limit};
+use stats::{Counts, Histogram, Interval};
 use workload::OpClass;
 
 use crate::shape::{checked_metric, shapes};
@@ -305,8 +305,7 @@ impl Group<'_> {
         if self.first.source != Source::Predicted {
             return None;
         }
-        let bound = |limit: &Limit| matches!(limit, Limit::Thread { .. });
-        if self.first.result.limits.iter().any(bound) {
+        if self.first.result.is_host_bound() {
             return Some(Worth::HostBound);
         }
         let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack);

@@ -4,8 +4,9 @@
 //! one (`identity`) or its model; another is a stand-in, whose number is shown and not judged. Our number
 //! has an interval, between repetitions where it was measured, from the held-out error of the model where it
 //! was predicted; without one nothing is decided. What a model was fitted to, or follows from its constants,
-//! is an input and no evidence. Invariant: every verdict can come out otherwise; each claim has a number
-//! that fails it. What it is not: a verdict on the publication.
+//! is an input and no evidence. Invariant: each claim has a number that fails
+//! it. On models that ship no claim is decided yet: none has three held-out figures at such a job. What it
+//! is not: a verdict on the publication.
 
 use device::Evidence;
 use study::Source;

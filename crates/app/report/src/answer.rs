@@ -202,8 +202,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
             continue;
         };
         deep |= rates.len() > 1;
-        let limits = &group.first.result.limits;
-        let limited = limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }));
+        let limited = group.first.result.is_host_bound();
         thread_limited |= limited;
         parts.push(format!(
             "{} {} IOPS at {}depth {} ({}{})",

@@ -11,7 +11,7 @@ use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialReco
 use observe::Provenance;
 use sim::Worth;
 use stack::check_directory;
-use stats::{Limit, TrialResult};
+use stats::TrialResult;
 use study::{Execution, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::Seed;
 
@@ -223,10 +223,10 @@ impl<'a> Runner<'a> {
         let stack = self.stacks.iter().find(|stack| stack.name == record.stack);
         match stack.filter(|_| record.source == Source::Predicted) {
             Some(stack) => {
-                let limits = &record.result.limits;
-                let bound = limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }));
-                let known = || analysis::worth_of(stack, self.study, trial, "iops");
-                let worth = if bound { Worth::HostBound } else { known() };
+                let worth = match record.result.is_host_bound() {
+                    true => Worth::HostBound,
+                    false => analysis::worth_of(stack, self.study, trial, "iops"),
+                };
                 format!("{} (predicted; rate: {})", headline(record), worth.brief())
             }
             None => headline(record),

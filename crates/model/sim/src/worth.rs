@@ -21,7 +21,7 @@ pub struct JobShape {
     pub read_percent: f64,
     /// Offsets one after the other.
     pub sequential: bool,
-    /// Bytes an operation.
+    /// Bytes per operation.
     pub block_bytes: u64,
     /// Operations in flight, of all threads together.
     pub in_flight: u64,

@@ -145,8 +145,8 @@ pub fn over_values(values: &[f64]) -> Option<Estimate> {
     over_repetitions(&runs)
 }
 
-/// A ratio of sums within one run, such as operations a second or time an operation: `(above, below)` of each
-/// part in order of time, empty ones too. `None` where nothing is below.
+/// A ratio of sums within one run, such as operations a second or time per operation: `(above, below)` of
+/// each part in order of time, empty ones too. `None` where nothing is below.
 #[must_use]
 pub fn ratio_within(parts: &[(f64, f64)]) -> Option<Estimate> {
     let k = parts.len() as f64;

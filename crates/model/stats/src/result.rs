@@ -39,6 +39,12 @@ pub struct TrialResult {
 }
 
 impl TrialResult {
+    /// Whether the submitting thread set its rate, so that it says nothing of the storage.
+    #[must_use]
+    pub fn is_host_bound(&self) -> bool {
+        self.limits.iter().any(|limit| matches!(limit, Limit::Thread { .. }))
+    }
+
     /// What is to be said of it, for people: its failure, its limits, its notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
