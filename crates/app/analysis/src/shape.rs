@@ -1,7 +1,7 @@
 //! The jobs of predictions as published figures are compared by: typed, from the plan.
 //!
-//! Invariant: a job that published figures cannot speak of (a skew, a schedule, several sizes, a rate limit,
-//! ACT) has no shape, so that no error is carried to it. What it is not: what a prediction is worth.
+//! Invariant: a job that published figures cannot speak of (a skew, steps of the rate, several sizes, ACT)
+//! has no shape, so that no error is carried to it. What it is not: what a prediction is worth.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub(crate) fn shapes(run: &Run) -> HashMap<u32, JobShape> {
 fn shape_of_trial(record: &StackRecord, study: &Study, trial: &Trial) -> Option<JobShape> {
     let stack = study.stack.iter().find(|stack| stack.name == trial.stack)?;
     let Job::Block(job) = &trial.job else { return None };
-    let fresh = stack.condition == Condition::Fresh;
+    let fresh = stack.condition != Condition::Steady;
     let predicted = trial.source == Source::Predicted;
     let host = record.host_path.as_ref().filter(|_| predicted)?;
     shape_of(job, host, fresh)
@@ -44,7 +44,6 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
     let plain = job.offsets == Offsets::Uniform
         && job.size_mix.is_empty()
         && job.alignment == job.block_size
-        && job.arrivals == Arrivals::Closed
         && job.think_time == Nanos::ZERO
         && job.sync_every <= 1;
     let durable = match (job.sync_every, job.dsync) {
@@ -52,6 +51,11 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
         (_, false) => "flush",
         (0, true) => "dsync",
         _ => return None,
+    };
+    let offered = match job.arrivals {
+        Arrivals::Closed => 0,
+        _ if job.rate_of_max.is_some() || !job.rate_step.is_empty() => return None,
+        _ => job.rate.get(),
     };
     let background_writes = match job.beside.as_slice() {
         [] => 0,
@@ -69,6 +73,7 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
         fresh,
         durable: durable.to_owned(),
         background_writes,
+        offered,
     })
 }
 

@@ -167,7 +167,7 @@ fn naming(arguments: &FitArguments, run: &Run) -> Naming {
     let device = facts.map(named).or_else(|| stack.map(|stack| stack.device.clone()));
     let device = device.unwrap_or_default();
     let plain = |text: &str| text.replace(['"', '\\'], "");
-    let size = run.study.stack.first().map_or(Bytes::mib(1024), |stack| stack.size);
+    let size = run.study.stack.first().map_or(Bytes::mib(1024), |stack| stack.size());
     Naming {
         name: arguments.name.clone(),
         title: plain(&format!("{device}, measured on {}", run.header.started)),

@@ -217,7 +217,12 @@ fn checked_text(figure: &sim::CheckedFigure) -> String {
     let order = if shape.sequential { "sequential" } else { "random" };
     let beside = match shape.background_writes {
         0 => String::new(),
+        u64::MAX => " beside writes".to_owned(),
         rate => format!(" beside {} writes/s", units::human_count(rate as f64)),
+    };
+    let load = match shape.offered {
+        0 => format!("{} in flight", shape.in_flight),
+        rate => format!("{}/s", units::human_count(rate as f64)),
     };
     let durable = if shape.durable.is_empty() { "" } else { ", durable" };
     let error = match figure.evidence {
@@ -225,11 +230,10 @@ fn checked_text(figure: &sim::CheckedFigure) -> String {
         other => other.word().to_owned(),
     };
     format!(
-        "{} of {} {order}, {:.0} % reads, {} in flight{beside}{durable}, {}: {error}",
+        "{} of {} {order}, {:.0} % reads, {load}{beside}{durable}, {}: {error}",
         figure.metric,
         units::Bytes(shape.block_bytes),
         shape.read_percent,
-        shape.in_flight,
         shape.host
     )
 }

@@ -29,7 +29,7 @@ impl Runner<'_> {
     ) -> Result<Option<TrialResult>, RunnerError> {
         let stop = self.options.stop;
         let mut step = |done: Bytes| {
-            watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size });
+            watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size() });
             !stop.load(Ordering::Relaxed)
         };
         let Some(Opened { files, paths }) = self.targets.open(stack, &mut step)? else {

@@ -221,7 +221,7 @@ impl<'a> Targets<'a> {
         }
         if !self.filled.contains_key(&stack.name) {
             let path = self.area(stack)?.path().join("block.data");
-            match fill(&path, stack.size, stack.direct, step)? {
+            match fill(&path, stack.size(), stack.direct, step)? {
                 Some(made) => self.filled.insert(stack.name.clone(), made.path),
                 None => return Ok(None),
             };
@@ -265,7 +265,7 @@ impl<'a> Targets<'a> {
                     let device = Arc::clone(&self.held[path]);
                     Volume::on_device(journal, self.area(stack)?, device, format)?
                 }
-                [] => Volume::on_loop(journal, self.area(stack)?, stack.size, format)?,
+                [] => Volume::on_loop(journal, self.area(stack)?, stack.size(), format)?,
             };
             self.volumes.insert(stack.name.clone(), made);
         }

@@ -40,9 +40,9 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     for stack in &study.stack {
         let block = |trial: &&Trial| trial.stack == stack.name && trial.job.is_block();
         if stack.device == DeviceName::File && plan.trials.iter().any(|trial| block(&trial)) {
-            prepared += stack.size.get();
-            space += stack.size.get();
-            seconds += stack.size.get() as f64 / FILL_RATE;
+            prepared += stack.size().get();
+            space += stack.size().get();
+            seconds += stack.size().get() as f64 / FILL_RATE;
         }
     }
     let databases = plan.trials.iter().filter_map(|trial| match &trial.job {
@@ -63,10 +63,10 @@ pub(crate) fn file_space(stack: &Stack, jobs: &[&Job]) -> Bytes {
         Job::Sql(job) => Some(server_bytes(job)),
         Job::Block(_) | Job::Act(_) => None,
     });
-    let file = if jobs.iter().any(|job| job.is_block()) { stack.size.get() } else { 0 };
+    let file = if jobs.iter().any(|job| job.is_block()) { stack.size().get() } else { 0 };
     let databases = match stack.file_system {
         FileSystem::AsIs => databases.max().unwrap_or(0),
-        _ => stack.size.get(),
+        _ => stack.size().get(),
     };
     Bytes(file + databases + MARGIN)
 }
@@ -139,5 +139,5 @@ const DEADLINE_MAX: f64 = 14.0 * 86_400.0;
 
 /// Estimated time to fill a stack's device so many times, seconds.
 pub(crate) fn fill_seconds(stack: &Stack, fills: u32) -> f64 {
-    stack.size.get() as f64 * f64::from(fills) / FILL_RATE
+    stack.size().get() as f64 * f64::from(fills) / FILL_RATE
 }

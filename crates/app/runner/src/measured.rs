@@ -73,7 +73,7 @@ pub(crate) fn run(
     let (wanted, path) = (precondition_of(&trial.job, place.fills), path_of(stack, &trial.job));
     let smallest = smallest_request(&place.files[0]);
     let extent = Extent {
-        device: stack.size,
+        device: stack.size(),
         devices,
         smallest_request: smallest,
         cpus: observe::cpus(),

@@ -31,7 +31,7 @@ pub(crate) fn predict(
     (seed, stop): (Seed, &AtomicBool),
 ) -> Result<Option<TrialResult>, String> {
     let extent = Extent {
-        device: stack.size.min(profile.capacity),
+        device: stack.size.unwrap_or(profile.capacity).min(profile.capacity),
         devices: 1,
         smallest_request: SMALLEST_REQUEST,
         cpus: observe::cpus(),
@@ -44,6 +44,7 @@ pub(crate) fn predict(
     let condition = match stack.condition {
         study::Condition::Steady => Condition::Steady,
         study::Condition::Fresh => Condition::Fresh,
+        study::Condition::Filled => Condition::Filled,
     };
     let device = Model::new(profile, condition, seed);
     let target = BlockPath::new(device, host, clients.len(), seed);
@@ -119,7 +120,7 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
 /// computed now: of others nothing would be asked, and jobs that write take seconds each.
 fn checked(stack: &Stack, profile: &Profile, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
     let host = host_of(stack, profile).map_or("", |host| host.name);
-    let fresh = stack.condition == study::Condition::Fresh;
+    let fresh = stack.condition != study::Condition::Steady;
     let mut wanted: Vec<JobShape> = Vec::new();
     for trial in study::plan(study).trials.iter().filter(|trial| trial.stack == stack.name) {
         let Job::Block(job) = &trial.job else { continue };

@@ -2,9 +2,10 @@
 //!
 //! # Model
 //! A request costs one operation for each started `operation_size`, and its bytes; each bucket refills at
-//! its rate up to its burst, and a request waits until both have enough. Then it takes a log-normal time
-//! around `latency_median`, or, in a share of cases, `outlier_time`. # Source: Amazon's documentation of
-//! volume types; the constants' own sources stand in the profiles.
+//! its rate up to its burst, and a request waits until both have enough. Where operations and bytes share
+//! one budget (`shared_budget`) a request takes the larger of its two shares of a second from it. Then it
+//! takes a log-normal time around `latency_median`, or, in a share of cases, `outlier_time`. # Source:
+//! Amazon's documentation of volume types; the constants' own sources stand in the profiles.
 //!
 //! Invariant: no more than the rate over any long time. What it is not: the provider's network.
 
@@ -32,6 +33,8 @@ pub struct CloudParameters {
     pub bandwidth: Constant<Bytes>,
     /// Bytes that may be saved up.
     pub bandwidth_burst: Constant<Bytes>,
+    /// Operations and bytes come from one budget; absent: each has its own.
+    pub shared_budget: Option<Constant<bool>>,
     /// Median latency once admitted.
     pub latency_median: Constant<Nanos>,
     /// Standard deviation of its logarithm.
@@ -104,7 +107,13 @@ impl Device for Cloud {
         let length = if carries { u64::from(request.length) } else { 1 };
         let count = length.div_ceil(p.operation_size.value.get().max(1)) as f64;
         let at = now.get() as f64;
-        let admitted = self.operations.take(at, count).max(self.bytes.take(at, length as f64));
+        let admitted = if p.shared_budget.as_ref().is_some_and(|shared| shared.value) {
+            let (operations, bytes) = (p.operations.value.get(), p.bandwidth.value.get());
+            let of_bytes = length as f64 / bytes.max(1) as f64 * operations as f64;
+            self.operations.take(at, count.max(of_bytes))
+        } else {
+            self.operations.take(at, count).max(self.bytes.take(at, length as f64))
+        };
         let normal: f64 = StandardNormal.sample(&mut self.random);
         let median = p.latency_median.value.get() as f64;
         let mut takes = median * (normal * p.latency_sigma.value).exp();
@@ -129,6 +138,29 @@ impl Device for Cloud {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Half the operations and half the bytes are a whole budget.
+    #[test]
+    fn a_shared_budget_is_spent_by_operations_or_bytes() {
+        let text = include_str!("../../../../devices/gcp-pd-ssd.toml");
+        let profile = crate::Profile::parse(text).unwrap();
+        let crate::Parameters::Cloud(p) = &profile.parameters else { panic!("a cloud volume") };
+        let end = |requests: u64, length: u32| {
+            let (mut volume, mut done) = (Cloud::new(p, Seed(1)), Vec::new());
+            for id in 0..requests {
+                volume.submit(Nanos::ZERO, Request::read(id, 0, length));
+            }
+            volume.advance(Nanos::from_secs(100), &mut done);
+            done.last().unwrap().at.as_secs_f64()
+        };
+        // Ten seconds' worth, less what is saved up.
+        let saved = p.operations_burst.value as f64 / p.operations.value.get() as f64;
+        let ten = 10.0 - saved;
+        let small = p.operations.value.get() * 10;
+        assert!((end(small, 4096) / ten - 1.0).abs() < 0.02, "{}", end(small, 4096));
+        let large = p.bandwidth.value.get() * 10 / (128 << 10);
+        assert!((end(large, 128 << 10) / ten - 1.0).abs() < 0.02, "{}", end(large, 128 << 10));
+    }
 
     #[test]
     fn a_bucket_gives_its_burst_and_then_its_rate() {

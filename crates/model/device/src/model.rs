@@ -43,7 +43,7 @@ impl Model {
     #[must_use]
     pub fn new(profile: &Profile, condition: Condition, seed: Seed) -> Self {
         match &profile.parameters {
-            Parameters::XPoint(parameters) => Self::XPoint(XPoint::new(parameters)),
+            Parameters::XPoint(parameters) => Self::XPoint(XPoint::new(parameters, seed)),
             Parameters::Nand(parameters) => {
                 Self::Nand(Box::new(Nand::new(parameters, profile.capacity, condition, seed)))
             }

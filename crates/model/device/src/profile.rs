@@ -436,13 +436,13 @@ mod tests {
 
     #[test]
     fn a_device_that_cannot_be_is_refused_with_the_reason() {
-        let text = P4800X.replace("value = \"30us\"", "value = \"6ms\"");
+        let text = P4800X.replace("value = \"24us\"", "value = \"6ms\"");
         let error = Profile::parse(&text).unwrap_err().to_string();
         assert!(error.contains("stall_time"), "{error}");
         let text = P4800X.replace("channels = { value = 7", "channels = { value = 4294967295");
         let error = Profile::parse(&text).unwrap_err().to_string();
         assert!(error.contains("at most 65536"), "{error}");
-        let text = P4800X.replace("value = \"30us\"", "value = \"9223372036854775807ns\"");
+        let text = P4800X.replace("value = \"24us\"", "value = \"9223372036854775807ns\"");
         let error = Profile::parse(&text).unwrap_err().to_string();
         assert!(error.contains("at most a day"), "{error}");
         let error = Profile::parse(&P4800X.replace("schema = 1", "schema = 2")).unwrap_err();

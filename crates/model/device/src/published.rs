@@ -216,8 +216,13 @@ pub struct Acceptance {
     /// State before it.
     #[serde(default)]
     pub condition: Condition,
+    /// Operations a second by a Poisson schedule, `queue_depth` then the most in flight; absent: a closed
+    /// loop.
+    pub rate: Option<Rate>,
     /// Random 4 KiB writes a second that go on beside it and are not counted.
     pub beside_writes: Option<Rate>,
+    /// The same in a closed loop: so many are always in flight. Not both.
+    pub beside_depth: Option<u32>,
     /// How writes are made durable; absent: they are not.
     pub durable: Option<Durable>,
     /// Operations per second, flushes not counted.
@@ -236,6 +241,22 @@ pub struct Acceptance {
     pub latency_p99_99: Option<Published<Nanos>>,
     /// 99.999th percentile.
     pub latency_p99_999: Option<Published<Nanos>>,
+    /// Mean response time of the reads of a mix.
+    pub read_latency_mean: Option<Published<Nanos>>,
+    /// Their median.
+    pub read_latency_p50: Option<Published<Nanos>>,
+    /// Their 99th percentile.
+    pub read_latency_p99: Option<Published<Nanos>>,
+    /// Their 99.9th percentile.
+    pub read_latency_p99_9: Option<Published<Nanos>>,
+    /// Mean response time of the writes of a mix.
+    pub write_latency_mean: Option<Published<Nanos>>,
+    /// Their median.
+    pub write_latency_p50: Option<Published<Nanos>>,
+    /// Their 99th percentile.
+    pub write_latency_p99: Option<Published<Nanos>>,
+    /// Their 99.9th percentile.
+    pub write_latency_p99_9: Option<Published<Nanos>>,
     /// What each of them is to the model.
     #[serde(default)]
     pub evidence: EvidenceLists,
@@ -257,6 +278,14 @@ impl Acceptance {
             ("latency_p99_9", "p99.9", nanos(self.latency_p99_9)),
             ("latency_p99_99", "p99.99", nanos(self.latency_p99_99)),
             ("latency_p99_999", "p99.999", nanos(self.latency_p99_999)),
+            ("read_latency_mean", "mean of reads", nanos(self.read_latency_mean)),
+            ("read_latency_p50", "p50 of reads", nanos(self.read_latency_p50)),
+            ("read_latency_p99", "p99 of reads", nanos(self.read_latency_p99)),
+            ("read_latency_p99_9", "p99.9 of reads", nanos(self.read_latency_p99_9)),
+            ("write_latency_mean", "mean of writes", nanos(self.write_latency_mean)),
+            ("write_latency_p50", "p50 of writes", nanos(self.write_latency_p50)),
+            ("write_latency_p99", "p99 of writes", nanos(self.write_latency_p99)),
+            ("write_latency_p99_9", "p99.9 of writes", nanos(self.write_latency_p99_9)),
         ];
         let made = |(key, metric, is): (&'static str, &'static str, Option<Published<f64>>)| {
             Some(PublishedFigure { key, metric, is: is?, evidence: self.evidence.of(key) })
@@ -273,11 +302,18 @@ impl Acceptance {
                 self.source
             ));
         }
-        let most = [(self.threads, 4096), (self.queue_depth, 65_536)];
+        let beside = self.beside_depth.unwrap_or(1);
+        let most = [(self.threads, 4096), (self.queue_depth, 65_536), (beside, 65_536)];
         let large = self.block_size.get() > 1 << 30;
         if large || most.iter().any(|(value, most)| value > most) {
             return Some(format!(
                 "an [[acceptance]] has more than 4096 threads, a depth of 65536 or blocks of 1 GiB ({})",
+                self.source
+            ));
+        }
+        if self.beside_writes.is_some() && self.beside_depth.is_some() {
+            return Some(format!(
+                "an [[acceptance]] has both `beside_writes` and `beside_depth` ({})",
                 self.source
             ));
         }
@@ -322,6 +358,18 @@ pub enum PhenomenonKind {
     SteadyRandomWrites,
     /// Sequential 128 KiB write IOPS in steady state over those of the fresh drive.
     SteadySequentialWrites,
+    /// A drive that was filled sequentially is overwritten at random, 4 KiB, 512 in flight: seconds until
+    /// the rate of a minute is below two thirds of the first.
+    CliffTime,
+    /// The same: lowest rate of a minute, operations a second.
+    CliffDip,
+    /// The same: highest rate of a minute after that.
+    CliffHump,
+    /// The same: seconds until then.
+    CliffHumpTime,
+    /// An erased drive is written at random so: seconds until the rate of a minute is below two thirds of
+    /// the first.
+    FreshCliffTime,
 }
 
 /// What several jobs together must show, and where that was seen.

@@ -1,12 +1,13 @@
 //! RAID 0, 1 and 5 over members of any kind.
 //!
 //! # Model
-//! A request first takes `request_time` at one server (driver or controller). RAID 0 cuts it at chunk
-//! borders; RAID 1 reads from the members in turn and writes to all; RAID 5 has Linux md's default layout
-//! (left-symmetric) and its choice for a partial stripe: reading what a read-modify-write needs (the old
-//! data and the old parity) or what a reconstruct-write needs (the other data), whichever is fewer
-//! reads, reconstruct on a tie. Then the parity is computed (`xor_time` for each started 4 KiB) and data
-//! and parity are written. A full stripe needs no reads.
+//! A request first takes `request_time`: writes of RAID 5 at one server (md has one thread for stripes),
+//! anything else in its submitter, one beside the other. Its data passes the controller at `bandwidth`,
+//! where there is one. RAID 0 cuts it at chunk borders; RAID 1 reads from the members in turn and writes to
+//! all; RAID 5 has Linux md's default layout (left-symmetric) and its choice for a partial stripe: reading
+//! what a read-modify-write needs (the old data and the old parity) or what a reconstruct-write needs (the
+//! other data), whichever is fewer reads, reconstruct on a tie. Then the parity is computed (`xor_time` for
+//! each started 4 KiB) and data and parity are written. A full stripe needs no reads.
 //! # Source: Linux `drivers/md/raid5.c` (`handle_stripe_dirtying`, `raid5_compute_sector`).
 //!
 //! Invariant: a write is done when data and parity are. What it is not: degraded, or a write-back cache
@@ -35,6 +36,8 @@ pub struct RaidParameters {
     pub chunk: Constant<Bytes>,
     /// Service a request before anything goes to a member.
     pub request_time: Constant<Nanos>,
+    /// Bytes a second through the controller; absent: no limit of its own.
+    pub bandwidth: Option<Constant<Bytes>>,
     /// Computing parity, for each started 4 KiB of it.
     pub xor_time: Constant<Nanos>,
 }
@@ -154,10 +157,13 @@ pub struct Raid<D> {
     level: u32,
     chunk: u64,
     request_time: Nanos,
+    /// Through the controller, nanoseconds a byte.
+    byte_nanos: f64,
     xor_time: Nanos,
     members: Members<D>,
     next_mirror: usize,
     controller_free: Nanos,
+    wire_free: Nanos,
     jobs: Slab<Job>,
     events: EventQueue<Event>,
     parts: Vec<Part>,
@@ -172,10 +178,15 @@ impl<D: Device> Raid<D> {
             level: parameters.level.value,
             chunk: parameters.chunk.value.get().max(1),
             request_time: parameters.request_time.value,
+            byte_nanos: parameters
+                .bandwidth
+                .as_ref()
+                .map_or(0.0, |bytes| 1e9 / bytes.value.get().max(1) as f64),
             xor_time: parameters.xor_time.value,
             members: Members::new(members),
             next_mirror: 0,
             controller_free: Nanos::ZERO,
+            wire_free: Nanos::ZERO,
             jobs: Slab::default(),
             events: EventQueue::default(),
             parts: Vec::new(),
@@ -373,12 +384,22 @@ impl<D: Device> Raid<D> {
 
 impl<D: Device> Device for Raid<D> {
     fn submit(&mut self, now: Nanos, request: Request) {
-        let start = self.controller_free.max(now);
-        self.controller_free = start + self.request_time;
         let mut path = Route::new(now);
-        path.served(start, Stage::Controller, self.controller_free);
+        let serial = self.level == 5 && request.operation.changes();
+        let start = if serial { self.controller_free.max(now) } else { now };
+        let mut ready = start + self.request_time;
+        path.served(start, Stage::Controller, ready);
+        if serial {
+            self.controller_free = ready;
+        }
+        if self.byte_nanos > 0.0 && request.carried() > 0 {
+            let from = self.wire_free.max(ready);
+            ready = from + Nanos((f64::from(request.length) * self.byte_nanos) as u64);
+            path.served(from, Stage::Transfer, ready);
+            self.wire_free = ready;
+        }
         let job = self.jobs.put(Job { request, path, left: 0, reading: false });
-        self.events.push(self.controller_free, Event::Start(job));
+        self.events.push(ready, Event::Start(job));
     }
 
     fn next_event(&self) -> Option<Nanos> {
@@ -413,6 +434,10 @@ mod tests {
 
     /// Members that take 10 us for anything, one after the other.
     fn array(level: u32, members: usize) -> Raid<Ram> {
+        limited(level, members, Nanos::ZERO, None)
+    }
+
+    fn limited(level: u32, members: usize, each: Nanos, bandwidth: Option<Bytes>) -> Raid<Ram> {
         let ram = RamParameters {
             serial_time: constant(Nanos::from_micros(10)),
             copy_time: constant(Nanos::ZERO),
@@ -422,7 +447,8 @@ mod tests {
             level: constant(level),
             devices: Vec::new(),
             chunk: constant(Bytes(65_536)),
-            request_time: constant(Nanos::ZERO),
+            request_time: constant(each),
+            bandwidth: bandwidth.map(constant),
             xor_time: constant(Nanos::from_micros(1)),
         };
         Raid::new(&parameters, vec![Ram::new(&ram); members])
@@ -444,6 +470,33 @@ mod tests {
         assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 4096), 10 + 1 + 10);
         assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 131_072), 32 + 10);
         assert_eq!(takes(&mut array(5, 3), Operation::Read, 0, 4096), 10);
+    }
+
+    /// Reads of md go through in their submitters, side by side; stripes are written by one thread. What
+    /// passes a controller shares its bandwidth.
+    #[test]
+    fn reads_do_not_wait_for_each_other_before_the_members() {
+        let ends = |mut raid: Raid<Ram>, operation: Operation| {
+            for member in 0..3 {
+                let offset = member * 65_536;
+                raid.submit(
+                    Nanos::ZERO,
+                    Request { operation, ..Request::read(member, offset, 4096) },
+                );
+            }
+            let mut done = Vec::new();
+            raid.advance(Nanos::from_secs(1), &mut done);
+            done.last().map(|one| one.at.get() / 1000)
+        };
+        let each = Nanos::from_micros(5);
+        assert_eq!(ends(limited(0, 3, each, None), Operation::Read), Some(15));
+        assert_eq!(ends(limited(5, 4, each, None), Operation::Read), Some(15));
+        assert_eq!(
+            ends(limited(0, 3, each, Some(Bytes(4_096_000_000))), Operation::Read),
+            Some(18)
+        );
+        let written = ends(limited(5, 4, each, None), Operation::Write);
+        assert!(written >= Some(3 * 5 + 10 + 1 + 10), "{written:?}");
     }
 
     /// With many members old data and old parity are fewer reads than all the other data.

@@ -5,9 +5,10 @@
 //! The first 4 KiB chunk takes `serial_time` (reads) or `serial_time_write` at one FIFO server, each
 //! further one of the same request `serial_time_more` or `serial_time_write_more`,
 //! then `media_time` at the channel that its address selects (4 KiB stripe, so accesses to one chunk
-//! serialise), then `fixed_time`. Every `stall_period` the serial server rests for `stall_time`.
-//! The serial server comes first and is FIFO, so each later stage also serves in arrival order and
-//! finish times are exact when computed at submission; no events are needed between.
+//! serialise), then `fixed_time`. Every `stall_period` the serial server rests for `stall_time` and an
+//! exponential time with mean `stall_time_more`. The serial server comes first and is FIFO, so each later
+//! stage also serves in arrival order and finish times are exact when computed at submission; no events are
+//! needed between.
 //!
 //! # Source
 //! Kan Wu, PhD thesis ch. 3 and "Towards an Unwritten Contract of Intel Optane SSD", HotStorage 2019
@@ -17,8 +18,11 @@
 //! Invariant: no garbage collection, so the state never depends on what was written before.
 //! What it is not: a model of the media's endurance or of power states.
 
+use rand::SeedableRng;
+use rand_distr::{Distribution, Exp1};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
-use units::Nanos;
+use units::{Nanos, Seed};
 
 use crate::constant::Constant;
 use crate::pending::Pending;
@@ -44,8 +48,10 @@ pub struct XPointParameters {
     pub fixed_time: Constant<Nanos>,
     /// Time between stalls.
     pub stall_period: Constant<Nanos>,
-    /// Length of a stall.
+    /// Least length of a stall.
     pub stall_time: Constant<Nanos>,
+    /// Mean of what stalls take beyond that (exponential); absent: nothing.
+    pub stall_time_more: Option<Constant<Nanos>>,
 }
 
 /// A 3D XPoint device.
@@ -57,8 +63,12 @@ pub struct XPoint {
     media_time: Nanos,
     fixed_time: Nanos,
     stall_period: Nanos,
+    stall_least: Nanos,
+    stall_more: Nanos,
+    /// Length of the next stall.
     stall_time: Nanos,
     next_stall: Nanos,
+    random: Xoshiro256PlusPlus,
     serial_free: Nanos,
     /// `[channel]`: when it is next free.
     channel_free: Vec<Nanos>,
@@ -68,9 +78,10 @@ pub struct XPoint {
 impl XPoint {
     /// An idle device.
     #[must_use]
-    pub fn new(parameters: &XPointParameters) -> Self {
+    pub fn new(parameters: &XPointParameters, seed: Seed) -> Self {
         let channels = parameters.channels.value.max(1) as usize;
-        Self {
+        let more = parameters.stall_time_more.as_ref();
+        let mut device = Self {
             serial_time: [parameters.serial_time.value, parameters.serial_time_write.value],
             serial_time_more: [
                 parameters.serial_time_more.value,
@@ -79,11 +90,31 @@ impl XPoint {
             media_time: parameters.media_time.value,
             fixed_time: parameters.fixed_time.value,
             stall_period: parameters.stall_period.value,
+            stall_least: parameters.stall_time.value,
+            stall_more: more.map_or(Nanos::ZERO, |more| more.value),
             stall_time: parameters.stall_time.value,
             next_stall: parameters.stall_period.value,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("xpoint", 0).0),
             serial_free: Nanos::ZERO,
             channel_free: vec![Nanos::ZERO; channels],
             done: Pending::default(),
+        };
+        device.draw_stall();
+        device
+    }
+
+    /// A stall is over: when the next begins, and how long it will be.
+    fn stall_over(&mut self) {
+        self.next_stall += self.stall_period;
+        self.draw_stall();
+    }
+
+    fn draw_stall(&mut self) {
+        if self.stall_more > Nanos::ZERO {
+            let draw: f64 = Exp1.sample(&mut self.random);
+            let more = Nanos((draw * self.stall_more.get() as f64) as u64);
+            // Two stalls do not meet.
+            self.stall_time = (self.stall_least + more).min(self.stall_period);
         }
     }
 
@@ -93,17 +124,17 @@ impl XPoint {
         let start = self.serial_free.max(now);
         // Stalls that ended while the server was idle delayed nothing.
         while self.next_stall + self.stall_time <= start {
-            self.next_stall += self.stall_period;
+            self.stall_over();
         }
         let mut end = start;
         if self.next_stall <= start {
             end = self.next_stall + self.stall_time;
-            self.next_stall += self.stall_period;
+            self.stall_over();
         }
         end += work;
         while self.next_stall < end {
             end += self.stall_time;
-            self.next_stall += self.stall_period;
+            self.stall_over();
         }
         self.serial_free = end;
         end
@@ -165,7 +196,7 @@ mod tests {
         fn constant<T>(value: T) -> Constant<T> {
             Constant { value, kind: ConstantKind::Assumed, source: "test".into() }
         }
-        XPoint::new(&XPointParameters {
+        let parameters = XPointParameters {
             serial_time: constant(Nanos(1_700)),
             serial_time_write: constant(Nanos(1_900)),
             serial_time_more: constant(Nanos(1_700)),
@@ -175,7 +206,9 @@ mod tests {
             fixed_time: constant(Nanos(3_300)),
             stall_period: constant(Nanos::from_millis(5)),
             stall_time: constant(Nanos::from_micros(30)),
-        })
+            stall_time_more: None,
+        };
+        XPoint::new(&parameters, Seed(1))
     }
 
     fn finish_times(device: &mut XPoint, requests: &[(u64, u64, u32)]) -> Vec<u64> {

@@ -6,7 +6,7 @@
 use device::{Acceptance, Condition, Durable, Evidence, JobPattern, Model, Profile, Published};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{Arrivals, BlockGroup, BlockPlan, Pattern, Spacing};
+use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Pattern, Spacing};
 
 use crate::worth::{CheckedFigure, JobShape};
 use crate::{BlockPath, HostModel, run};
@@ -18,12 +18,17 @@ const OPERATIONS_MIN: u64 = 2_000;
 /// Virtual time over which jobs that write are measured at least: what a write buffer takes in 200 ms is not
 /// what the drive takes.
 const WRITES_MIN: Nanos = Nanos::from_secs(20);
+/// The same of mixes by a schedule.
+const SCHEDULED_MIN: Nanos = Nanos::from_secs(5);
 /// No job is measured for longer.
 const MEASURE_MAX: Nanos = Nanos::from_secs(240);
 /// Writes in flight at most that go on beside a job.
 const BESIDE_DEPTH: u32 = 1024;
 
-/// What kind of block job a figure speaks of; errors are not carried from one kind to another.
+/// The next operation when one has ended.
+const CLOSED: Arrivals = Arrivals::Closed { think: Nanos::ZERO };
+
+/// What kind of block job a figure speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
     /// Reads only.
@@ -34,9 +39,14 @@ pub enum JobKind {
     Mix,
     /// Writes of any kind that are made durable one by one or in groups.
     Durable,
-    /// Sequential, of another size than 4 KiB, or beside other loads: errors are told, and carried to
-    /// nothing.
-    Other,
+    /// Reads of 4 KiB while something is written.
+    ReadBeside,
+    /// Writes of 4 KiB below the highest rate, while something is read.
+    WriteBeside,
+    /// Sequential, or of another size than 4 KiB.
+    Large,
+    /// By a schedule.
+    Scheduled,
 }
 
 impl JobKind {
@@ -50,15 +60,22 @@ impl JobKind {
         }
     }
 
-    /// The kind of a job against published figures.
-    fn of_job(job: &Acceptance) -> Self {
+    /// The kind of a figure of a published job.
+    fn of_figure(job: &Acceptance, metric: &str) -> Self {
+        let beside = job.beside_writes.is_some() || job.beside_depth.is_some();
         if job.durable.is_some() {
-            return Self::Durable;
+            Self::Durable
+        } else if job.pattern == JobPattern::Sequential || job.block_size != Bytes(4096) {
+            Self::Large
+        } else if metric.ends_with(" of writes") {
+            Self::WriteBeside
+        } else if beside || metric.ends_with(" of reads") {
+            Self::ReadBeside
+        } else if job.rate.is_some() {
+            Self::Scheduled
+        } else {
+            Self::of(job.read_share)
         }
-        let plain = job.pattern == JobPattern::Random
-            && job.block_size == Bytes(4096)
-            && job.beside_writes.is_none();
-        if plain { Self::of(job.read_share) } else { Self::Other }
     }
 
     /// The word for people.
@@ -69,7 +86,10 @@ impl JobKind {
             Self::Write => "random writes",
             Self::Mix => "random mixes",
             Self::Durable => "durable writes",
-            Self::Other => "other loads",
+            Self::ReadBeside => "reads beside writes",
+            Self::WriteBeside => "writes beside reads",
+            Self::Large => "large or sequential",
+            Self::Scheduled => "by a schedule",
         }
     }
 }
@@ -194,8 +214,14 @@ fn run_job(
     measure: Nanos,
     seed: Seed,
 ) -> Recording {
-    let reads = job.read_share == Share::ALL && job.beside_writes.is_none();
-    let measure = if reads { measure } else { measure.max(WRITES_MIN) };
+    let alone = job.beside_writes.is_none() && job.beside_depth.is_none();
+    let reads = job.read_share == Share::ALL && alone;
+    let measure = match reads {
+        true => measure,
+        // What comes by a schedule meets what is there already: it needs samples alone.
+        false if job.rate.is_some() => measure.max(SCHEDULED_MIN),
+        false => measure.max(WRITES_MIN),
+    };
     // Longer than it takes to fill a write buffer.
     let warm_up = if reads { Nanos(measure.get() / 4) } else { WRITE_WARM_UP };
     let timeline = Timeline { warm_up, measure, interval: Nanos(measure.get() / 4) };
@@ -209,15 +235,17 @@ fn run_job(
         queue_depth: job.queue_depth.max(1),
         sync_every: u32::from(job.durable == Some(Durable::Flush)),
         dsync: job.durable == Some(Durable::Dsync),
+        arrivals: job.rate.map_or(CLOSED, |rate| Arrivals::open(Spacing::Poisson, rate)),
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
     let group = BlockGroup { clients: job.threads.max(1), ..BlockGroup::new(plan) };
     let mut clients = group.clients(seed);
-    if let Some(rate) = job.beside_writes {
+    if !alone {
+        let open = |rate| Arrivals::open(Spacing::Poisson, rate);
         let writes = BlockPlan {
             read_share: Share::NONE,
-            arrivals: Arrivals::open(Spacing::Poisson, rate),
-            queue_depth: BESIDE_DEPTH,
+            arrivals: job.beside_writes.map_or(CLOSED, open),
+            queue_depth: job.beside_depth.unwrap_or(BESIDE_DEPTH),
             background: true,
             ..BlockPlan::reads(4096, profile.capacity, timeline.end())
         };
@@ -238,7 +266,12 @@ fn run_job(
 
 /// What a recording says of a metric that [`Acceptance::published`] names.
 pub(crate) fn predicted(metric: &str, recording: &Recording) -> Option<f64> {
-    let total = recording.total(None);
+    let (metric, class) = match metric.split_once(" of ") {
+        Some((metric, "reads")) => (metric, Some(OpClass::Read)),
+        Some((metric, _)) => (metric, Some(OpClass::Write)),
+        None => (metric, None),
+    };
+    let total = recording.total(class);
     let ops = total.counts.ops.max(1) as f64;
     let percentile =
         |p: f64| estimate::percentile(&total.latency, total.missed, p).ok().map(|e| e.value);
@@ -257,23 +290,31 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
     };
     let size =
         if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
-    let beside =
-        job.beside_writes.map_or_else(String::new, |rate| format!(" beside {rate} writes"));
+    let beside = match (job.beside_writes, job.beside_depth) {
+        (Some(rate), _) => format!(" beside {rate} writes"),
+        (None, Some(depth)) => format!(" beside writes, {depth} in flight"),
+        (None, None) => String::new(),
+    };
+    let offered = job.rate.map_or_else(String::new, |rate| format!(" at {rate}"));
     let durable = match job.durable {
         None => "",
         Some(Durable::Flush) => ", a flush after each write",
         Some(Durable::Dsync) => ", O_DSYNC",
     };
-    let fresh = if job.condition == Condition::Fresh { ", fresh" } else { "" };
+    let state = match job.condition {
+        Condition::Steady => "",
+        Condition::Fresh => ", fresh",
+        Condition::Filled => ", filled",
+    };
     let text = format!(
-        "{size}{}{order} reads, {} x depth {}, {}{beside}{durable}{fresh}",
+        "{size}{}{order} reads{offered}, {} x depth {}, {}{beside}{durable}{state}",
         job.read_share, job.threads, job.queue_depth, job.host
     );
     let published = job.published().into_iter();
     published
         .filter_map(|one| {
             Some(Check {
-                kind: Some(JobKind::of_job(job)),
+                kind: Some(JobKind::of_figure(job, one.metric)),
                 metric: one.metric,
                 job: text.clone(),
                 published: one.is,

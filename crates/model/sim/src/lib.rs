@@ -19,6 +19,7 @@ mod page_cache;
 mod phenomena;
 mod target;
 mod worth;
+mod write_cliff;
 
 pub use acceptance::{Check, JobKind, check, check_job};
 pub use block_path::BlockPath;

@@ -14,6 +14,7 @@ use workload::{BlockGroup, BlockPlan, OpClass, Pattern};
 
 use crate::acceptance::Check;
 use crate::worth::{CheckedFigure, JobShape};
+use crate::write_cliff::{Cliff, cliff};
 use crate::{BlockPath, HostModel, run};
 
 /// Threads of the mixed sweep, each at queue depth 1.
@@ -24,7 +25,7 @@ const PROBES: u64 = 20_000;
 /// Everything that `profile` says several jobs must show, computed.
 #[must_use]
 pub fn check_phenomena(profile: &Profile, seed: Seed) -> Vec<Check> {
-    let shown = Phenomena { profile, seed, mixes: OnceCell::new() };
+    let shown = Phenomena { profile, seed, mixes: OnceCell::new(), cliff: OnceCell::new() };
     let check = |phenomenon: &device::Phenomenon| {
         let (metric, predicted) = shown.number(phenomenon.kind);
         Check {
@@ -58,6 +59,7 @@ pub fn growth_shape(in_flight: u64) -> JobShape {
         fresh: false,
         durable: String::new(),
         background_writes: 0,
+        offered: 0,
     }
 }
 
@@ -66,7 +68,7 @@ pub fn growth_shape(in_flight: u64) -> JobShape {
 pub fn check_growth(profile: &Profile, seed: Seed) -> Option<CheckedFigure> {
     let is_growth = |one: &&device::Phenomenon| one.kind == PhenomenonKind::LatencyGrowth95;
     let published = profile.phenomena.iter().find(is_growth)?;
-    let shown = Phenomena { profile, seed, mixes: OnceCell::new() };
+    let shown = Phenomena { profile, seed, mixes: OnceCell::new(), cliff: OnceCell::new() };
     let (_, predicted) = shown.number(published.kind);
     let error = predicted / published.is.value()? - 1.0;
     error.is_finite().then(|| CheckedFigure {
@@ -82,6 +84,8 @@ struct Phenomena<'a> {
     seed: Seed,
     /// `[share of reads in tenths]`: the mixed sweep, once it was asked for.
     mixes: OnceCell<Vec<Recording>>,
+    /// What overwriting a filled drive does to its rate, once it was asked for.
+    cliff: OnceCell<Cliff>,
 }
 
 impl Phenomena<'_> {
@@ -125,6 +129,28 @@ impl Phenomena<'_> {
             }
             PhenomenonKind::SteadySequentialWrites => {
                 ("sequential writes, steady over fresh", self.steady_over_fresh(true))
+            }
+            kind => self.cliff_number(kind),
+        }
+    }
+
+    fn cliff_number(&self, kind: PhenomenonKind) -> (&'static str, f64) {
+        let filled =
+            || self.cliff.get_or_init(|| cliff(self.profile, Condition::Filled, self.seed));
+        match kind {
+            PhenomenonKind::CliffTime => {
+                ("filled, random writes: rate falls after, s", filled().fall)
+            }
+            PhenomenonKind::CliffDip => ("filled, random writes: lowest rate", filled().dip),
+            PhenomenonKind::CliffHump => {
+                ("filled, random writes: highest rate after", filled().hump)
+            }
+            PhenomenonKind::CliffHumpTime => {
+                ("filled, random writes: highest rate after, s", filled().hump_at)
+            }
+            _ => {
+                let erased = cliff(self.profile, Condition::Fresh, self.seed);
+                ("erased, random writes: rate falls after, s", erased.fall)
             }
         }
     }

@@ -3,9 +3,9 @@
 //!
 //! Like means: the same metric, the same kind (reads, writes, or a mix that differs by at most a fifth of all
 //! operations), order, state of the device, durability and host path; sizes within twice, operations in
-//! flight within four times, writes beside it within twice. Figures that were fitted say that there was a
-//! fit, not how good it is. Invariant: one definition, for terminal, page, JSON and documents. What it is
-//! not: an interval.
+//! flight within four times (of a schedule: its rate within twice), writes beside it within twice. Figures
+//! that were fitted say that there was a fit, not how good it is. Invariant: one definition, for terminal,
+//! page, JSON and documents. What it is not: an interval.
 
 use device::{Acceptance, Condition, Durable, Evidence, JobPattern};
 use serde::{Deserialize, Serialize};
@@ -25,12 +25,15 @@ pub struct JobShape {
     pub block_bytes: u64,
     /// Operations in flight, of all threads together.
     pub in_flight: u64,
-    /// The device was not written before.
+    /// The device was not written before, or in order alone.
     pub fresh: bool,
     /// A flush after each write, or each write forced; how, in a word; empty for neither.
     pub durable: String,
-    /// Writes a second that go on beside it and are not counted.
+    /// Writes a second that go on beside it and are not counted; the largest number: as many as go.
     pub background_writes: u64,
+    /// Operations a second by a schedule; 0: a closed loop.
+    #[serde(default)]
+    pub offered: u64,
 }
 
 impl JobShape {
@@ -43,14 +46,19 @@ impl JobShape {
             sequential: job.pattern == JobPattern::Sequential,
             block_bytes: job.block_size.get(),
             in_flight: u64::from(job.threads) * u64::from(job.queue_depth),
-            fresh: job.condition == Condition::Fresh,
+            fresh: job.condition != Condition::Steady,
             durable: match job.durable {
                 None => "",
                 Some(Durable::Flush) => "flush",
                 Some(Durable::Dsync) => "dsync",
             }
             .to_owned(),
-            background_writes: job.beside_writes.map_or(0, units::Rate::get),
+            background_writes: match (job.beside_writes, job.beside_depth) {
+                (Some(rate), _) => rate.get(),
+                (None, Some(_)) => u64::MAX,
+                (None, None) => 0,
+            },
+            offered: job.rate.map_or(0, units::Rate::get),
         }
     }
 
@@ -61,13 +69,20 @@ impl JobShape {
         let pure = |percent: f64| percent <= 0.0 || percent >= Share::ALL.percent();
         let (a, b) = (self.read_percent, other.read_percent);
         let kind = if pure(a) || pure(b) { a == b } else { (a - b).abs() <= MIX_APART };
-        let within = |a: u64, b: u64, times: u64| a <= b * times && b <= a * times;
+        let within = |a: u64, b: u64, times: u64| {
+            a <= b.saturating_mul(times) && b <= a.saturating_mul(times)
+        };
+        // Of a schedule, how many are in flight follows from the rate.
+        let load = match (self.offered, other.offered) {
+            (0, 0) => within(self.in_flight, other.in_flight, 4),
+            (a, b) => within(a, b, 2),
+        };
         kind && self.host == other.host
             && self.sequential == other.sequential
             && self.fresh == other.fresh
             && self.durable == other.durable
             && within(self.block_bytes, other.block_bytes, 2)
-            && within(self.in_flight, other.in_flight, 4)
+            && load
             && within(self.background_writes, other.background_writes, 2)
     }
 }
@@ -215,6 +230,7 @@ mod tests {
             fresh: false,
             durable: String::new(),
             background_writes: 0,
+            offered: 0,
         }
     }
 

@@ -129,9 +129,9 @@ fn unique<'a>(
 }
 
 fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
-    if stack.size < Bytes::mib(1) {
-        let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size);
-        let same = |quoted: &str| quoted.parse() == Ok(stack.size);
+    if stack.size() < Bytes::mib(1) {
+        let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size());
+        let same = |quoted: &str| quoted.parse() == Ok(stack.size());
         return Err(StudyError::general(message).at_quoted(text, same));
     }
     let model = matches!(stack.device, DeviceName::Model(_));

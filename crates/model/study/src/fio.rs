@@ -547,7 +547,7 @@ thinktime_spin=3
         assert_eq!(study.stack.len(), 1);
         let stack = &study.stack[0];
         assert_eq!((stack.device.text().as_str(), stack.allow_write), ("/dev/sdx", true));
-        assert_eq!(stack.size, units::Bytes(10 << 30));
+        assert_eq!(stack.size(), units::Bytes(10 << 30));
         let plan = plan(&study);
         assert_eq!(plan.trials.len(), 2, "[log] runs beside [warm]");
         assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(120));

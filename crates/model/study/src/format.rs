@@ -53,9 +53,10 @@ pub struct Stack {
     /// stand-in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Bytes that block experiments address; of several devices, on each.
-    #[serde(default = "default_size")]
-    pub size: Bytes,
+    /// Bytes that block experiments address; of several devices, on each. By default 1 GiB, and all of a
+    /// device model: heads and caches of a part of it do less than those of the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Bytes>,
     /// Bypass the page cache (O_DIRECT). `false` measures memory as much as the device.
     #[serde(default = "default_true")]
     pub direct: bool,
@@ -130,6 +131,8 @@ pub enum Condition {
     Steady,
     /// Erased: no garbage collection until the drive was filled once.
     Fresh,
+    /// Erased, then written once from beginning to end: no garbage collection while the spare blocks last.
+    Filled,
 }
 
 /// How operations reach the kernel.
@@ -207,14 +210,19 @@ fn default_question() -> String {
 fn default_seed() -> u32 {
     1
 }
+impl Stack {
+    /// Bytes that block experiments address, of a real device.
+    #[must_use]
+    pub fn size(&self) -> Bytes {
+        self.size.unwrap_or(Bytes::mib(1024))
+    }
+}
+
 fn default_directory() -> String {
     "auto".into()
 }
 fn default_host() -> String {
     "auto".into()
-}
-fn default_size() -> Bytes {
-    Bytes::mib(1024)
 }
 fn default_true() -> bool {
     true

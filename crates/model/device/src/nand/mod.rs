@@ -3,27 +3,31 @@
 //!
 //! # Model
 //! A request is admitted when fewer than `max_in_flight` are (SATA's NCQ), passes `front_time` and
-//! the serial controller. A read is cut into flash pages; each waits for its unit (FIFO), is read in
-//! `read_time` with a small normal spread, crosses its channel and then the link. A write crosses the
-//! link, takes slots in the buffer (waiting while it is full) and is acknowledged after
-//! `write_ack_time`; when `program_size` has gathered it is programmed on the next unit round-robin,
-//! which reads of that unit wait for (where there are more program units than read units, reads of the same
-//! plane of it). Garbage collection ([`translation`]) says how many pages each host write makes it
-//! move: they are read and programmed like host data; and when a block is to be erased, which occupies a
-//! unit for `erase_time`. Two disturbances that reads do not cause: a background stall of some units about
-//! every `stall_period`, and a pause of the unit after a share of the erases.
-//! Each stage is a real event: computing later stages at submission is wrong after a variable one.
+//! the serial controller. A read is cut into flash pages; each is read in `read_time` with a small normal
+//! spread on the unit that its `stripe` lies on, then crosses its channel and the link. A write crosses the
+//! link, takes slots in the buffer (waiting while it is full) and is acknowledged after `write_ack_time`; a
+//! chunk that it covers in part is read first. When `program_size` has gathered it is programmed on an idle
+//! plane, `program_units` at once; its slots are free when that begins. How reads and programs share a
+//! plane is [`planes`]'. Garbage collection ([`translation`]) says how many pages each host write makes it
+//! move: they are read and programmed like host data, as they are owed or many at once
+//! (`collection_burst`); and when a block is to be erased. Reads wait behind writes that have waited for
+//! `write_wait_max` when they come. Two disturbances that reads do not cause: a background stall of some
+//! units about every `stall_period`, and a pause of the plane after a share of the erases. Each stage is a
+//! real event: computing later stages at submission is wrong after a variable one.
 //!
 //! # Source
-//! Structure and read constants: fitted on raw fio data of one drive and tested on depths that the fit
-//! had not seen (see docs/VALIDATION.md). Program units, erase and write amplification: datasheets,
-//! cited in the profiles.
+//! Structure and read constants: fitted on raw fio data of one drive and tested on depths that the fit had
+//! not seen. Reads before programs that are suspended, bursts of collection, reads behind writes: the
+//! percentiles of reads and writes beside set write rates of six drives (Haas et al., PVLDB 18, 2025, raw
+//! data), of which some rates were kept back (docs/VALIDATION.md). Program units, erase and write
+//! amplification: datasheets, cited in the profiles.
 //!
 //! Invariant: what is owed to collection is programmed before more host data is accepted than the buffer
-//! holds. What it is not: idle garbage collection, wear, or overwriting within the buffer.
+//! and one burst hold. What it is not: idle garbage collection, wear, or overwriting within the buffer.
 
 mod page_level;
 mod parameters;
+mod planes;
 mod translation;
 mod writes;
 
@@ -38,7 +42,9 @@ use rand_distr::{Distribution, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Bytes, Nanos, Seed};
 
+use planes::{Planes, Purpose, Task};
 use translation::Translation;
+use writes::WriteBuffer;
 
 use crate::slab::Slab;
 use crate::{CHUNK, Completion, Device, Event, EventQueue, Operation, Request, Stage, Stages};
@@ -54,8 +60,8 @@ const PAGE_READ: u32 = 2;
 const ON_LINK: u32 = 3;
 /// The request in this slot is done.
 const COMPLETE: u32 = 4;
-/// A program of so many bytes of host data is done; their buffer space is free.
-const PROGRAMMED: u32 = 5;
+/// The work on this plane seems to be done.
+const WORKED: u32 = 5;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
@@ -67,6 +73,9 @@ struct Slot {
     /// write or flush the time of the program that it waits for.
     chunks: u32,
     media: Nanos,
+    /// Of a write, when it came to the buffer, and once it is in, when it is acknowledged; of a read or a
+    /// flush when it had passed the controller.
+    arrived: Nanos,
     /// Of a flush: waiting for programs that were under way.
     cache: Nanos,
 }
@@ -92,38 +101,17 @@ pub struct Nand {
     /// Requests that wait for admission.
     outside: VecDeque<(Request, Nanos)>,
     pages: Slab<Page>,
+    /// Neighbouring bytes on one unit.
+    stripe: u64,
     controller_free: Nanos,
     link_free: Nanos,
-    /// `[unit]`: when it is next free.
-    unit_free: Vec<Nanos>,
-    /// `[plane]`: when its program is done, where a unit has more than one plane to program.
-    plane_free: Vec<Nanos>,
+    planes: Planes,
     /// `[channel]`: when it is next free.
     channel_free: Vec<Nanos>,
     buffer: WriteBuffer,
     translation: Translation,
     /// When the next background stall begins.
     next_stall: Nanos,
-}
-
-#[derive(Debug, Clone, Default)]
-struct WriteBuffer {
-    used: u64,
-    /// Bytes not yet handed to a program.
-    gathered: u64,
-    /// Slots of writes that wait for space, oldest first.
-    waiting: VecDeque<u32>,
-    next_unit: u32,
-    /// Bytes of moved data that are due to be programmed.
-    moved: f64,
-    /// Erases that are due, in fractions.
-    erases: f64,
-    /// When the last program of host data is done.
-    programmed_at: Nanos,
-    /// Host data has come since the mapping was last programmed.
-    unmapped: bool,
-    /// When everything that was flushed is on flash.
-    durable_at: Nanos,
 }
 
 impl Nand {
@@ -138,11 +126,12 @@ impl Nand {
         let units = parameters.read_units.value.max(1) as usize;
         let channels = parameters.channels.value.max(1) as usize;
         let programs = parameters.program_units.value as usize;
-        let planes = if programs > units { programs } else { 0 };
         let seed = seed.derive("nand", 0);
         let (collection, drive) = (parameters.collection.value, parameters.drive(capacity));
         let translation = seed.derive("translation", 0).0;
+        let page = parameters.flash_page.value.get().max(CHUNK);
         let mut nand = Self {
+            stripe: parameters.stripe.as_ref().map_or(page, |stripe| stripe.value.get()),
             parameters: parameters.clone(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed.0),
             events: EventQueue::default(),
@@ -152,8 +141,10 @@ impl Nand {
             pages: Slab::default(),
             controller_free: Nanos::ZERO,
             link_free: Nanos::ZERO,
-            unit_free: vec![Nanos::ZERO; units],
-            plane_free: vec![Nanos::ZERO; planes],
+            planes: {
+                let random = Xoshiro256PlusPlus::seed_from_u64(seed.derive("planes", 0).0);
+                Planes::new((units, programs), parameters.reads_first(), random)
+            },
             channel_free: vec![Nanos::ZERO; channels],
             buffer: WriteBuffer::default(),
             translation: Translation::new(collection, drive, condition, translation),
@@ -174,13 +165,11 @@ impl Nand {
     fn stall(&mut self, now: Nanos) {
         let value = |constant: Option<Nanos>| constant.unwrap_or(Nanos::ZERO);
         let takes = value(self.parameters.stall_time.as_ref().map(|time| time.value));
-        let all = self.unit_free.len();
+        let all = self.planes.units();
         let wanted = self.parameters.stalled_units.as_ref().map_or(0, |units| units.value as usize);
         while self.next_stall <= now {
             let (begins, first) = (self.next_stall, self.random.next_u64() as usize % all);
-            for unit in (first..first + wanted.min(all)).map(|unit| unit % all) {
-                self.unit_free[unit] = self.unit_free[unit].max(begins) + takes;
-            }
+            self.planes.stand_still(begins, (first, wanted), takes);
             self.next_stall = self.stall_after(begins + takes);
         }
     }
@@ -198,7 +187,16 @@ impl Nand {
             _ => self.parameters.front_time_write.value,
         };
         let (media, cache) = (Nanos::ZERO, Nanos::ZERO);
-        let taken = Slot { request, submitted, pages: 0, pages_left: 0, chunks: 0, media, cache };
+        let taken = Slot {
+            request,
+            submitted,
+            pages: 0,
+            pages_left: 0,
+            chunks: 0,
+            media,
+            arrived: now,
+            cache,
+        };
         let slot = match self.free_slots.pop() {
             Some(slot) => {
                 self.slots[slot as usize] = taken;
@@ -220,13 +218,9 @@ impl Nand {
         while at < end {
             let next = (at / page + 1) * page;
             let bytes = (next.min(end) - at) as u32;
-            let unit = Seed(at / page).derive("unit", 0).0 % self.unit_free.len() as u64;
-            let takes = self.read_time();
-            let start = self.unit_free[unit as usize].max(now);
-            self.unit_free[unit as usize] = start + takes;
-            // Other planes of the unit can be read while one is programmed.
-            let done = self.program_on(unit, at / page).max(start) + takes;
-            let channel = unit % self.channel_free.len() as u64;
+            let (unit, takes) = (self.unit_of(at), self.read_time());
+            let done = self.planes.read(now, (unit, plane_of(at / page)), takes);
+            let channel = unit % self.channel_free.len();
             let chunks = Request::read(0, at, bytes).chunks() as u32;
             let media = u32::try_from(takes.get()).unwrap_or(u32::MAX);
             let place = self.pages.put(Page { slot, channel: channel as u32, chunks, media });
@@ -238,15 +232,12 @@ impl Nand {
         (slot.pages, slot.pages_left) = (pages, pages);
     }
 
-    /// When the program on the plane of a page is done; zero where planes are units.
-    fn program_on(&self, unit: u64, page: u64) -> Nanos {
-        let (planes, units) = (self.plane_free.len() as u64, self.unit_free.len() as u64);
-        if planes == 0 {
-            return Nanos::ZERO;
-        }
-        let (first, after) = (unit * planes / units, (unit + 1) * planes / units);
-        let plane = first + Seed(page).derive("plane", 0).0 % (after - first);
-        self.plane_free[plane as usize]
+    /// The unit that holds what is at `offset`: neighbouring stripes lie on different ones.
+    #[inline]
+    fn unit_of(&self, offset: u64) -> usize {
+        let stripe = offset / self.stripe;
+        let units = self.planes.units() as u64;
+        ((stripe + Seed(stripe / units).derive("unit", 0).0 % units) % units) as usize
     }
 
     fn read_time(&mut self) -> Nanos {
@@ -262,6 +253,15 @@ impl Nand {
         let data = self.parameters.link_time.value * chunks;
         self.link_free = self.link_free.max(now) + beside + data;
         self.link_free
+    }
+
+    #[inline]
+    fn controller_time(&self, request: Request) -> Nanos {
+        let p = &self.parameters;
+        match &p.controller_time_write {
+            Some(write) if request.operation != Operation::Read => write.value,
+            _ => p.controller_time.value,
+        }
     }
 
     /// The end of a request, and where its time went: constants, what its slot has noted, and waiting.
@@ -285,7 +285,7 @@ impl Nand {
             transfer += p.channel_time.value * link;
         }
         let parts = [
-            (Stage::Controller, front + p.controller_time.value),
+            (Stage::Controller, front + self.controller_time(*request)),
             (Stage::Media, slot.media),
             (Stage::Transfer, transfer),
             (Stage::Cache, slot.cache),
@@ -303,14 +303,15 @@ impl Nand {
             AT_CONTROLLER => {
                 let slot = of;
                 let start = self.controller_free.max(now);
-                self.controller_free = start + self.parameters.controller_time.value;
+                self.controller_free =
+                    start + self.controller_time(self.slots[slot as usize].request);
                 self.events.push(self.controller_free, Event::new(ARRIVED, slot));
             }
             ARRIVED => {
                 let slot = of;
                 let Request { operation, offset, length, .. } = self.slots[slot as usize].request;
                 match operation {
-                    Operation::Read => self.read_pages(now, slot),
+                    Operation::Read => self.read_arrived(now, slot),
                     Operation::Write => self.write_arrived(now, slot),
                     Operation::Flush => self.flush(now, slot),
                     // Both only change the mapping.
@@ -353,13 +354,17 @@ impl Nand {
                 }
             }
             _ => {
-                debug_assert_eq!(event.kind(), PROGRAMMED);
-                let freed = of;
-                self.buffer.used = self.buffer.used.saturating_sub(u64::from(freed));
-                self.fill_buffer(now);
+                debug_assert_eq!(event.kind(), WORKED);
+                self.worked(now, of);
             }
         }
     }
+}
+
+/// A number that spreads pages over the planes of their unit.
+#[inline]
+fn plane_of(page: u64) -> u64 {
+    Seed(page).derive("plane", 0).0
 }
 
 impl Device for Nand {

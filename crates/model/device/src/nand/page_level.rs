@@ -67,10 +67,12 @@ impl PageLevel {
         };
         layer.host.block = layer.take_free();
         layer.moved.block = layer.take_free();
-        if condition == Condition::Steady {
+        if condition != Condition::Fresh {
             for page in 0..drive.pages {
                 layer.write(page);
             }
+        }
+        if condition == Condition::Steady {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             for _ in 0..STEADY_WRITES * drive.pages {
                 layer.write(random.next_u64() % drive.pages);

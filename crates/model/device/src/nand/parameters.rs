@@ -32,10 +32,14 @@ pub struct NandParameters {
     pub front_time_write: Constant<Nanos>,
     /// Serial controller time a request.
     pub controller_time: Constant<Nanos>,
+    /// The same of whatever is no read; absent: as long.
+    pub controller_time_write: Option<Constant<Nanos>>,
     /// Independently readable units.
     pub read_units: Constant<u32>,
     /// Bytes that one unit reads at once.
     pub flash_page: Constant<Bytes>,
+    /// Neighbouring bytes on one unit, whose pages are read one after the other; absent: one page.
+    pub stripe: Option<Constant<Bytes>>,
     /// Mean time of a flash read.
     pub read_time: Constant<Nanos>,
     /// Its standard deviation.
@@ -50,15 +54,25 @@ pub struct NandParameters {
     pub link_request_time: Constant<Nanos>,
     /// Time from data in the buffer to acknowledgement.
     pub write_ack_time: Constant<Nanos>,
-    /// Size of the write buffer.
+    /// Size of the write buffer: what waits for a plane to be programmed.
     pub write_buffer: Constant<Bytes>,
     /// What becomes of buffered writes when the power fails; absent: not known, and no study that flushes
     /// is predicted.
     pub write_cache: Option<Constant<WriteCache>>,
     /// Time of a program that a flush or a forced write asks for; absent: `program_time`.
     pub flush_program_time: Option<Constant<Nanos>>,
-    /// Units programmed in parallel.
+    /// Programs and erases at once. More than read units: each of those has several planes, and a read
+    /// waits for the work on its own.
     pub program_units: Constant<u32>,
+    /// Mean time (exponential) until a program or an erase makes way for a read; absent: it does not.
+    pub suspend_time: Option<Constant<Nanos>>,
+    /// What going on after that adds to the program or erase; absent: nothing.
+    pub resume_time: Option<Constant<Nanos>>,
+    /// Reads that go before one program or erase at most; absent: none, all go in order of arrival.
+    pub reads_first: Option<Constant<u32>>,
+    /// Reads go before writes that wait for buffer space, unless one has waited for longer than this when
+    /// the read comes; absent: always.
+    pub write_wait_max: Option<Constant<Nanos>>,
     /// Bytes programmed at once on one unit.
     pub program_size: Constant<Bytes>,
     /// Time of a program.
@@ -69,6 +83,9 @@ pub struct NandParameters {
     pub programs_per_erase: Constant<u32>,
     /// How garbage collection is modelled.
     pub collection: Constant<Collection>,
+    /// Collection gathers so much data to move and then moves it at once, before what the host writes,
+    /// unless the host waits already; absent: as it is owed.
+    pub collection_burst: Option<Constant<Bytes>>,
     /// Spare area beyond the capacity, as far as collection can use it.
     pub over_provisioning: Constant<Share>,
     /// Flash bytes programmed per host byte of sequential writes in steady state, at least 1.
@@ -89,6 +106,21 @@ pub struct NandParameters {
 const PAGE_LEVEL_MAX: Bytes = Bytes(4 << 40);
 
 impl NandParameters {
+    /// Mean time until work on flash makes way for a read; the end of time where it does not.
+    pub(super) fn suspend(&self) -> Nanos {
+        self.suspend_time.as_ref().map_or(Nanos::MAX, |time| time.value)
+    }
+
+    /// What a suspension adds to it.
+    pub(super) fn resume(&self) -> Nanos {
+        self.resume_time.as_ref().map_or(Nanos::ZERO, |time| time.value)
+    }
+
+    /// Reads that go before one piece of work at most.
+    pub(super) fn reads_first(&self) -> u32 {
+        self.reads_first.as_ref().map_or(0, |most| most.value)
+    }
+
     /// What the translation layer must know of a drive of `capacity`.
     pub(crate) fn drive(&self, capacity: Bytes) -> Drive {
         let programs = u64::from(self.programs_per_erase.value);
@@ -125,6 +157,10 @@ impl NandParameters {
         }
         if !self.program_size.value.get().is_multiple_of(CHUNK) {
             return Some("`program_size` must be a multiple of 4KiB".into());
+        }
+        let page = self.flash_page.value.get().max(CHUNK);
+        if self.stripe.as_ref().is_some_and(|s| s.value.get() == 0 || s.value.get() % page != 0) {
+            return Some("`stripe` must be a multiple of `flash_page`".into());
         }
         let stall =
             [self.stall_period.is_some(), self.stall_time.is_some(), self.stalled_units.is_some()];

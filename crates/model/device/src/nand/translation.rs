@@ -4,10 +4,13 @@
 //! and an explicit page-level layer ([`PageLevel`]) that must agree with it.
 //!
 //! # Closed form
-//! With a share `u` of the pages of a collected block still valid, `u = exp(-(1 - u)(1 + OP))` for
-//! first-in-first-out collection of uniform random writes, and write amplification is `1 / (1 - u)`
-//! (Desnoyers, SYSTOR 2012; the approximation of a Poisson overwrite count). A fresh drive owes nothing
-//! until its raw pages are used up once, then moves to the steady value over one more drive write.
+//! First-in-first-out collection of uniform random writes, in the mean. Raw flash is a ring of which the
+//! oldest part is collected next; what was written there when the host had written `s` drives is still
+//! valid when it has written `t` with probability `exp(-(t - s))`, and one host page costs `1 / (1 -
+//! valid)` programs. In the end that share `u` solves `u = exp(-(1 - u)(1 + OP))`, and write amplification
+//! is `1 / (1 - u)` (Desnoyers, SYSTOR 2012; the approximation of a Poisson overwrite count). A fresh drive
+//! owes nothing until its raw pages are used up once. A drive that was filled sequentially owes nothing
+//! while its spare pages last, then far more than in the end: what it collects is as good as all valid.
 //! Writes that continue another one amplify by a constant of their own.
 //!
 //! Invariant: no time in here. What it is not: wear levelling, trim, or a mapping cache.
@@ -38,6 +41,8 @@ pub enum Condition {
     Steady,
     /// Erased.
     Fresh,
+    /// Erased, then written once from beginning to end.
+    Filled,
 }
 
 /// What is owed for host data that was written.
@@ -68,17 +73,33 @@ pub fn steady_write_amplification(over_provisioning: f64) -> f64 {
 /// Streams of sequential writes that are followed at once.
 const STREAMS: usize = 8;
 
-/// The formula, with how much was written.
+/// Parts of the ring whose age is known.
+const PARTS: usize = 1024;
+/// The share of valid pages is asked anew so often in each part.
+const LOOKS: f64 = 16.0;
+/// No block is collected with a larger share of valid pages.
+const VALID_MAX: f64 = 0.99;
+
+/// First-in-first-out collection in the mean.
 #[derive(Debug, Clone)]
 pub(crate) struct ClosedForm {
-    steady: f64,
     sequential: f64,
-    /// Pages that can be written before the first collection.
-    raw_pages: f64,
-    /// Pages over which amplification grows from none to steady.
-    ramp_pages: f64,
-    written_pages: f64,
     pages_per_block: f64,
+    /// Addressable pages.
+    pages: f64,
+    /// Raw pages in a part.
+    part_pages: f64,
+    /// `[part]`: drives that the host had written when this part was; minus infinity: it is erased.
+    written_at: Vec<f64>,
+    /// The part that is written, what was in it before, and how many of its pages have been replaced.
+    part: usize,
+    old: f64,
+    replaced: f64,
+    /// Drives that the host has written.
+    host: f64,
+    /// Pages moved for each that the host writes, until `replaced` reaches `look_at`.
+    moved: f64,
+    look_at: f64,
     /// Where recent writes ended.
     ends: [u64; STREAMS],
     next_end: usize,
@@ -86,17 +107,33 @@ pub(crate) struct ClosedForm {
 
 impl ClosedForm {
     fn new(drive: Drive, condition: Condition) -> Self {
-        let raw = drive.pages as f64 * (1.0 + drive.over_provisioning);
+        let raw = 1.0 + drive.over_provisioning;
+        let part_pages = drive.pages as f64 * raw / PARTS as f64;
+        let written_at = |part: usize| match condition {
+            Condition::Steady => {
+                let age = raw / steady_write_amplification(drive.over_provisioning);
+                -age * (PARTS - part) as f64 / PARTS as f64
+            }
+            Condition::Fresh => f64::NEG_INFINITY,
+            // The data is at the end of the ring; spare pages come first.
+            Condition::Filled if (part as f64) < PARTS as f64 * (1.0 - 1.0 / raw) => {
+                f64::NEG_INFINITY
+            }
+            Condition::Filled => 0.0,
+        };
+        let written_at: Vec<f64> = (0..PARTS).map(written_at).collect();
         Self {
-            steady: steady_write_amplification(drive.over_provisioning),
             sequential: drive.sequential_amplification,
-            raw_pages: raw,
-            ramp_pages: drive.pages as f64,
-            written_pages: match condition {
-                Condition::Steady => f64::INFINITY,
-                Condition::Fresh => 0.0,
-            },
             pages_per_block: f64::from(drive.pages_per_block),
+            pages: drive.pages as f64,
+            part_pages,
+            part: 0,
+            old: written_at[0],
+            written_at,
+            replaced: 0.0,
+            host: 0.0,
+            moved: 0.0,
+            look_at: 0.0,
             ends: [u64::MAX; STREAMS],
             next_end: 0,
         }
@@ -117,13 +154,34 @@ impl ClosedForm {
         }
     }
 
+    /// What is valid of the oldest part now.
+    fn look(&mut self) {
+        while self.replaced >= self.part_pages {
+            self.replaced -= self.part_pages;
+            self.written_at[self.part] = self.host;
+            self.part = (self.part + 1) % PARTS;
+            self.old = self.written_at[self.part];
+        }
+        let valid = (self.old - self.host).exp().min(VALID_MAX);
+        self.moved = valid / (1.0 - valid);
+        let step = self.part_pages / LOOKS;
+        self.look_at = (self.replaced / step).floor() * step + step;
+    }
+
     fn write(&mut self, page: u64, pages: u64) -> Owed {
-        let target = if self.continues(page, pages) { self.sequential } else { self.steady };
-        self.written_pages += pages as f64;
-        let grown = ((self.written_pages - self.raw_pages) / self.ramp_pages).clamp(0.0, 1.0);
-        let amplification = 1.0 + (target - 1.0) * grown;
-        let moved_pages = pages as f64 * (amplification - 1.0);
-        let erased = if grown > 0.0 { pages as f64 + moved_pages } else { 0.0 };
+        if self.replaced >= self.look_at {
+            self.look();
+        }
+        let collects = self.old > f64::NEG_INFINITY;
+        let moved = match (self.continues(page, pages), collects) {
+            (true, true) => self.sequential - 1.0,
+            (true, false) => 0.0,
+            (false, _) => self.moved,
+        };
+        let moved_pages = pages as f64 * moved;
+        self.host += pages as f64 / self.pages;
+        self.replaced += pages as f64 + moved_pages;
+        let erased = if collects { pages as f64 + moved_pages } else { 0.0 };
         Owed { moved_pages, erases: erased / self.pages_per_block }
     }
 }
@@ -157,7 +215,7 @@ impl Drive {
 pub(crate) enum Translation {
     /// Nothing is moved; blocks are erased as they are filled: so many pages each.
     None(f64),
-    ClosedForm(ClosedForm),
+    ClosedForm(Box<ClosedForm>),
     PageLevel(Box<PageLevel>),
 }
 
@@ -165,7 +223,7 @@ impl Translation {
     pub fn new(collection: Collection, drive: Drive, condition: Condition, seed: u64) -> Self {
         match collection {
             Collection::None => Self::None(f64::from(drive.pages_per_block)),
-            Collection::ClosedForm => Self::ClosedForm(ClosedForm::new(drive, condition)),
+            Collection::ClosedForm => Self::ClosedForm(Box::new(ClosedForm::new(drive, condition))),
             Collection::PageLevel => {
                 Self::PageLevel(Box::new(PageLevel::new(&drive, condition, seed)))
             }
@@ -261,6 +319,26 @@ mod tests {
             let last = amplification(&mut fresh, &drive, 1 << 18, 5);
             assert!((last / 2.48 - 1.0).abs() < 0.04, "{collection:?} {last}");
         }
+    }
+
+    /// A drive that was filled in order collects blocks that are almost all valid as soon as its spare ones
+    /// are used: worse than in the end, then better, then as in the end.
+    #[test]
+    fn a_filled_drive_dips_and_recovers_before_it_is_steady() {
+        let drive = drive(0.124, 1 << 17, 256);
+        let mut filled = Translation::new(Collection::ClosedForm, drive, Condition::Filled, 1);
+        let mut next = |share: f64, seed| {
+            amplification(&mut filled, &drive, (f64::from(1 << 17) * share) as u64, seed)
+        };
+        let (spare, _, dip) = (next(0.1235, 1), next(0.001, 2), next(0.004, 3));
+        let (_, hump) = (next(0.175, 4), next(0.003, 4));
+        assert!((spare - 1.0).abs() < 0.01, "{spare}");
+        // 1 / (1 - exp(-0.124)), and exp(t) - 1 = (exp(0.124) - 1) e when all that was filled has been
+        // collected.
+        assert!((dip / 8.3 - 1.0).abs() < 0.04, "{dip}");
+        assert!((hump / 3.8 - 1.0).abs() < 0.04, "{hump}");
+        let _ = next(8.0, 5);
+        assert!((next(1.0, 6) / steady_write_amplification(0.124) - 1.0).abs() < 0.03);
     }
 
     /// Whole blocks become invalid together, so nothing is moved.

@@ -1,62 +1,188 @@
-//! Writes: the buffer, what is owed to collection, programs and erases, and what makes data durable.
+//! Writes: the buffer, what is owed to collection, programs and erases, what makes data durable, and when
+//! reads wait behind writes.
 //!
-//! Invariant: buffer space is free again exactly when its program is done.
+//! Invariants: buffer space is free again exactly when its program begins; work begins in the order in
+//! which it fell due; a flush ends when all programs that were begun before it have.
+
+use std::collections::VecDeque;
 
 use rand::Rng;
 use units::{Nanos, Share};
 
 use super::parameters::WriteCache;
-use super::{COMPLETE, Nand, PROGRAMMED};
-use crate::{CHUNK, Event};
+use super::{COMPLETE, Nand, Purpose, Task, WORKED, plane_of};
+use crate::{CHUNK, Event, Operation, Request};
+
+/// Work that waits for a plane.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    task: Task,
+    /// Buffer space that is free when it begins.
+    bytes: u64,
+}
+
+/// Orders of programs are counted modulo this.
+const ORDERS: u32 = 1 << 31;
+
+/// What was written and is not on flash yet, and who waits for what.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WriteBuffer {
+    /// Bytes gathered or due.
+    used: u64,
+    /// Bytes not yet handed to a program.
+    gathered: u64,
+    /// Slots of writes that wait for space, oldest first.
+    waiting: VecDeque<u32>,
+    /// Slots of reads that wait behind writes, oldest first.
+    held: VecDeque<u32>,
+    /// Work that waits for a plane, and how much is on planes.
+    due: VecDeque<Due>,
+    working: u32,
+    /// Bytes of moved data that are to be programmed.
+    moved: f64,
+    /// Erases that are due, in fractions.
+    erases: f64,
+    /// Of programs of host data, in order, from the first that is not done: whether each is.
+    done: VecDeque<bool>,
+    /// Order of that first one.
+    first: u32,
+    /// Flushes, each with the order of the first program that it need not wait for.
+    flushes: VecDeque<(u32, u32)>,
+    /// Host data has come since the mapping was last programmed.
+    pub(super) unmapped: bool,
+}
+
+impl WriteBuffer {
+    fn next_order(&self) -> u32 {
+        (self.first + self.done.len() as u32) % ORDERS
+    }
+
+    /// The order of one more program of host data.
+    fn order(&mut self) -> u32 {
+        let order = self.next_order();
+        self.done.push_back(false);
+        order
+    }
+
+    fn ended(&mut self, order: u32) {
+        let place = order.wrapping_sub(self.first) % ORDERS;
+        self.done[place as usize] = true;
+        while self.done.front() == Some(&true) {
+            self.done.pop_front();
+            self.first = (self.first + 1) % ORDERS;
+        }
+    }
+
+    /// A flush that has nothing to wait for any more.
+    fn flushed(&mut self) -> Option<u32> {
+        let (until, slot) = *self.flushes.front()?;
+        let left = until.wrapping_sub(self.first) % ORDERS;
+        // Past it, the difference wraps round.
+        if left > 0 && left <= self.done.len() as u32 {
+            return None;
+        }
+        self.flushes.pop_front();
+        Some(slot)
+    }
+}
 
 impl Nand {
+    /// A read has passed the controller: it goes on, unless a write has waited too long.
+    pub(super) fn read_arrived(&mut self, now: Nanos, slot: u32) {
+        self.slots[slot as usize].arrived = now;
+        if self.reads_wait(now) {
+            self.buffer.held.push_back(slot);
+        } else {
+            self.read_pages(now, slot);
+        }
+    }
+
+    /// Whether a read that came at `came` waits behind the oldest write that has no buffer space.
+    fn reads_wait(&self, came: Nanos) -> bool {
+        let Some(most) = &self.parameters.write_wait_max else { return false };
+        let oldest = self.buffer.waiting.front();
+        oldest.is_some_and(|slot| self.slots[*slot as usize].arrived + most.value < came)
+    }
+
     pub(super) fn write_arrived(&mut self, now: Nanos, slot: u32) {
         let request = self.slots[slot as usize].request;
         self.cross_link(now, request.chunks(), true);
+        self.slots[slot as usize].arrived = now;
         self.buffer.waiting.push_back(slot);
         self.fill_buffer(now);
     }
 
-    /// Takes waiting writes into the buffer while it has room (an empty buffer takes any write).
-    pub(super) fn fill_buffer(&mut self, now: Nanos) {
+    /// Takes waiting writes into the buffer while it has room (any write when nothing in it is due); what
+    /// waited behind them goes on.
+    fn fill_buffer(&mut self, now: Nanos) {
+        let room = self.parameters.write_buffer.value.get();
+        self.begin_work(now);
         while let Some(&slot) = self.buffer.waiting.front() {
-            let request = self.slots[slot as usize].request;
-            let bytes = u64::from(request.length);
-            let room = self.parameters.write_buffer.value.get();
-            if self.buffer.used > 0 && self.buffer.used + bytes > room {
-                return;
+            let bytes = self.slots[slot as usize].request.chunks() * CHUNK;
+            // What has gathered alone waits for more writes: room comes of what is due.
+            if self.buffer.used > self.buffer.gathered && self.buffer.used + bytes > room {
+                break;
             }
             self.buffer.waiting.pop_front();
-            self.buffer.used += bytes;
-            self.buffer.gathered += bytes;
-            self.buffer.unmapped = true;
-            let taken = self.link_free.max(now);
-            let acknowledged = taken + self.parameters.write_ack_time.value;
-            let forced = request.fua && self.is_volatile();
-            if !forced {
-                self.events.push(acknowledged, Event::new(COMPLETE, slot));
+            self.take_write(now, slot, bytes);
+            self.begin_work(now);
+        }
+        while let Some(&slot) = self.buffer.held.front() {
+            if self.reads_wait(self.slots[slot as usize].arrived) {
+                break;
             }
-            let owed = self.translation.write(request.offset, request.length);
-            self.buffer.moved += owed.moved_pages * CHUNK as f64;
-            self.buffer.erases += owed.erases;
-            while self.buffer.gathered >= self.parameters.program_size.value.get().max(1) {
-                self.buffer.gathered -= self.parameters.program_size.value.get().max(1);
-                let size = self.parameters.program_size.value.get().max(1);
-                self.program_host_data(now, (size, self.parameters.program_time.value));
-            }
-            if forced {
-                let programmed = self.program_gathered(now);
-                let mapped = self.program(programmed, self.flush_program_time());
-                let done = mapped.max(acknowledged);
-                // The rest until then was waiting for the unit.
-                let programs = self.flush_program_time() * 2;
-                self.slots[slot as usize].media = programs.min(done.since(acknowledged));
-                // All that was acknowledged is programmed and mapped.
-                self.buffer.unmapped = false;
-                self.buffer.durable_at = self.buffer.durable_at.max(mapped);
-                self.events.push(done, Event::new(COMPLETE, slot));
+            self.buffer.held.pop_front();
+            self.read_pages(now, slot);
+        }
+    }
+
+    /// Takes a write of so many bytes of chunks into the buffer.
+    fn take_write(&mut self, now: Nanos, slot: u32, bytes: u64) {
+        let request = self.slots[slot as usize].request;
+        self.buffer.used += bytes;
+        self.buffer.gathered += bytes;
+        self.buffer.unmapped = true;
+        self.read_partial_chunks(now, request);
+        let acknowledged = self.link_free.max(now) + self.parameters.write_ack_time.value;
+        let forced = request.fua && self.is_volatile();
+        if !forced {
+            self.events.push(acknowledged, Event::new(COMPLETE, slot));
+        }
+        let owed = self.translation.write(request.offset, request.length);
+        self.buffer.moved += owed.moved_pages * CHUNK as f64;
+        self.buffer.erases += owed.erases;
+        let size = self.program_size();
+        while self.buffer.gathered >= size {
+            self.program_host_data(size, self.parameters.program_time.value, Purpose::NOTHING);
+        }
+        if forced {
+            self.slots[slot as usize].arrived = acknowledged;
+            // Its data, then the mapping; with it all that was acknowledged is durable.
+            self.buffer.unmapped = false;
+            self.program_durably(slot, 2);
+        }
+    }
+
+    /// Chunks that a write covers in part must be read before they can be programmed.
+    fn read_partial_chunks(&mut self, now: Nanos, request: Request) {
+        let end = request.offset + u64::from(request.length);
+        if request.offset.is_multiple_of(CHUNK) && end.is_multiple_of(CHUNK) {
+            return;
+        }
+        let (head, tail) = (request.offset / CHUNK, end / CHUNK);
+        let partly = [!request.offset.is_multiple_of(CHUNK), !end.is_multiple_of(CHUNK)];
+        // Both ends in one chunk are one read.
+        let second = partly[1] && !(partly[0] && head == tail);
+        for (chunk, wanted) in [(head, partly[0]), (tail, second)] {
+            if wanted {
+                let (unit, takes) = (self.unit_of(chunk * CHUNK), self.read_time());
+                self.planes.read(now, (unit, plane_of(chunk)), takes);
             }
         }
+    }
+
+    fn program_size(&self) -> u64 {
+        self.parameters.program_size.value.get().max(1)
     }
 
     /// Whether acknowledged writes are lost with the power.
@@ -72,67 +198,82 @@ impl Nand {
         p.flush_program_time.as_ref().map_or(p.program_time.value, |time| time.value)
     }
 
-    /// Programs what does not fill a unit yet; says when all host data is on flash.
-    fn program_gathered(&mut self, now: Nanos) -> Nanos {
-        let gathered = std::mem::take(&mut self.buffer.gathered);
+    /// Programs for durability, for which `slot` waits: of what does not fill one yet, and of the mapping;
+    /// one program has both unless there are to be more.
+    fn program_durably(&mut self, slot: u32, programs: u64) {
+        let (gathered, each) = (self.buffer.gathered, self.flush_program_time());
         if gathered > 0 {
-            self.program_host_data(now, (gathered, self.flush_program_time()));
+            self.slots[slot as usize].media = each * programs;
+            return self.program_host_data(gathered, each * programs, slot);
         }
-        self.buffer.programmed_at.max(now)
+        self.slots[slot as usize].media = each;
+        let purpose = Purpose { order: self.buffer.order(), slot };
+        self.task_due((each, 0), purpose);
     }
 
-    /// A flush: what is gathered is programmed, with the mapping of all that has come since the last.
+    /// A flush: what is gathered is programmed, with the mapping of all that has come since the last; it
+    /// ends when everything that was begun before has.
     pub(super) fn flush(&mut self, now: Nanos, slot: u32) {
+        self.slots[slot as usize].arrived = now;
         if self.is_volatile() && std::mem::take(&mut self.buffer.unmapped) {
-            let takes = self.flush_program_time();
-            let before = self.buffer.programmed_at;
-            let programmed = match self.buffer.gathered {
-                0 => self.program(before.max(now), takes),
-                _ => self.program_gathered(now),
-            };
-            let state = &mut self.slots[slot as usize];
-            (state.cache, state.media) = (before.min(programmed - takes).since(now), takes);
-            self.buffer.durable_at = self.buffer.durable_at.max(programmed);
-        } else {
-            self.slots[slot as usize].cache = self.buffer.durable_at.since(now);
+            self.program_durably(slot, 1);
         }
-        // What an earlier flush is still writing was acknowledged before this one, too.
-        self.events.push(self.buffer.durable_at.max(now), Event::new(COMPLETE, slot));
+        if self.is_volatile() {
+            let until = self.buffer.next_order();
+            self.buffer.flushes.push_back((until, slot));
+            self.fill_buffer(now);
+            self.end_flushes(now);
+        } else {
+            self.events.push(now, Event::new(COMPLETE, slot));
+        }
     }
 
-    /// Programs `bytes` of host data, one unit at most, in the time that it takes.
-    fn program_host_data(&mut self, now: Nanos, (bytes, takes): (u64, Nanos)) {
-        let done = self.program(now, takes);
-        self.buffer.programmed_at = self.buffer.programmed_at.max(done);
-        self.events.push(done, Event::new(PROGRAMMED, bytes as u32));
-        let size = self.parameters.program_size.value.get().max(1);
-        let pages = size.div_ceil(self.parameters.flash_page.value.get().max(CHUNK));
-        // Moved data is read first, on a unit of the same kind.
-        let reads = self.parameters.read_time.value * pages;
+    fn end_flushes(&mut self, now: Nanos) {
+        while let Some(slot) = self.buffer.flushed() {
+            let state = &mut self.slots[slot as usize];
+            state.media = state.media.min(now.since(state.arrived));
+            state.cache = now.since(state.arrived).since(state.media);
+            self.events.push(now, Event::new(COMPLETE, slot));
+        }
+    }
+
+    /// `bytes` of what has gathered are to be programmed, and what they owe to collection.
+    fn program_host_data(&mut self, bytes: u64, takes: Nanos, slot: u32) {
+        self.buffer.gathered -= bytes;
+        let purpose = Purpose { order: self.buffer.order(), slot };
+        self.task_due((takes, bytes), purpose);
+        let size = self.program_size();
+        let burst = self.parameters.collection_burst.as_ref().map_or(0, |burst| burst.value.get());
+        // A host that waits already pays as it goes.
+        let least = if self.buffer.waiting.is_empty() { size.max(burst) } else { size };
+        if self.buffer.moved >= least as f64 {
+            self.move_data(size);
+        }
+        while self.buffer.erases >= 1.0 {
+            let takes = self.erase();
+            self.task_due((takes, 0), Purpose::NONE);
+        }
+    }
+
+    /// A program or an erase of `takes` falls due; so many bytes of the buffer are free when it begins.
+    fn task_due(&mut self, (takes, bytes): (Nanos, u64), purpose: Purpose) {
+        let (suspend, resume) = (self.parameters.suspend(), self.parameters.resume());
+        let task = Task { takes, suspend, resume, purpose };
+        self.buffer.due.push_back(Due { task, bytes });
+    }
+
+    /// All that is to be moved: each program's worth is read first, on a plane of the same kind.
+    fn move_data(&mut self, size: u64) {
+        let p = &self.parameters;
+        let pages = size.div_ceil(p.flash_page.value.get().max(CHUNK));
+        let takes = p.read_time.value * pages + p.program_time.value;
         while self.buffer.moved >= size as f64 {
             self.buffer.moved -= size as f64;
-            self.program(now, reads + self.parameters.program_time.value);
+            self.task_due((takes, 0), Purpose::NONE);
         }
     }
 
-    /// Occupies the next unit (or plane) for a program, and for an erase when one is due.
-    fn program(&mut self, now: Nanos, takes: Nanos) -> Nanos {
-        let programs = self.parameters.program_units.value.max(1);
-        let next = self.buffer.next_unit as usize;
-        self.buffer.next_unit = (self.buffer.next_unit + 1) % programs;
-        let erase = if self.buffer.erases >= 1.0 { self.erase() } else { Nanos::ZERO };
-        let free = if self.plane_free.is_empty() {
-            let unit = next * self.unit_free.len() / programs as usize;
-            &mut self.unit_free[unit]
-        } else {
-            &mut self.plane_free[next]
-        };
-        let done = (*free).max(now) + takes;
-        *free = done + erase;
-        done
-    }
-
-    /// What an erase that is due occupies its unit for.
+    /// What an erase that is due occupies its plane for.
     fn erase(&mut self) -> Nanos {
         self.buffer.erases -= 1.0;
         let p = &self.parameters;
@@ -143,5 +284,46 @@ impl Nand {
             _ => Nanos::ZERO,
         };
         p.erase_time.value + pause
+    }
+
+    /// Gives due work to planes while there are some for it.
+    fn begin_work(&mut self, now: Nanos) {
+        let most = self.parameters.program_units.value.max(1);
+        while self.buffer.working < most {
+            let Some(due) = self.buffer.due.pop_front() else { return };
+            self.buffer.working += 1;
+            self.buffer.used -= due.bytes;
+            let (plane, end) = self.planes.start(now, due.task);
+            self.events.push(end, Event::new(WORKED, plane));
+        }
+    }
+
+    /// The work on a plane seems to be done.
+    pub(super) fn worked(&mut self, now: Nanos, plane: u32) {
+        let purpose = match self.planes.finish(now, plane) {
+            Err(later) => return self.events.push(later, Event::new(WORKED, plane)),
+            Ok(purpose) => purpose,
+        };
+        self.buffer.working -= 1;
+        if purpose.order != Purpose::NOTHING {
+            self.buffer.ended(purpose.order);
+        }
+        let state = self.slots.get(purpose.slot as usize);
+        if state.is_some_and(|state| state.request.operation == Operation::Write) {
+            self.forced_write_ended(now, purpose.slot);
+        }
+        self.fill_buffer(now);
+        if !self.buffer.flushes.is_empty() {
+            self.end_flushes(now);
+        }
+    }
+
+    /// The programs of a forced write have ended.
+    fn forced_write_ended(&mut self, now: Nanos, slot: u32) {
+        let state = &mut self.slots[slot as usize];
+        let done = now.max(state.arrived);
+        // What they took before it was acknowledged is in other stages already.
+        state.media = state.media.min(done.since(state.arrived));
+        self.events.push(done, Event::new(COMPLETE, slot));
     }
 }

@@ -1,0 +1,142 @@
+//! What reads suffer from writes and writes from reads, on a drive whose constants are round.
+
+use crosspoint_device::{
+    BUILT_IN, Completion, Condition, Device, Model, Operation, Profile, Request,
+};
+use units::{Bytes, Nanos, Seed};
+
+/// The drive with some constants set; `None` takes one away.
+fn drive(changes: &[(&str, Option<&str>)]) -> Model {
+    let keep = |line: &&str| changes.iter().all(|(key, _)| !line.starts_with(&format!("{key} =")));
+    let drive = BUILT_IN.iter().find(|(name, _)| *name == "micron-7450-pro");
+    let mut text: String = drive
+        .expect("it ships")
+        .1
+        .split("[[acceptance]]")
+        .next()
+        .expect("constants")
+        .lines()
+        .filter(keep)
+        .map(|line| format!("{line}\n"))
+        .collect();
+    for (key, value) in changes {
+        if let Some(value) = value {
+            text +=
+                &format!("{key} = {{ value = {value}, kind = \"assumed\", source = \"test\" }}\n");
+        }
+    }
+    let profile = Profile::parse(&text).expect("a profile");
+    let small = Profile { capacity: Bytes(1 << 30), ..profile };
+    Model::new(&small, Condition::Fresh, Seed(1))
+}
+
+/// Submits requests at their instants; times of their ends by number.
+fn ends(device: &mut Model, requests: &[(u64, Request)]) -> Vec<u64> {
+    let mut done: Vec<Completion> = Vec::new();
+    for (id, (at, request)) in requests.iter().enumerate() {
+        device.advance(Nanos(*at), &mut done);
+        device.submit(Nanos(*at), Request { id: id as u64, ..*request });
+    }
+    while let Some(at) = device.next_event() {
+        device.advance(at, &mut done);
+    }
+    let mut ends = vec![0; requests.len()];
+    done.iter().for_each(|one| ends[one.id as usize] = one.at.get());
+    ends
+}
+
+fn writes(count: u64, from: u64, every: u64) -> Vec<(u64, Request)> {
+    (0..count).map(|n| (from + n * every, Request::write(0, n * 4096 * 7, 4096))).collect()
+}
+
+/// Mean latency of reads, one each 200 us, while writes come each 10 us.
+fn reads_beside_writes(device: &mut Model) -> f64 {
+    let mut all = writes(10_000, 0, 10_000);
+    let reads =
+        (0..400u64).map(|n| (10_000_000 + n * 200_000, Request::read(0, n * 977 * 4096, 4096)));
+    all.extend(reads);
+    all.sort_by_key(|(at, _)| *at);
+    let ends = ends(device, &all);
+    let latencies = all.iter().zip(&ends).filter(|((_, r), _)| r.operation == Operation::Read);
+    latencies.map(|((at, _), end)| (end - at) as f64).sum::<f64>() / 400.0
+}
+
+/// A drive whose programs make way for reads must not be predicted as one whose reads wait for whole
+/// programs.
+#[test]
+fn reads_that_go_first_wait_for_the_suspension_and_others_for_the_program() {
+    let first = reads_beside_writes(&mut drive(&[("suspend_time", Some("\"50us\""))]));
+    let in_order =
+        reads_beside_writes(&mut drive(&[("reads_first", None), ("suspend_time", None)]));
+    let idle = ends(&mut drive(&[]), &[(0, Request::read(0, 4096, 4096))])[0] as f64;
+    println!("idle {idle} first {first} in order {in_order}");
+    assert!(first > idle + 5_000.0 && first < idle + 50_000.0, "{first} {idle}");
+    assert!(in_order > first + 50_000.0, "{in_order} {first}");
+}
+
+/// Sixteen pages of a large read on two units of eight are eight reads one after the other; on sixteen
+/// units, one.
+#[test]
+fn a_large_read_takes_rounds_on_its_units() {
+    let takes = |stripe: &str| {
+        let changes = [
+            ("flash_page", Some("\"4KiB\"")),
+            ("stripe", Some(stripe)),
+            ("read_time_sigma", Some("\"0us\"")),
+            ("channel_time", Some("\"0us\"")),
+        ];
+        ends(&mut drive(&changes), &[(0, Request::read(0, 0, 65_536))])[0]
+    };
+    let (one, eight) = (takes("\"4KiB\""), takes("\"32KiB\""));
+    let read = 34_100;
+    assert!((eight - one).abs_diff(7 * read) < read / 2, "{one} {eight}");
+}
+
+/// 512 bytes cost a flash read and a program of the whole 4 KiB: never more a second than whole chunks.
+#[test]
+fn a_write_of_part_of_a_chunk_costs_no_less_than_one_of_it_all() {
+    let last = |length: u32, offset: u64| {
+        let requests: Vec<(u64, Request)> = (0..40_000u64)
+            .map(|n| (0, Request::write(0, n * 4096 * 5 % (1 << 30) + offset, length)))
+            .collect();
+        ends(&mut drive(&[("over_provisioning", Some("\"1%\""))]), &requests).into_iter().max()
+    };
+    let (whole, part, across) = (last(4096, 0), last(512, 512), last(4096, 512));
+    assert!(part > whole, "{part:?} {whole:?}");
+    // Two chunks, both in part.
+    assert!(across.unwrap() as f64 > whole.unwrap() as f64 * 1.9, "{across:?} {whole:?}");
+}
+
+/// Reads that come while a write has waited for too long wait behind it; others do not.
+#[test]
+fn reads_wait_behind_writes_that_have_waited_too_long() {
+    let read_beside_a_burst = |most: &str| {
+        let mut all = writes(4_000, 0, 0);
+        all.push((8_000_000, Request::read(0, 4096, 4096)));
+        let changes = [("write_wait_max", Some(most)), ("write_buffer", Some("\"64KiB\""))];
+        ends(&mut drive(&changes), &all)[4_000] - 8_000_000
+    };
+    let (patient, strict) = (read_beside_a_burst("\"10s\""), read_beside_a_burst("\"2ms\""));
+    assert!(patient < 1_000_000, "{patient}");
+    assert!(strict > 2_000_000, "{strict}");
+}
+
+/// Collection at once stalls writes that collection as it is owed does not; its rate is the same.
+#[test]
+fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {
+    let worst = |burst: Option<&str>| {
+        let changes = [("collection_burst", burst), ("write_buffer", Some("\"64KiB\""))];
+        let mut device = drive(&changes);
+        // Twice over the drive: collection begins after its raw capacity.
+        let all: Vec<(u64, Request)> = (0..600_000u64)
+            .map(|n| {
+                let page = Seed(n).derive("page", 0).0 % (1 << 18);
+                (n * 40_000, Request::write(0, page * 4096, 4096))
+            })
+            .collect();
+        let ends = ends(&mut device, &all);
+        all.iter().zip(ends).skip(400_000).map(|((at, _), end)| end - at).max()
+    };
+    let (smooth, bursts) = (worst(None).unwrap(), worst(Some("\"8MiB\"")).unwrap());
+    assert!(bursts > 2_000_000 && smooth < bursts / 2, "{smooth} {bursts}");
+}
