@@ -203,7 +203,7 @@ pub enum DeviceAction {
 #[derive(Debug, clap::Args)]
 pub struct FitArguments {
     /// Directory on the device, for a temporary file; or a block device, which is only read unless it is
-    /// confirmed
+    /// confirmed; or model:NAME, to see how well a fit would do on a device that is known
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     pub target: Option<PathBuf>,
     /// Fit to an earlier run of the device-fit study instead of measuring

@@ -10,8 +10,9 @@ use archive::{Run, TrialRecord};
 use device::Profile;
 use runner::Ending;
 use serde_json::json;
-use sim::{FitPoint, Naming, Residual};
+use sim::{FitCategory, FitPoint, FitTimes, Naming, Residual};
 use units::{Bytes, Nanos, Seed, Share, human_count};
+use workload::OpClass;
 
 use crate::cli::FitArguments;
 use crate::exit::{self, ExitCode};
@@ -47,47 +48,91 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     result_file::write(&text, &path, there)?;
     let drawn = path.with_extension("svg");
     result_file::write(&picture(&naming.title, &residuals), &drawn, there)?;
-    let (mean, p99) = (Off::of(&residuals, "mean"), Off::of(&residuals, "p99"));
-    let [own_mean, own_p99] = against_itself(&run);
+    let own = against_itself(&run);
     if arguments.json {
-        let rows = residuals.iter().map(|one| {
-            json!({"job": one.job, "metric": one.metric, "held_out": one.held_out,
-                   "measured": one.measured, "predicted": one.predicted, "error": one.error()})
-        });
-        let rows: Vec<_> = rows.collect();
-        out!(
-            "{:#}",
-            json!({"schema": 1, "profile": path, "picture": drawn, "run": folder,
-                            "residuals": rows,
-                            "held_out_mean_latency_error": mean.average,
-                            "held_out_mean_latency_error_worst": mean.worst,
-                            "held_out_p99_error": p99.average,
-                            "held_out_p99_error_worst": p99.worst,
-                            "device_against_itself_mean_latency": own_mean.average,
-                            "device_against_itself_mean_latency_worst": own_mean.worst,
-                            "device_against_itself_p99": own_p99.average,
-                            "device_against_itself_p99_worst": own_p99.worst})
-        );
+        out!("{:#}", document((&path, &drawn, &folder), &residuals, own));
         return Ok(exit::OK);
     }
     print_residuals(&residuals);
-    let text =
-        |off: &Off| format!("{:.1} % (worst {:.1} %)", off.average * 100.0, off.worst * 100.0);
-    out!("held out, on average off by: mean latency {}, p99 {}", text(&mean), text(&p99));
-    let (mean, p99) = (text(&own_mean), text(&own_p99));
-    out!("the device against itself (every other repetition): mean latency {mean}, p99 {p99}");
+    print_categories(&residuals, own);
     out!("profile: {}", path.display());
     out!("picture: {}", drawn.display());
     out!("run:     {}", folder.display());
     Ok(exit::OK)
 }
 
+/// Categories in the order in which they are printed.
+const CATEGORIES: [FitCategory; 6] = [
+    FitCategory::Fitted,
+    FitCategory::Reads,
+    FitCategory::Writes,
+    FitCategory::Mixes,
+    FitCategory::Sizes,
+    FitCategory::Threads,
+];
+
+fn document(
+    (path, drawn, folder): (&Path, &Path, &Path),
+    residuals: &[Residual],
+    own: [Off; 2],
+) -> serde_json::Value {
+    let rows = residuals.iter().map(|one| {
+        json!({"job": one.job, "metric": one.metric, "category": one.category.word(),
+               "held_out": one.category != FitCategory::Fitted,
+               "measured": one.measured, "predicted": one.predicted, "error": one.error()})
+    });
+    let rows: Vec<_> = rows.collect();
+    let of = |category| {
+        let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
+        json!({"category": category.word(), "jobs": mean.count,
+               "mean_latency_error": mean.average, "mean_latency_error_worst": mean.worst,
+               "p99_error": p99.average, "p99_error_worst": p99.worst})
+    };
+    let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &CATEGORIES[1..]));
+    json!({"schema": 2, "profile": path, "picture": drawn, "run": folder, "residuals": rows,
+           "categories": CATEGORIES.map(of),
+           "held_out_mean_latency_error": mean.average,
+           "held_out_mean_latency_error_worst": mean.worst,
+           "held_out_p99_error": p99.average,
+           "held_out_p99_error_worst": p99.worst,
+           "device_against_itself_mean_latency": own[0].average,
+           "device_against_itself_mean_latency_worst": own[0].worst,
+           "device_against_itself_p99": own[1].average,
+           "device_against_itself_p99_worst": own[1].worst})
+}
+
+/// Errors at what was fitted and, by category, at what was held out, beside the device's own repeatability.
+fn print_categories(residuals: &[Residual], own: [Off; 2]) {
+    out!(
+        "{:<28} {:>5}  {:<24} {:<24}",
+        "off by, on average (worst)",
+        "jobs",
+        "mean latency",
+        "p99"
+    );
+    let text = |off: &Off| format!("{:.1} % ({:.1} %)", off.average * 100.0, off.worst * 100.0);
+    for category in CATEGORIES {
+        let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
+        if mean.count > 0 {
+            let held_out = if category == FitCategory::Fitted { "" } else { "held out: " };
+            let words = format!("{held_out}{}", category.word());
+            out!("{words:<28} {:>5}  {:<24} {:<24}", mean.count, text(&mean), text(&p99));
+        }
+    }
+    let [mean, p99] = &own;
+    let words = "the device itself, twice";
+    out!("{words:<28} {:>5}  {:<24} {:<24}", mean.count, text(mean), text(p99));
+}
+
 /// Runs the study on the target.
 fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending), Failure> {
-    let writable = target.is_dir() || !arguments.i_will_lose_data.is_empty();
+    let modelled = target.to_str().is_some_and(|name| name.starts_with("model:"));
+    let writable = modelled || target.is_dir() || !arguments.i_will_lose_data.is_empty();
     let quoted = |path: &Path| format!("{:?}", path.display().to_string());
     let mut set = Vec::new();
-    if target.is_dir() {
+    if modelled {
+        set.push(format!("stack.target.device={}", quoted(target)));
+    } else if target.is_dir() {
         set.push(format!("stack.target.directory={}", quoted(target)));
     } else {
         set.push(format!("stack.target.device={}", quoted(target)));
@@ -125,36 +170,44 @@ fn reads_only(text: &str) -> String {
     study::resolved_text(&study)
 }
 
+/// Share of reads, block size, depth and threads of a job.
+type JobKey = (u32, u64, u32, u32);
+
 /// What was measured, the repetitions that are `wanted` together.
 fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
-    let mut points: BTreeMap<(u32, u64, u32), FitPoint> = BTreeMap::new();
+    let mut points: BTreeMap<JobKey, FitPoint> = BTreeMap::new();
     for trial in run.trials.iter().filter(|trial| wanted(trial.repetition)) {
-        let Some((read_share, block_size, queue_depth)) = job(trial) else { continue };
-        let total = trial.result.recording.total(None);
-        let key =
-            (10_000 - (read_share.fraction() * 10_000.0) as u32, block_size.get(), queue_depth);
-        let point = points.entry(key).or_insert_with(|| FitPoint {
-            read_share,
-            block_size,
-            queue_depth,
-            ops: 0,
-            seconds: 0.0,
-            latency_sum: Nanos::ZERO,
-            latency: stats::new_histogram(),
-        });
-        point.ops += total.counts.ops;
-        point.seconds += trial.result.recording.seconds();
-        point.latency_sum += total.counts.latency_sum;
-        let _ = point.latency.add(&total.latency);
+        let Some((read_share, block_size, queue_depth, threads)) = job(trial) else { continue };
+        let share = 10_000 - (read_share.fraction() * 10_000.0) as u32;
+        let recording = &trial.result.recording;
+        let point =
+            points.entry((share, block_size.get(), queue_depth, threads)).or_insert_with(|| {
+                FitPoint {
+                    read_share,
+                    block_size,
+                    queue_depth,
+                    threads,
+                    seconds: 0.0,
+                    reads: FitTimes::default(),
+                    writes: FitTimes::default(),
+                }
+            });
+        point.seconds += recording.seconds();
+        let classes = [(OpClass::Read, &mut point.reads), (OpClass::Write, &mut point.writes)];
+        for (class, times) in classes {
+            let total = recording.total(Some(class));
+            times.add(total.counts.ops, total.counts.latency_sum, &total.latency);
+        }
     }
     points.into_values().collect()
 }
 
-fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32)> {
+fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32, u32)> {
     let word = |name: &str| trial.point.get(name).map(String::as_str);
     let share = word("read_share").unwrap_or("100%").parse().ok()?;
     let size = word("block_size").unwrap_or("4KiB").parse().ok()?;
-    Some((share, size, word("queue_depth").unwrap_or("1").parse().ok()?))
+    let number = |name: &str| word(name).unwrap_or("1").parse::<u32>().ok();
+    Some((share, size, number("queue_depth")?, number("threads")?))
 }
 
 fn naming(arguments: &FitArguments, run: &Run) -> Naming {
@@ -176,34 +229,41 @@ fn naming(arguments: &FitArguments, run: &Run) -> Naming {
     }
 }
 
-/// Absolute errors of what was held out.
+/// Absolute errors of some jobs.
+#[derive(Clone, Copy)]
 struct Off {
     average: f64,
     worst: f64,
+    count: usize,
 }
 
 impl Off {
-    fn of(residuals: &[Residual], metric: &str) -> Self {
-        let wanted = residuals.iter().filter(|one| one.held_out && one.metric == metric);
+    fn of(residuals: &[Residual], metric: &str, categories: &[FitCategory]) -> Self {
+        let wanted = residuals
+            .iter()
+            .filter(|one| categories.contains(&one.category) && one.metric == metric);
         Self::over(wanted.map(|one| one.error().abs()))
     }
 
     fn over(errors: impl Iterator<Item = f64>) -> Self {
         let errors: Vec<f64> = errors.collect();
         let average = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
-        Self { average, worst: errors.into_iter().fold(0.0, f64::max) }
+        let count = errors.len();
+        Self { average, worst: errors.into_iter().fold(0.0, f64::max), count }
     }
 }
 
-/// How far the mean latency and the p99 of the held-out jobs lie apart between the odd and the even
-/// repetitions: what no model of this device can be expected to stay below.
+/// How far the mean latency and the p99 of the held-out jobs would lie apart between this measurement and
+/// another of as many repetitions: what no model of this device can be expected to stay below. Between the
+/// odd and the even repetitions, half as many each, they lie the square root of two times as far apart.
 fn against_itself(run: &Run) -> [Off; 2] {
-    let half = |wanted| points(run, wanted).into_iter().filter(|p| p.held_out() && p.ops > 0);
+    let half = |wanted| points(run, wanted).into_iter().filter(|p| p.held_out() && p.ops() > 0);
     let halves: Vec<(FitPoint, FitPoint)> =
         half(|number| number % 2 == 0).zip(half(|number| number % 2 == 1)).collect();
-    let p99 = |point: &FitPoint| point.latency.value_at_quantile(0.99) as f64;
+    let p99 = |point: &FitPoint| point.latency().value_at_quantile(0.99) as f64;
     let apart = |of: &dyn Fn(&FitPoint) -> f64| {
-        Off::over(halves.iter().map(|(one, other)| (of(one) / of(other) - 1.0).abs()))
+        let pairs = halves.iter().map(|(one, other)| (of(one) / of(other) - 1.0).abs());
+        Off::over(pairs.map(|apart| apart / std::f64::consts::SQRT_2))
     };
     [apart(&FitPoint::mean), apart(&p99)]
 }
@@ -222,7 +282,7 @@ fn print_residuals(residuals: &[Residual]) {
             show(one.measured),
             show(one.predicted),
             one.error() * 100.0,
-            if one.held_out { "  held out" } else { "" }
+            if one.category == FitCategory::Fitted { "" } else { "  held out" }
         );
     }
 }

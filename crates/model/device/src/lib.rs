@@ -33,7 +33,7 @@ pub use cache::{Cache, CacheMode, CacheParameters};
 pub use cloud::{Cloud, CloudParameters};
 pub use constant::{Constant, ConstantKind};
 pub use events::{Event, EventQueue};
-pub use flow::{Flow, FlowParameters};
+pub use flow::{Flow, FlowMixes, FlowParameters};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
 pub use model::Model;

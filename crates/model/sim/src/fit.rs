@@ -7,73 +7,25 @@
 use std::fmt::Write;
 
 use device::{Condition, Model, Profile, ProfileError};
-use stats::{Histogram, Timeline, estimate};
+use stats::{Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{BlockGroup, BlockPlan};
 
 use crate::acceptance::predicted;
+use crate::fit_points::{FitCategory, FitPoint, FitTimes, SIZES, SMALL, mix_shares};
 use crate::{BlockPath, HostModel, run};
-
-/// What was measured of one job, all its repetitions together.
-#[derive(Debug, Clone)]
-pub struct FitPoint {
-    /// Share of reads.
-    pub read_share: Share,
-    /// Bytes an operation.
-    pub block_size: Bytes,
-    /// Operations in flight, of one client.
-    pub queue_depth: u32,
-    /// Operations.
-    pub ops: u64,
-    /// Time measured.
-    pub seconds: f64,
-    /// Sum of response times.
-    pub latency_sum: Nanos,
-    /// Response times.
-    pub latency: Histogram,
-}
-
-impl FitPoint {
-    /// Operations a second.
-    #[must_use]
-    pub fn iops(&self) -> f64 {
-        self.ops as f64 / self.seconds
-    }
-
-    /// Mean response time, nanoseconds.
-    #[must_use]
-    pub fn mean(&self) -> f64 {
-        self.latency_sum.get() as f64 / self.ops.max(1) as f64
-    }
-
-    /// Whether it is kept apart: every job off the grid (other depths, other sizes, any mix).
-    #[must_use]
-    pub fn held_out(&self) -> bool {
-        let pure = [Share::ALL, Share::NONE].contains(&self.read_share);
-        let depths = if self.block_size == SMALL { &SMALL_DEPTHS[..] } else { &LARGE_DEPTHS[..] };
-        !(pure && SIZES.contains(&self.block_size) && depths.contains(&self.queue_depth))
-    }
-}
-
-/// Sizes of the operations that the tables speak of.
-const SIZES: [Bytes; 6] =
-    [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
-const SMALL: Bytes = Bytes(4096);
-/// Depths of the grid, at the smallest size and at the others.
-const SMALL_DEPTHS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
-const LARGE_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// A number measured beside the same predicted.
 #[derive(Debug, Clone)]
 pub struct Residual {
     /// The job, for people.
     pub job: String,
-    /// Share of reads, block size and depth of the job.
+    /// Share of reads, block size and depth of the job; of several threads no point of a curve.
     pub at: (Share, Bytes, u32),
     /// `IOPS`, `mean`, `p50`, `p99`.
     pub metric: &'static str,
-    /// It was no part of the fit.
-    pub held_out: bool,
+    /// Where its error is counted.
+    pub category: FitCategory,
     /// Operations a second or nanoseconds.
     pub measured: f64,
     /// The same of the fitted profile.
@@ -122,8 +74,89 @@ pub struct Naming {
 }
 
 /// Columns of the table, percent.
-const PERCENTILES: [f64; 14] =
-    [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 100.0];
+const PERCENTILES: [f64; 15] =
+    [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0];
+
+/// Points of one size and share, by depth.
+type Rows<'a> = Vec<&'a FitPoint>;
+
+/// What one thread does by itself.
+#[derive(Debug, Clone, Copy, Default)]
+struct ThreadTime {
+    /// Of an operation, in its latency, nanoseconds.
+    within: f64,
+    /// Of an operation, in no latency.
+    between: f64,
+}
+
+impl ThreadTime {
+    /// From how often one thread alone goes at depth 1 beside its latency, and the highest rate that it has
+    /// reached: where the device is the limit, that is no less than its share.
+    fn of(points: &[FitPoint]) -> Self {
+        let alone = || points.iter().filter(|p| p.threads == 1 && p.ops() > 0 && !p.held_out());
+        let highest = alone().map(FitPoint::iops).fold(0.0, f64::max);
+        let first = |p: &&FitPoint| p.queue_depth == 1 && p.block_size == SMALL;
+        let gaps = alone().filter(first).map(|p| 1e9 / p.iops() - p.mean());
+        let between = gaps.fold(f64::INFINITY, f64::min).max(0.0);
+        let shortest = alone().map(|p| lowest(&p.reads).min(lowest(&p.writes)));
+        let least = shortest.fold(f64::INFINITY, f64::min);
+        if highest <= 0.0 || !between.is_finite() {
+            return Self::default();
+        }
+        // Some of the shortest latency is the device's.
+        let within = (1e9 / highest - between).clamp(0.0, least * 0.8);
+        Self { within, between }
+    }
+
+    /// Share of its time that one thread needs for a job.
+    fn busy(self, point: &FitPoint) -> f64 {
+        point.iops() * (self.within + self.between) / 1e9
+    }
+}
+
+/// The shortest time, nanoseconds.
+fn lowest(of: &FitTimes) -> f64 {
+    if of.ops == 0 { f64::INFINITY } else { of.latency.min() as f64 }
+}
+
+/// One thread that is busier than this says more of itself than of the device.
+const THREAD_BUSY: f64 = 0.7;
+
+/// The fitted points of `share` and `size` by operations in flight: of several threads where there are
+/// some, of one where it was not the limit.
+fn rows(
+    points: &[FitPoint],
+    share: Share,
+    size: Bytes,
+    thread: ThreadTime,
+) -> Result<Rows<'_>, FitError> {
+    let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops() > 0;
+    let fitted = || points.iter().filter(of_job).filter(|p| !p.held_out());
+    let mut rows: Rows<'_> = fitted().filter(|p| p.threads > 1).collect();
+    let several: Vec<u32> = rows.iter().map(|p| p.in_flight()).collect();
+    let limit = several.iter().min().copied().unwrap_or(u32::MAX);
+    rows.extend(fitted().filter(|p| {
+        let idle = p.queue_depth < limit || thread.busy(p) < THREAD_BUSY;
+        p.threads == 1 && idle && !several.contains(&p.queue_depth)
+    }));
+    rows.sort_by_key(|point| point.in_flight());
+    let first = rows.first().is_some_and(|point| point.in_flight() == 1);
+    if first {
+        Ok(rows)
+    } else {
+        Err(FitError::Missing(format!("{size} {share} reads at depth 1")))
+    }
+}
+
+fn depths(rows: &Rows<'_>) -> Vec<u32> {
+    rows.iter().map(|point| point.in_flight()).collect()
+}
+
+/// Those of both that are at the same numbers in flight, so that reads and writes share a grid.
+fn together<'a>(one: &Rows<'a>, other: &Rows<'a>) -> Rows<'a> {
+    let there = depths(other);
+    one.iter().copied().filter(|point| there.contains(&point.in_flight())).collect()
+}
 
 /// The profile of what was measured, as the text of its file. Without writes it takes reads for them, and
 /// says so.
@@ -131,28 +164,21 @@ const PERCENTILES: [f64; 14] =
 /// # Errors
 /// [`FitError`].
 pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
-    let rows = |share: Share, size: Bytes, words: &str| {
-        let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops > 0;
-        let mut rows: Vec<&FitPoint> =
-            points.iter().filter(of_job).filter(|p| !p.held_out()).collect();
-        rows.sort_by_key(|point| point.queue_depth);
-        let first = rows.first().is_some_and(|point| point.queue_depth == 1);
-        if first { Ok(rows) } else { Err(FitError::Missing(format!("{size} {words} at depth 1"))) }
+    let thread = ThreadTime::of(points);
+    let all = |share| {
+        let tables = SIZES.iter().map(|size| rows(points, share, *size, thread));
+        tables.collect::<Result<Vec<Rows<'_>>, FitError>>()
     };
-    let all = |share, words| {
-        let tables = SIZES.iter().map(|size| rows(share, *size, words));
-        tables.collect::<Result<Vec<Vec<&FitPoint>>, FitError>>()
-    };
-    let reads = all(Share::ALL, "reads")?;
-    let depths = |tables: &[Vec<&FitPoint>]| {
-        let of = |rows: &Vec<&FitPoint>| rows.iter().map(|p| p.queue_depth).collect::<Vec<u32>>();
-        tables.iter().map(of).collect::<Vec<_>>()
-    };
-    let (writes, kind) = match all(Share::NONE, "writes") {
-        Ok(writes) if depths(&writes) == depths(&reads) => (writes, "measured"),
-        _ => (reads.clone(), "assumed"),
-    };
-    let unseen = if kind == "measured" { "" } else { "writes (taken as reads); " };
+    let mut reads = all(Share::ALL)?;
+    let written = all(Share::NONE).ok().map(|writes| {
+        let both = reads.iter().zip(&writes);
+        let writes: Vec<Rows<'_>> = both.map(|(read, write)| together(write, read)).collect();
+        reads = reads.iter().zip(&writes).map(|(read, write)| together(read, write)).collect();
+        writes
+    });
+    let in_flight: Vec<Vec<u32>> = reads.iter().map(depths).collect();
+    let kind = if written.is_some() { "measured" } else { "assumed" };
+    let unseen = if written.is_some() { "" } else { "writes (taken as reads); " };
     let Naming { name, title, capacity, source } = naming;
     let mut text = format!(
         "# Fitted by `crosspoint device fit`.\nschema = 1\nname = \"{name}\"\ntitle = \"{title}\"\n\
@@ -169,28 +195,125 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     };
     let sizes: Vec<String> = SIZES.iter().map(|size| format!("\"{}\"", size.exact())).collect();
     put("sizes", format!("[{}]", sizes.join(", ")), "measured");
-    put("in_flight", format!("{:?}", depths(&reads)), "measured");
+    put("in_flight", format!("{in_flight:?}"), "measured");
     put("percentiles", format!("{PERCENTILES:?}"), "measured");
-    put("read_times", tables(&reads), "measured");
-    put("write_times", tables(&writes), kind);
-    for point in points.iter().filter(|point| point.held_out() && point.ops > 0) {
+    let half = Nanos((thread.within / 2.0) as u64);
+    put("thread_submit", quoted(half), "measured");
+    put("thread_complete", quoted(half), "measured");
+    put("thread_between", quoted(Nanos(thread.between as u64)), "measured");
+    let times = |of: &FitTimes| less(times(of), half * 2);
+    let means = |of: &FitTimes| less(means(of), half * 2);
+    put("read_times", tables(&reads, |p| times(&p.reads)), "measured");
+    put("read_means", tables(&reads, |p| means(&p.reads)), "measured");
+    match &written {
+        Some(writes) => {
+            put("write_times", tables(writes, |p| times(&p.writes)), kind);
+            put("write_means", tables(writes, |p| means(&p.writes)), kind);
+        }
+        None => {
+            put("write_times", tables(&reads, |p| times(&p.reads)), kind);
+            put("write_means", tables(&reads, |p| means(&p.reads)), kind);
+        }
+    }
+    if written.is_some() {
+        mixes(points, &mut text, (source, thread));
+    }
+    for point in points.iter().filter(|point| point.held_out() && point.ops() > 0) {
         acceptance(&mut text, point, source);
     }
     Profile::parse(&text).map_err(FitError::Profile)?;
     Ok(text)
 }
 
+/// The tables of the mixes, where all were measured.
+fn mixes(points: &[FitPoint], text: &mut String, (source, thread): (&str, ThreadTime)) {
+    let shares = mix_shares();
+    let found: Result<Vec<Rows<'_>>, FitError> =
+        shares.iter().map(|share| rows(points, *share, SMALL, thread)).collect();
+    let Ok(found) = found else { return };
+    let found: Vec<Rows<'_>> = found
+        .iter()
+        .map(|own| found.iter().fold(own.clone(), |own, one| together(&own, one)))
+        .collect();
+    let host = Nanos((thread.within / 2.0) as u64) * 2;
+    let times = |of: &FitTimes| less(times(of), host);
+    let means = |of: &FitTimes| less(means(of), host);
+    let both = |point: &&FitPoint| point.reads.ops > 0 && point.writes.ops > 0;
+    if !found.iter().flatten().all(both) {
+        return;
+    }
+    let words: Vec<String> = shares.iter().map(|share| format!("\"{share}\"")).collect();
+    let values = [
+        ("read_shares", format!("[{}]", words.join(", "))),
+        ("in_flight", format!("{:?}", depths(&found[0]))),
+        ("read_times", tables(&found, |p| times(&p.reads))),
+        ("read_means", tables(&found, |p| means(&p.reads))),
+        ("write_times", tables(&found, |p| times(&p.writes))),
+        ("write_means", tables(&found, |p| means(&p.writes))),
+    ];
+    text.push_str("\n[flow.mixes]\n");
+    for (key, value) in values {
+        let _ = writeln!(
+            text,
+            "{key} = {{ value = {value}, kind = \"measured\", source = \"{source}\" }}"
+        );
+    }
+}
+
+/// Times without the thread's part of them.
+fn less(times: Vec<Nanos>, host: Nanos) -> Vec<Nanos> {
+    times.into_iter().map(|time| time.since(host).max(Nanos(1))).collect()
+}
+
+/// Times at the columns of the table.
+fn times(of: &FitTimes) -> Vec<Nanos> {
+    let at = |percent: f64| Nanos(of.latency.value_at_quantile(percent / 100.0));
+    PERCENTILES.into_iter().map(at).collect()
+}
+
+/// Mean times between the columns of the table.
+fn means(of: &FitTimes) -> Vec<Nanos> {
+    let all = of.latency.len() as f64;
+    let ends: Vec<f64> = PERCENTILES.iter().map(|percent| percent / 100.0 * all).collect();
+    let mut sums = vec![(0.0, 0.0); PERCENTILES.len() - 1];
+    let (mut below, mut place) = (0.0, 0);
+    for value in of.latency.iter_recorded() {
+        let mut left = value.count_since_last_iteration() as f64;
+        let middle = of.latency.median_equivalent(value.value_iterated_to()) as f64;
+        // Values of one bucket may belong to several columns.
+        while left > 0.0 && place < sums.len() {
+            let here = left.min(ends[place + 1] - below);
+            sums[place].0 += here * middle;
+            sums[place].1 += here;
+            (below, left) = (below + here, left - here);
+            if left > 0.0 || below >= ends[place + 1] {
+                place += 1;
+            }
+        }
+    }
+    // Columns without values of their own lie between their ends.
+    let times = times(of);
+    let mut last = Nanos::ZERO;
+    let mean = |(place, (sum, count)): (usize, &(f64, f64))| {
+        let (low, high) = (times[place], times[place + 1]);
+        let mean =
+            if *count > 0.0 { Nanos((sum / count) as u64) } else { Nanos((low + high).get() / 2) };
+        last = mean.clamp(low, high).max(last);
+        last
+    };
+    sums.iter().enumerate().map(mean).collect()
+}
+
 fn quoted(time: Nanos) -> String {
     format!("\"{}\"", time.exact())
 }
 
-fn tables(tables: &[Vec<&FitPoint>]) -> String {
+fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String {
     let row = |point: &&FitPoint| {
-        let at = |percent: f64| quoted(Nanos(point.latency.value_at_quantile(percent / 100.0)));
-        let times: Vec<String> = PERCENTILES.into_iter().map(at).collect();
+        let times: Vec<String> = row(point).into_iter().map(quoted).collect();
         format!("    [{}]", times.join(", "))
     };
-    let table = |rows: &Vec<&FitPoint>| {
+    let table = |rows: &Rows<'_>| {
         format!("  [\n{},\n  ]", rows.iter().map(row).collect::<Vec<_>>().join(",\n"))
     };
     format!("[\n{},\n]", tables.iter().map(table).collect::<Vec<_>>().join(",\n"))
@@ -200,8 +323,9 @@ fn tables(tables: &[Vec<&FitPoint>]) -> String {
 fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
     let _ = write!(
         text,
-        "\n[[acceptance]]\nhost = \"none\"\nthreads = 1\nqueue_depth = {}\nblock_size = \"{}\"\n\
+        "\n[[acceptance]]\nhost = \"none\"\nthreads = {}\nqueue_depth = {}\nblock_size = \"{}\"\n\
          read_share = \"{}\"\niops = {:.0}\nlatency_mean = \"{}\"\n",
+        point.threads,
         point.queue_depth,
         point.block_size.exact(),
         point.read_share,
@@ -209,8 +333,9 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
         Nanos(point.mean() as u64).exact()
     );
     let mut keys = vec!["iops", "latency_mean"];
+    let latency = point.latency();
     for (key, p) in [("latency_p50", 50.0), ("latency_p99", 99.0)] {
-        if let Ok(found) = estimate::percentile(&point.latency, 0, p) {
+        if let Ok(found) = estimate::percentile(&latency, 0, p) {
             keys.push(key);
             let _ = writeln!(text, "{key} = \"{}\"", Nanos(found.value as u64).exact());
         }
@@ -223,7 +348,7 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
 /// Every point beside what `profile` gives in virtual time.
 #[must_use]
 pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
-    points.iter().filter(|p| p.ops > 0).flat_map(|point| compare(profile, point, seed)).collect()
+    points.iter().filter(|p| p.ops() > 0).flat_map(|point| compare(profile, point, seed)).collect()
 }
 
 fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
@@ -239,9 +364,13 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
     let device = Model::new(profile, Condition::Steady, seed);
-    let target = BlockPath::new(device, HostModel::io_uring().to(profile), 1, seed);
-    let recording = run(target, BlockGroup::new(plan).clients(seed), timeline);
-    let measured = |p| estimate::percentile(&point.latency, 0, p).ok().map(|e| e.value);
+    let threads = point.threads.max(1);
+    let host = HostModel::io_uring().to(profile);
+    let target = BlockPath::new(device, host, threads as usize, seed);
+    let group = BlockGroup { clients: threads, ..BlockGroup::new(plan) };
+    let recording = run(target, group.clients(seed), timeline);
+    let latency = point.latency();
+    let measured = |p| estimate::percentile(&latency, 0, p).ok().map(|e| e.value);
     let pairs = [
         ("IOPS", Some(point.iops())),
         ("mean", Some(point.mean())),
@@ -250,11 +379,12 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
     ];
     let (share, size, depth) = (point.read_share, point.block_size, point.queue_depth);
     let residual = |(metric, measured): (&'static str, Option<f64>)| {
+        let threads = if threads > 1 { format!("{threads} x ") } else { String::new() };
         Some(Residual {
-            job: format!("{size} {share} reads, depth {depth}"),
+            job: format!("{size} {share} reads, {threads}depth {depth}"),
             at: (share, size, depth),
             metric,
-            held_out: point.held_out(),
+            category: point.category(),
             measured: measured?,
             predicted: predicted(metric, &recording)?,
         })
@@ -266,35 +396,48 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
 mod tests {
     use super::*;
 
-    /// A point as a device would give it that takes `base` us at depth 1 and one more for each in flight.
-    fn point(share: Share, block_size: Bytes, queue_depth: u32) -> FitPoint {
-        let mut latency = stats::new_histogram();
-        let mut sum = Nanos::ZERO;
-        let further = block_size.get() / 4096 - 1;
-        for number in 0..20_000u64 {
-            let time = Nanos::from_micros(50 + u64::from(queue_depth) + number % 40 + further);
-            latency.saturating_record(time.get());
-            sum += time;
+    /// So many operations as a device would give them that takes `base` us at depth 1 and one more for each
+    /// in flight; one in a thousand takes ten times as long.
+    fn some(count: u64, base: u64, queue_depth: u32) -> FitTimes {
+        let mut times = FitTimes::default();
+        for number in 0..count {
+            let slow = if number % 1000 == 7 { 10 } else { 1 };
+            let time = Nanos::from_micros((base + u64::from(queue_depth) + number % 40) * slow);
+            times.latency.saturating_record(time.get());
+            times.ops += 1;
+            times.sum += time;
         }
-        let mean = sum.as_secs_f64() / 20_000.0;
-        let seconds = 20_000.0 * mean / f64::from(queue_depth);
-        let (ops, read_share) = (20_000, share);
-        FitPoint { read_share, block_size, queue_depth, ops, seconds, latency_sum: sum, latency }
+        times
+    }
+
+    /// Reads of 50 us, 80 among writes; writes of 20 us.
+    fn point(read_share: Share, block_size: Bytes, queue_depth: u32, threads: u32) -> FitPoint {
+        let in_flight = queue_depth * threads;
+        let further = block_size.get() / 4096 - 1;
+        let share = read_share.fraction();
+        let base = if share < 1.0 { 80 } else { 50 };
+        let reads = some((20_000.0 * share) as u64, base + further, in_flight);
+        let writes = some((20_000.0 * (1.0 - share)) as u64, 20 + further, in_flight);
+        let mean = (reads.sum + writes.sum).as_secs_f64() / 20_000.0;
+        let seconds = 20_000.0 * mean / f64::from(in_flight);
+        FitPoint { read_share, block_size, queue_depth, threads, seconds, reads, writes }
     }
 
     fn points() -> Vec<FitPoint> {
+        let pure = [Share::ALL, Share::NONE];
         let depths = [1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64];
-        let small = [Share::ALL, Share::NONE]
-            .into_iter()
-            .flat_map(|share| depths.map(|depth| point(share, SMALL, depth)));
-        let large = [Share::ALL, Share::NONE]
+        let small = pure.into_iter().flat_map(|share| depths.map(|d| point(share, SMALL, d, 1)));
+        let mixes = mix_shares().into_iter();
+        let mixes = mixes.flat_map(|share| [1, 2, 3, 6, 24].map(|d| point(share, SMALL, d, 1)));
+        let shares = mix_shares().into_iter().chain(pure);
+        let threads =
+            shares.flat_map(|share| [1, 2, 3, 4, 8, 16].map(|d| point(share, SMALL, d, 4)));
+        let large = pure
             .into_iter()
             .flat_map(|share| SIZES.map(|size| (share, size)))
             .filter(|(_, size)| *size > SMALL)
-            .flat_map(|(share, size)| {
-                [1, 2, 3, 4, 8, 12, 16].map(|depth| point(share, size, depth))
-            });
-        small.chain(large).collect()
+            .flat_map(|(share, size)| [1, 2, 3, 4, 16].map(|d| point(share, size, d, 1)));
+        small.chain(mixes).chain(threads).chain(large).collect()
     }
 
     fn naming() -> Naming {
@@ -313,7 +456,8 @@ mod tests {
         let text = fit(&points, &naming()).unwrap();
         let profile = Profile::parse(&text).unwrap();
         for residual in residuals(&profile, &points, Seed(1)) {
-            let allowed = if residual.held_out { 0.06 } else { 0.02 };
+            let held_out = residual.category != FitCategory::Fitted;
+            let allowed = if held_out { 0.06 } else { 0.03 };
             assert!(residual.error().abs() < allowed, "{residual:?}");
         }
         assert!(points.iter().any(FitPoint::held_out));

@@ -108,12 +108,22 @@ impl HostModel {
     }
 
     /// The same path as `profile` meets it: memory completes within the submission, and what was measured
-    /// whole contains its path.
+    /// whole contains its path, or says what a thread's part of it is.
     #[must_use]
     pub fn to(self, profile: &device::Profile) -> Self {
-        match profile.parameters {
+        match &profile.parameters {
             device::Parameters::Ram(_) => self.without_wake(),
-            device::Parameters::Flow(_) => NONE,
+            device::Parameters::Flow(p) => {
+                let time = |time: &Option<device::Constant<Nanos>>| {
+                    time.as_ref().map_or(Nanos::ZERO, |time| time.value)
+                };
+                Self {
+                    submit: time(&p.thread_submit),
+                    complete: time(&p.thread_complete),
+                    between: time(&p.thread_between),
+                    ..NONE
+                }
+            }
             _ => self,
         }
     }

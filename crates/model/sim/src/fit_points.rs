@@ -1,0 +1,166 @@
+//! What a fit is made from: jobs as they were measured, and which of them are kept apart to test it with.
+//!
+//! Invariant: a job is fitted to or held out by what it is, never by what was measured. What it is not: the
+//! fit.
+
+use stats::Histogram;
+use units::{Bytes, Nanos, Share};
+
+/// Response times of one kind of operation.
+#[derive(Debug, Clone)]
+pub struct FitTimes {
+    /// Operations.
+    pub ops: u64,
+    /// Sum of response times.
+    pub sum: Nanos,
+    /// Response times.
+    pub latency: Histogram,
+}
+
+impl Default for FitTimes {
+    fn default() -> Self {
+        Self { ops: 0, sum: Nanos::ZERO, latency: stats::new_histogram() }
+    }
+}
+
+impl FitTimes {
+    /// Adds what was measured of more of them.
+    pub fn add(&mut self, ops: u64, sum: Nanos, latency: &Histogram) {
+        self.ops += ops;
+        self.sum += sum;
+        let _ = self.latency.add(latency);
+    }
+}
+
+/// What was measured of one job, all its repetitions together.
+#[derive(Debug, Clone)]
+pub struct FitPoint {
+    /// Share of reads.
+    pub read_share: Share,
+    /// Bytes an operation.
+    pub block_size: Bytes,
+    /// Operations in flight, of one client.
+    pub queue_depth: u32,
+    /// Clients.
+    pub threads: u32,
+    /// Time measured.
+    pub seconds: f64,
+    /// Its reads.
+    pub reads: FitTimes,
+    /// Its writes.
+    pub writes: FitTimes,
+}
+
+/// What a job is to a fit: where its error is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FitCategory {
+    /// It was fitted to.
+    Fitted,
+    /// Held out: 4 KiB reads at other depths.
+    Reads,
+    /// Held out: 4 KiB writes at other depths.
+    Writes,
+    /// Held out: mixes at other depths and shares.
+    Mixes,
+    /// Held out: other sizes, and larger blocks at other depths.
+    Sizes,
+    /// Held out: several threads.
+    Threads,
+}
+
+impl FitCategory {
+    /// The word for people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Fitted => "fitted",
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+            Self::Mixes => "mixes",
+            Self::Sizes => "sizes",
+            Self::Threads => "threads",
+        }
+    }
+}
+
+impl FitPoint {
+    /// Operations.
+    #[must_use]
+    pub fn ops(&self) -> u64 {
+        self.reads.ops + self.writes.ops
+    }
+
+    /// Operations a second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        self.ops() as f64 / self.seconds
+    }
+
+    /// Mean response time, nanoseconds.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        (self.reads.sum + self.writes.sum).get() as f64 / self.ops().max(1) as f64
+    }
+
+    /// Response times of reads and writes together.
+    #[must_use]
+    pub fn latency(&self) -> Histogram {
+        let mut both = self.reads.latency.clone();
+        let _ = both.add(&self.writes.latency);
+        both
+    }
+
+    /// Operations in flight of all clients.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.queue_depth * self.threads
+    }
+
+    /// Where its error is counted: pure jobs and two mixes at the depths of the grids are fitted to.
+    #[must_use]
+    pub fn category(&self) -> FitCategory {
+        let pure = [Share::ALL, Share::NONE].contains(&self.read_share);
+        let (small, depth) = (self.block_size == SMALL, &self.queue_depth);
+        let shared = pure || mix_shares().contains(&self.read_share);
+        if self.threads > 1 {
+            let grid = small && shared && self.threads == THREADS && THREAD_DEPTHS.contains(depth);
+            return if grid { FitCategory::Fitted } else { FitCategory::Threads };
+        }
+        if !pure {
+            let grid = small && shared && MIX_DEPTHS.contains(depth);
+            return if grid { FitCategory::Fitted } else { FitCategory::Mixes };
+        }
+        let depths = if small { &SMALL_DEPTHS[..] } else { &LARGE_DEPTHS[..] };
+        match () {
+            () if SIZES.contains(&self.block_size) && depths.contains(depth) => FitCategory::Fitted,
+            () if !small => FitCategory::Sizes,
+            () if self.read_share == Share::ALL => FitCategory::Reads,
+            () => FitCategory::Writes,
+        }
+    }
+
+    /// Whether it is kept apart.
+    #[must_use]
+    pub fn held_out(&self) -> bool {
+        self.category() != FitCategory::Fitted
+    }
+}
+
+/// Sizes of the operations that the tables speak of.
+pub(crate) const SIZES: [Bytes; 6] =
+    [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
+pub(crate) const SMALL: Bytes = Bytes(4096);
+/// Depths of the grid, at the smallest size, at the others, and of mixes.
+const SMALL_DEPTHS: [u32; 12] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64];
+const LARGE_DEPTHS: [u32; 4] = [1, 2, 4, 16];
+const MIX_DEPTHS: [u32; 3] = [1, 2, 3];
+/// The grid of several threads: so many, at these depths each. With one thread alone its limit would be
+/// taken for the device's.
+const THREADS: u32 = 4;
+const THREAD_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Shares of reads of the mixes that are fitted to.
+pub(crate) fn mix_shares() -> [Share; 2] {
+    let share = |text: &str| text.parse().unwrap_or(Share::ALL);
+    [share("70%"), share("30%")]
+}
