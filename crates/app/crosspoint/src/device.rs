@@ -153,6 +153,9 @@ fn key(is: Evidence) -> String {
 
 /// What the checks come to: only what no constant has seen has an error.
 fn summary(checks: &[Check]) -> String {
+    if checks.is_empty() {
+        return "nothing is published to check against".to_owned();
+    }
     let count = |is| of(checks, is).count();
     let missed = |is| of(checks, is).filter(|one| !one.within()).count();
     let held_out = match count(Evidence::HeldOut) {

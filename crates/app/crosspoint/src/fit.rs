@@ -89,16 +89,17 @@ fn document(
                "p99_error": p99.average, "p99_error_worst": p99.worst})
     };
     let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &CATEGORIES[1..]));
+    let known = |off: Off, value: f64| (off.count > 0).then_some(value);
     json!({"schema": 2, "profile": path, "picture": drawn, "run": folder, "residuals": rows,
            "categories": CATEGORIES.map(of),
            "held_out_mean_latency_error": mean.average,
            "held_out_mean_latency_error_worst": mean.worst,
            "held_out_p99_error": p99.average,
            "held_out_p99_error_worst": p99.worst,
-           "device_against_itself_mean_latency": own[0].average,
-           "device_against_itself_mean_latency_worst": own[0].worst,
-           "device_against_itself_p99": own[1].average,
-           "device_against_itself_p99_worst": own[1].worst})
+           "device_against_itself_mean_latency": known(own[0], own[0].average),
+           "device_against_itself_mean_latency_worst": known(own[0], own[0].worst),
+           "device_against_itself_p99": known(own[1], own[1].average),
+           "device_against_itself_p99_worst": known(own[1], own[1].worst)})
 }
 
 /// Errors at what was fitted and, by category, at what was held out, beside the device's own repeatability.
@@ -120,6 +121,9 @@ fn print_categories(residuals: &[Residual], own: [Off; 2]) {
         }
     }
     let [mean, p99] = &own;
+    if mean.count == 0 {
+        return out!("the device itself: not known, no job was measured twice");
+    }
     let words = "the device itself, twice";
     out!("{words:<28} {:>5}  {:<24} {:<24}", mean.count, text(mean), text(p99));
 }
@@ -223,7 +227,11 @@ fn naming(arguments: &FitArguments, run: &Run) -> Naming {
     let size = run.study.stack.first().map_or(Bytes::mib(1024), |stack| stack.size());
     Naming {
         name: arguments.name.clone(),
-        title: plain(&format!("{device}, measured on {}", run.header.started)),
+        title: plain(&format!(
+            "{device}, {} on {}",
+            if device.starts_with("model:") { "simulated" } else { "measured" },
+            run.header.started
+        )),
         capacity: size,
         source: plain(&format!("crosspoint device fit, {}, run {}", run.header.started, run.name)),
     }
@@ -258,8 +266,14 @@ impl Off {
 /// odd and the even repetitions, half as many each, they lie the square root of two times as far apart.
 fn against_itself(run: &Run) -> [Off; 2] {
     let half = |wanted| points(run, wanted).into_iter().filter(|p| p.held_out() && p.ops() > 0);
-    let halves: Vec<(FitPoint, FitPoint)> =
-        half(|number| number % 2 == 0).zip(half(|number| number % 2 == 1)).collect();
+    let odd: Vec<FitPoint> = half(|number| number % 2 == 1).collect();
+    let same = |one: &FitPoint, other: &FitPoint| {
+        (one.read_share, one.block_size, one.queue_depth, one.threads)
+            == (other.read_share, other.block_size, other.queue_depth, other.threads)
+    };
+    let halves: Vec<(FitPoint, FitPoint)> = half(|number| number % 2 == 0)
+        .filter_map(|one| odd.iter().find(|other| same(&one, other)).cloned().map(|o| (one, o)))
+        .collect();
     let p99 = |point: &FitPoint| point.latency().value_at_quantile(0.99) as f64;
     let apart = |of: &dyn Fn(&FitPoint) -> f64| {
         let pairs = halves.iter().map(|(one, other)| (of(one) / of(other) - 1.0).abs());

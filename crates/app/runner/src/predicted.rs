@@ -5,14 +5,14 @@
 //! to predict databases.
 
 use archive::StackRecord;
-use device::{Condition, Model, Profile};
+use device::{Condition, Model, Parameters, Profile};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 use sim::{BlockPath, CheckedFigure, HostModel, JobShape, check_job, check_phenomena, run_unless};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
-use units::{Nanos, Seed};
+use units::{Nanos, Seed, Share};
 
 /// Virtual time of each acceptance job.
 const CHECK_TIME: Nanos = Nanos::from_millis(200);
@@ -54,7 +54,40 @@ pub(crate) fn predict(
     };
     let limits = limit(&recording, host, threads).into_iter().collect();
     let path = "virtual time".to_owned();
-    Ok(Some(TrialResult { recording, path, limits, ..TrialResult::default() }))
+    let notes = beyond(profile, &trial.job).into_iter().collect();
+    Ok(Some(TrialResult { recording, path, limits, notes, ..TrialResult::default() }))
+}
+
+/// In what a job leaves what was measured of a device that is known from measurements alone; `None` where
+/// it does not, and for models of other kinds.
+fn beyond(profile: &Profile, job: &Job) -> Option<String> {
+    let (Parameters::Flow(p), Job::Block(job)) = (&profile.parameters, job) else { return None };
+    let mut left = Vec::new();
+    let sizes = job.size_mix.iter().map(|one| one.size).chain([job.block_size]);
+    let (least, most) = (p.sizes.value.first()?, p.sizes.value.last()?);
+    if sizes.clone().any(|size| size < *least || size > *most) {
+        left.push(format!("blocks of {least} to {most} were measured"));
+    }
+    let in_flight = job.threads.saturating_mul(job.queue_depth);
+    let deepest = p.in_flight.value.first().and_then(|depths| depths.last().copied())?;
+    if job.arrivals == study::Arrivals::Closed && in_flight > deepest {
+        left.push(format!("at most {deepest} operations in flight were measured"));
+    }
+    if job.threads > 1 && p.thread_submit.is_none() {
+        left.push("one thread was measured".to_owned());
+    }
+    let mixed = ![Share::ALL, Share::NONE].contains(&job.read_share) || !job.beside.is_empty();
+    if mixed && p.mixes.is_none() {
+        left.push("reads and writes were measured apart".to_owned());
+    }
+    if job.pattern == study::Pattern::Sequential {
+        left.push("random offsets were measured".to_owned());
+    }
+    if job.sync_every > 0 || job.dsync {
+        left.push("no flush was measured".to_owned());
+    }
+    let words = || format!("outside of what was measured of this device: {}", left.join("; "));
+    (!left.is_empty()).then(words)
 }
 
 /// Why a job cannot be predicted on a profile: it makes data durable, and nothing is known of that there.

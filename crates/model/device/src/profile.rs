@@ -233,7 +233,7 @@ impl Profile {
             (Some(one), true) => one,
             _ => return Err(refuse(format!("needs exactly one of {kinds}"))),
         };
-        let bands = file.acceptance.iter().find_map(Acceptance::impossible);
+        let bands = file.acceptance.iter().find_map(|job| job.impossible(file.capacity));
         let bands = bands.or_else(|| file.phenomenon.iter().find_map(Phenomenon::impossible));
         if let Some(reason) = impossible(&parameters, file.capacity).or(bands) {
             return Err(refuse(reason));
@@ -278,8 +278,8 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
     }
     match parameters {
         Parameters::XPoint(p) => {
-            if p.stall_time.value >= p.stall_period.value {
-                return Some("`stall_time` must be shorter than `stall_period`".into());
+            if let Some(reason) = p.impossible() {
+                return Some(reason);
             }
             nonzero(&[
                 ("serial_time", p.serial_time.value.get()),
@@ -316,8 +316,8 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
             ])
         }
         Parameters::Cloud(p) => {
-            if !p.latency_sigma.value.is_finite() || p.latency_sigma.value < 0.0 {
-                return Some("`latency_sigma` must be a number of at least 0".into());
+            if !(0.0..=3.0).contains(&p.latency_sigma.value) {
+                return Some("`latency_sigma` must be a number from 0 to 3".into());
             }
             nonzero(&[
                 ("operations", p.operations.value.get()),
@@ -389,6 +389,9 @@ fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> 
             if chunk == 0 || chunk % 4096 != 0 {
                 return Some("`chunk` must be a multiple of 4KiB".into());
             }
+            if members.iter().any(|member| member.capacity.get() < chunk) {
+                return Some("`chunk` must fit on every member".into());
+            }
             let smallest = members.iter().map(|member| member.capacity.get()).min().unwrap_or(0);
             too_large(match p.level.value {
                 0 => smallest.saturating_mul(count),
@@ -438,7 +441,7 @@ mod tests {
     fn a_device_that_cannot_be_is_refused_with_the_reason() {
         let text = P4800X.replace("value = \"24us\"", "value = \"6ms\"");
         let error = Profile::parse(&text).unwrap_err().to_string();
-        assert!(error.contains("stall_time"), "{error}");
+        assert!(error.contains("ten `stall_time_more`"), "{error}");
         let text = P4800X.replace("channels = { value = 7", "channels = { value = 4294967295");
         let error = Profile::parse(&text).unwrap_err().to_string();
         assert!(error.contains("at most 65536"), "{error}");

@@ -294,7 +294,7 @@ impl Acceptance {
     }
 
     /// Why nothing can be held against it.
-    pub(crate) fn impossible(&self) -> Option<String> {
+    pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         let published = self.published();
         if self.threads == 0 || self.queue_depth == 0 || self.block_size.get() == 0 {
             return Some(format!(
@@ -308,6 +308,14 @@ impl Acceptance {
         if large || most.iter().any(|(value, most)| value > most) {
             return Some(format!(
                 "an [[acceptance]] has more than 4096 threads, a depth of 65536 or blocks of 1 GiB ({})",
+                self.source
+            ));
+        }
+        let in_flight = u64::from(self.threads) * u64::from(self.queue_depth);
+        if self.block_size > capacity || in_flight > 1 << 17 {
+            return Some(format!(
+                "an [[acceptance]] has blocks larger than the device, or more than {} in flight ({})",
+                1 << 17,
                 self.source
             ));
         }

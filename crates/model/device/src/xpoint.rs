@@ -54,6 +54,19 @@ pub struct XPointParameters {
     pub stall_time_more: Option<Constant<Nanos>>,
 }
 
+impl XPointParameters {
+    /// Why no device can stall so.
+    pub(crate) fn impossible(&self) -> Option<String> {
+        if self.stall_period.value < Nanos::from_micros(10) {
+            return Some("`stall_period` must be at least 10us".into());
+        }
+        let more = self.stall_time_more.as_ref().map_or(Nanos::ZERO, |more| more.value);
+        (self.stall_time.value + more * 10 >= self.stall_period.value).then(|| {
+            "`stall_time` and ten `stall_time_more` must be shorter than `stall_period`".into()
+        })
+    }
+}
+
 /// A 3D XPoint device.
 #[derive(Debug, Clone)]
 pub struct XPoint {
@@ -113,8 +126,9 @@ impl XPoint {
         if self.stall_more > Nanos::ZERO {
             let draw: f64 = Exp1.sample(&mut self.random);
             let more = Nanos((draw * self.stall_more.get() as f64) as u64);
-            // Two stalls do not meet.
-            self.stall_time = (self.stall_least + more).min(self.stall_period);
+            // Two stalls do not meet, and something is served between them.
+            let most = Nanos(self.stall_period.get() / 4 * 3).max(self.stall_least);
+            self.stall_time = (self.stall_least + more).min(most);
         }
     }
 

@@ -1,4 +1,4 @@
-//! What reads suffer from writes and writes from reads, on a drive whose constants are round.
+//! What reads suffer from writes and writes from reads, on a drive that ships with some constants changed.
 
 use crosspoint_device::{
     BUILT_IN, Completion, Condition, Device, Model, Operation, Profile, Request,
@@ -121,7 +121,7 @@ fn reads_wait_behind_writes_that_have_waited_too_long() {
     assert!(strict > 2_000_000, "{strict}");
 }
 
-/// Collection at once stalls writes that collection as it is owed does not; its rate is the same.
+/// Collection at once stalls writes that collection as it is owed does not.
 #[test]
 fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {
     let worst = |burst: Option<&str>| {

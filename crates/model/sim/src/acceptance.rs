@@ -41,7 +41,7 @@ pub enum JobKind {
     Durable,
     /// Reads of 4 KiB while something is written.
     ReadBeside,
-    /// Writes of 4 KiB below the highest rate, while something is read.
+    /// Writes of 4 KiB by a schedule, while something is read or written.
     WriteBeside,
     /// Sequential, or of another size than 4 KiB.
     Large,

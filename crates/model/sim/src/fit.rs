@@ -201,18 +201,16 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     put("thread_submit", quoted(half), "measured");
     put("thread_complete", quoted(half), "measured");
     put("thread_between", quoted(Nanos(thread.between as u64)), "measured");
-    let times = |of: &FitTimes| less(times(of), half * 2);
-    let means = |of: &FitTimes| less(means(of), half * 2);
-    put("read_times", tables(&reads, |p| times(&p.reads)), "measured");
-    put("read_means", tables(&reads, |p| means(&p.reads)), "measured");
+    put("read_times", tables(&reads, thread, |p| times(&p.reads)), "measured");
+    put("read_means", tables(&reads, thread, |p| means(&p.reads)), "measured");
     match &written {
         Some(writes) => {
-            put("write_times", tables(writes, |p| times(&p.writes)), kind);
-            put("write_means", tables(writes, |p| means(&p.writes)), kind);
+            put("write_times", tables(writes, thread, |p| times(&p.writes)), kind);
+            put("write_means", tables(writes, thread, |p| means(&p.writes)), kind);
         }
         None => {
-            put("write_times", tables(&reads, |p| times(&p.reads)), kind);
-            put("write_means", tables(&reads, |p| means(&p.reads)), kind);
+            put("write_times", tables(&reads, thread, |p| times(&p.reads)), kind);
+            put("write_means", tables(&reads, thread, |p| means(&p.reads)), kind);
         }
     }
     if written.is_some() {
@@ -235,9 +233,6 @@ fn mixes(points: &[FitPoint], text: &mut String, (source, thread): (&str, Thread
         .iter()
         .map(|own| found.iter().fold(own.clone(), |own, one| together(&own, one)))
         .collect();
-    let host = Nanos((thread.within / 2.0) as u64) * 2;
-    let times = |of: &FitTimes| less(times(of), host);
-    let means = |of: &FitTimes| less(means(of), host);
     let both = |point: &&FitPoint| point.reads.ops > 0 && point.writes.ops > 0;
     if !found.iter().flatten().all(both) {
         return;
@@ -246,10 +241,10 @@ fn mixes(points: &[FitPoint], text: &mut String, (source, thread): (&str, Thread
     let values = [
         ("read_shares", format!("[{}]", words.join(", "))),
         ("in_flight", format!("{:?}", depths(&found[0]))),
-        ("read_times", tables(&found, |p| times(&p.reads))),
-        ("read_means", tables(&found, |p| means(&p.reads))),
-        ("write_times", tables(&found, |p| times(&p.writes))),
-        ("write_means", tables(&found, |p| means(&p.writes))),
+        ("read_times", tables(&found, thread, |p| times(&p.reads))),
+        ("read_means", tables(&found, thread, |p| means(&p.reads))),
+        ("write_times", tables(&found, thread, |p| times(&p.writes))),
+        ("write_means", tables(&found, thread, |p| means(&p.writes))),
     ];
     text.push_str("\n[flow.mixes]\n");
     for (key, value) in values {
@@ -258,11 +253,6 @@ fn mixes(points: &[FitPoint], text: &mut String, (source, thread): (&str, Thread
             "{key} = {{ value = {value}, kind = \"measured\", source = \"{source}\" }}"
         );
     }
-}
-
-/// Times without the thread's part of them.
-fn less(times: Vec<Nanos>, host: Nanos) -> Vec<Nanos> {
-    times.into_iter().map(|time| time.since(host).max(Nanos(1))).collect()
 }
 
 /// Times at the columns of the table.
@@ -308,13 +298,19 @@ fn quoted(time: Nanos) -> String {
     format!("\"{}\"", time.exact())
 }
 
-fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String {
-    let row = |point: &&FitPoint| {
-        let times: Vec<String> = row(point).into_iter().map(quoted).collect();
-        format!("    [{}]", times.join(", "))
+/// The text of tables of times, without the threads' part of them.
+fn tables(
+    tables: &[Rows<'_>],
+    thread: ThreadTime,
+    row: impl Fn(&FitPoint) -> Vec<Nanos>,
+) -> String {
+    let within = Nanos(thread.within as u64);
+    let line = |point: &&FitPoint| {
+        let times = row(point).into_iter().map(|time| quoted(time.since(within).max(Nanos(1))));
+        format!("    [{}]", times.collect::<Vec<_>>().join(", "))
     };
     let table = |rows: &Rows<'_>| {
-        format!("  [\n{},\n  ]", rows.iter().map(row).collect::<Vec<_>>().join(",\n"))
+        format!("  [\n{},\n  ]", rows.iter().map(line).collect::<Vec<_>>().join(",\n"))
     };
     format!("[\n{},\n]", tables.iter().map(table).collect::<Vec<_>>().join(",\n"))
 }
@@ -428,7 +424,7 @@ mod tests {
         let depths = [1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64];
         let small = pure.into_iter().flat_map(|share| depths.map(|d| point(share, SMALL, d, 1)));
         let mixes = mix_shares().into_iter();
-        let mixes = mixes.flat_map(|share| [1, 2, 3, 6, 24].map(|d| point(share, SMALL, d, 1)));
+        let mixes = mixes.flat_map(|share| [1, 2, 3, 12].map(|d| point(share, SMALL, d, 1)));
         let shares = mix_shares().into_iter().chain(pure);
         let threads =
             shares.flat_map(|share| [1, 2, 3, 4, 8, 16].map(|d| point(share, SMALL, d, 4)));

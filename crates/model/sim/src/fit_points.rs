@@ -116,7 +116,7 @@ impl FitPoint {
         self.queue_depth * self.threads
     }
 
-    /// Where its error is counted: pure jobs and two mixes at the depths of the grids are fitted to.
+    /// Where its error is counted: pure jobs and four mixes at the depths of the grids are fitted to.
     #[must_use]
     pub fn category(&self) -> FitCategory {
         let pure = [Share::ALL, Share::NONE].contains(&self.read_share);
@@ -160,7 +160,7 @@ const THREADS: u32 = 4;
 const THREAD_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// Shares of reads of the mixes that are fitted to.
-pub(crate) fn mix_shares() -> [Share; 2] {
+pub(crate) fn mix_shares() -> [Share; 4] {
     let share = |text: &str| text.parse().unwrap_or(Share::ALL);
-    [share("70%"), share("30%")]
+    [share("90%"), share("70%"), share("50%"), share("30%")]
 }

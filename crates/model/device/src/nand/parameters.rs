@@ -105,6 +105,13 @@ pub struct NandParameters {
 /// Larger drives have more pages than the page-level layer counts.
 const PAGE_LEVEL_MAX: Bytes = Bytes(4 << 40);
 
+/// Work that let more reads pass would not end.
+const READS_FIRST_MAX: u32 = 10_000;
+/// Nothing is gathered for longer.
+const BURST_MAX: Bytes = Bytes(1 << 30);
+/// Stalls more often are no stalls.
+const STALL_PERIOD_MIN: Nanos = Nanos::from_micros(10);
+
 impl NandParameters {
     /// Mean time until work on flash makes way for a read; the end of time where it does not.
     pub(super) fn suspend(&self) -> Nanos {
@@ -130,6 +137,23 @@ impl NandParameters {
         Drive::new(capacity.get(), self.over_provisioning.value, pages_per_block, sequential)
     }
 
+    /// Why no drive can treat reads and writes so.
+    fn impossible_priority(&self) -> Option<String> {
+        if self.resume() > self.program_time.value {
+            return Some("`resume_time` must not be longer than `program_time`".into());
+        }
+        if self.reads_first() > READS_FIRST_MAX {
+            return Some(format!("`reads_first` is at most {READS_FIRST_MAX}"));
+        }
+        let burst = self.collection_burst.as_ref().map_or(Bytes(0), |burst| burst.value);
+        if burst > BURST_MAX {
+            return Some(format!("`collection_burst` is at most {BURST_MAX}"));
+        }
+        let period = self.stall_period.as_ref().map_or(STALL_PERIOD_MIN, |period| period.value);
+        (period < STALL_PERIOD_MIN)
+            .then(|| format!("`stall_period` must be at least {STALL_PERIOD_MIN}"))
+    }
+
     /// Why no drive can be so.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         if self.collection.value == Collection::PageLevel && capacity > PAGE_LEVEL_MAX {
@@ -146,8 +170,11 @@ impl NandParameters {
             );
         }
         let sequential = self.sequential_amplification.value;
-        if sequential.is_nan() || sequential < 1.0 {
-            return Some("`sequential_amplification` must be at least 1".into());
+        if !(1.0..=100.0).contains(&sequential) {
+            return Some("`sequential_amplification` must be from 1 to 100".into());
+        }
+        if let Some(reason) = self.impossible_priority() {
+            return Some(reason);
         }
         if self.over_provisioning.value.fraction() <= 0.0 {
             return Some("`over_provisioning` must be more than 0%: collection needs room".into());

@@ -1,6 +1,6 @@
 //! The flash translation layer: what garbage collection owes for host writes.
 //!
-//! Two ways to know it, behind one call: the closed form for uniform random writes, in a few bytes,
+//! Two ways to know it, behind one call: the closed form for uniform random writes, in 8 KiB,
 //! and an explicit page-level layer ([`PageLevel`]) that must agree with it.
 //!
 //! # Closed form
@@ -26,7 +26,7 @@ use super::PageLevel;
 pub enum Collection {
     /// Free blocks throughout: nothing is ever moved.
     None,
-    /// By formula; no memory.
+    /// By formula; 8 KiB.
     ClosedForm,
     /// Page by page; 9 bytes for each 4 KiB page of the drive, some seconds to reach steady state.
     PageLevel,
