@@ -98,13 +98,12 @@ impl ThreadTime {
         let first = |p: &&FitPoint| p.queue_depth == 1 && p.block_size == SMALL;
         let gaps = alone().filter(first).map(|p| 1e9 / p.iops() - p.mean());
         let between = gaps.fold(f64::INFINITY, f64::min).max(0.0);
-        let shortest = alone().map(|p| lowest(&p.reads).min(lowest(&p.writes)));
-        let least = shortest.fold(f64::INFINITY, f64::min);
+        let least = alone().filter(first).map(FitPoint::mean).fold(f64::INFINITY, f64::min);
         if highest <= 0.0 || !between.is_finite() {
             return Self::default();
         }
-        // Some of the shortest latency is the device's.
-        let within = (1e9 / highest - between).clamp(0.0, least * 0.8);
+        // Some of the latency at depth 1 is the device's, be it memory.
+        let within = (1e9 / highest - between).clamp(0.0, least * 0.95);
         Self { within, between }
     }
 
@@ -112,11 +111,6 @@ impl ThreadTime {
     fn busy(self, point: &FitPoint) -> f64 {
         point.iops() * (self.within + self.between) / 1e9
     }
-}
-
-/// The shortest time, nanoseconds.
-fn lowest(of: &FitTimes) -> f64 {
-    if of.ops == 0 { f64::INFINITY } else { of.latency.min() as f64 }
 }
 
 /// One thread that is busier than this says more of itself than of the device.
