@@ -447,9 +447,10 @@ mod tests {
         let profile = Profile::parse(&text).unwrap();
         for residual in residuals(&profile, &points, Seed(1)) {
             let held_out = residual.category != FitCategory::Fitted;
-            // Where one thread is busy its own points enter no table, and tails lie between those of several.
+            // Where one thread is busy its own points enter no table, and tails lie between those of several;
+            // the share of a mix is that of the last requests, which is never quite the same.
             let near = !held_out && ["IOPS", "mean"].contains(&residual.metric);
-            let allowed = if near { 0.03 } else { 0.06 };
+            let allowed = if near { 0.04 } else { 0.06 };
             assert!(residual.error().abs() < allowed, "{residual:?}");
         }
         assert!(points.iter().any(FitPoint::held_out));
