@@ -146,7 +146,7 @@ fn impossible_depths(depths: &[u32]) -> Option<String> {
 const DEPTH_MAX: u32 = 4096;
 
 /// Share of the last request in what is known of the mix: about so many of the last ones count.
-const MIX_MEMORY: f64 = 1.0 / 64.0;
+const MIX_MEMORY: f64 = 1.0 / 512.0;
 
 /// A measured device.
 #[derive(Debug, Clone)]
@@ -202,7 +202,10 @@ impl Row {
     #[inline]
     fn time(&self, above: usize, part: f64) -> f64 {
         let (low, high) = (self.at[above - 1], self.at[above]);
-        low + part.powf(self.power[above - 1]) * (high - low)
+        let power = self.power[above - 1];
+        // Half-way needs no power, which takes longer than the rest of the draw.
+        let part = if power == 1.0 { part } else { part.powf(power) };
+        low + part * (high - low)
     }
 }
 
@@ -252,7 +255,7 @@ impl Flow {
         let tables = &self.times[kind];
         let mixed = self.mixes.as_ref().map_or(1.0, |mixes| {
             let alone = time(&tables[0]);
-            mixes.time(kind, self.written, (alone, &time)) / alone
+            mixes.time(kind, self.written, alone, time) / alone
         });
         let length = f64::from(length);
         // The two measured sizes around it, or the last two; one alone stands for all.
@@ -292,7 +295,7 @@ impl Mixes {
 
     /// The time where `written` of the requests are writes; `alone` where all are of this kind. Between
     /// measured shares on the line; beyond the last one that was measured it stays.
-    fn time(&self, kind: usize, written: f64, (alone, time): (f64, &dyn Fn(&Table) -> f64)) -> f64 {
+    fn time(&self, kind: usize, written: f64, alone: f64, time: impl Fn(&Table) -> f64) -> f64 {
         let pure = kind as f64;
         let last = self.shares.len() - 1;
         let after = self.shares.partition_point(|share| *share < written);

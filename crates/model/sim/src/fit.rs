@@ -400,14 +400,15 @@ mod tests {
         times
     }
 
-    /// Reads of 50 us, 80 among writes; writes of 20 us.
+    /// Reads of 50 us, 80 among writes; writes of 20 us, 60 among reads, so that both meet at the median.
     fn point(read_share: Share, block_size: Bytes, queue_depth: u32, threads: u32) -> FitPoint {
         let in_flight = queue_depth * threads;
         let further = block_size.get() / 4096 - 1;
         let share = read_share.fraction();
-        let base = if share < 1.0 { 80 } else { 50 };
-        let reads = some((20_000.0 * share) as u64, base + further, in_flight);
-        let writes = some((20_000.0 * (1.0 - share)) as u64, 20 + further, in_flight);
+        let pure = [Share::ALL, Share::NONE].contains(&read_share);
+        let (read, write) = if pure { (50, 20) } else { (80, 60) };
+        let reads = some((20_000.0 * share) as u64, read + further, in_flight);
+        let writes = some((20_000.0 * (1.0 - share)) as u64, write + further, in_flight);
         let mean = (reads.sum + writes.sum).as_secs_f64() / 20_000.0;
         let seconds = 20_000.0 * mean / f64::from(in_flight);
         FitPoint { read_share, block_size, queue_depth, threads, seconds, reads, writes }
@@ -447,14 +448,9 @@ mod tests {
         let profile = Profile::parse(&text).unwrap();
         for residual in residuals(&profile, &points, Seed(1)) {
             let held_out = residual.category != FitCategory::Fitted;
-            // Where one thread is busy its own points enter no table, and tails lie between those of several;
-            // the share of a mix is that of the last requests, which is never quite the same.
-            let near = !held_out && ["IOPS", "mean"].contains(&residual.metric);
-            let allowed = if near { 0.04 } else { 0.06 };
-            // Half of the operations are twice as fast: the median of all is either.
-            if residual.metric == "p50" && residual.at.0 == mix_shares()[2] {
-                continue;
-            }
+            // At its highest rate a thread is taken to be never idle: a little more queues there, most in the tail.
+            let near = if residual.metric == "p99" { 0.05 } else { 0.025 };
+            let allowed = if held_out { 0.06 } else { near };
             assert!(residual.error().abs() < allowed, "{residual:?}");
         }
         assert!(points.iter().any(FitPoint::held_out));

@@ -29,7 +29,7 @@ pub struct JobShape {
     pub fresh: bool,
     /// A flush after each write, or each write forced; how, in a word; empty for neither.
     pub durable: String,
-    /// Writes a second that go on beside it and are not counted; the largest number: as many as go.
+    /// Writes a second that go on beside it and are not counted; the largest number: unthrottled.
     pub background_writes: u64,
     /// Operations a second by a schedule; 0: a closed loop.
     #[serde(default)]

@@ -75,12 +75,19 @@ fn same(a: f64, b: f64) -> bool {
 
 /// Held-out figures whose number a constant cites for another quantity, or from another place: the
 /// datasheet of the P4800X has 500k for writes, which a constant is from, and 500k for the mix, which the
-/// model misses; a laboratory found 14,048 MB/s where a datasheet has 14,000, and 7460 where one has 7450.
-const OTHER_QUANTITY: [(&str, &str, f64); 3] = [
+/// model misses; a laboratory found 14,048 MB/s where a datasheet has 14,000, and 7460 where one has 7450; 14 us
+/// are the slowest of a hundred writes of two flash drives, and the CPU time of fio on ext4.
+const OTHER_QUANTITY: [(&str, &str, f64); 5] = [
     ("intel-p4800x", "iops", 500_000.0),
     ("micron-9550-max", "bandwidth_mb", 14_048.0),
     ("samsung-990-pro", "bandwidth_mb", 7_460.0),
+    ("micron-7450-max", "write_latency_p99", 14_000.0),
+    ("samsung-pm9a3", "write_latency_p99", 14_000.0),
 ];
+
+/// Held-out figures of which another drive has the same number at the same job, each measured by itself (to the
+/// microsecond).
+const TWO_DRIVES: [(&str, &str, f64); 1] = [("samsung-pm9a3", "write_latency_p99", 14_000.0)];
 
 /// No constant, of the device or of a host path, may name a held-out number.
 #[test]
@@ -89,10 +96,12 @@ fn constants_do_not_cite_held_out_figures() {
     for (name, text) in BUILT_IN {
         let of_device = sources(text);
         for job in &profile(text).acceptance {
-            // A number that a host path of this drive's jobs was fitted with was seen.
-            let hosts = profile(text).acceptance.into_iter();
-            let hosts = hosts.filter_map(|job| HostModel::named(&job.host));
-            let of_hosts: Vec<&str> = hosts.map(|host| host.source).collect();
+            // A number that a host path was fitted with was seen, whichever drive it is of.
+            let of_hosts: Vec<&str> = HostModel::names()
+                .into_iter()
+                .filter_map(HostModel::named)
+                .map(|host| host.source)
+                .collect();
             for figure in job.published() {
                 let Some(value) =
                     figure.is.value().filter(|_| figure.evidence == Evidence::HeldOut)
@@ -165,10 +174,10 @@ fn no_job_has_one_metric_fitted_and_held_out() {
     }
 }
 
-/// The same number at the same job of two profiles, from the same place, is one observation.
+/// The same number at the same job of two profiles is one observation.
 #[test]
 fn what_is_held_out_stands_once() {
-    let mut seen: Vec<(JobShape, &str, f64, String)> = Vec::new();
+    let mut seen: Vec<(JobShape, &str, f64)> = Vec::new();
     for (name, text) in BUILT_IN {
         for job in &profile(text).acceptance {
             for figure in job.published() {
@@ -176,8 +185,10 @@ fn what_is_held_out_stands_once() {
                 if figure.evidence != Evidence::HeldOut {
                     continue;
                 }
-                let own = (JobShape::of(job), figure.metric, value, job.source.clone());
-                assert!(!seen.contains(&own), "{name}: {own:?} stands twice");
+                let own = (JobShape::of(job), figure.metric, value);
+                let twice =
+                    seen.contains(&own) && !TWO_DRIVES.contains(&(*name, figure.key, value));
+                assert!(!twice, "{name}: {own:?} stands twice");
                 seen.push(own);
             }
         }

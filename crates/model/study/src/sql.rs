@@ -57,7 +57,7 @@ pub struct SqlMatrix {
     /// Connections, 1 to 1024.
     #[serde(default = "default_threads")]
     pub threads: Many<u32>,
-    /// Transactions a second that are due, Poisson, all connections together; without it as many as go.
+    /// Transactions a second that are due, Poisson, all connections together; without it, unthrottled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Many<Rate>>,
     /// Transactions of all connections together after which the trial ends, if `measure` does not end it
