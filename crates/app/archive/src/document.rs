@@ -66,6 +66,9 @@ pub struct StackRecord {
     /// Name of that path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
+    /// Its times, as `sim::HostModel::times` orders them; empty in older runs, and for what is no model.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_times: Vec<Nanos>,
     /// What is published of jobs like those of the study, with the error of the model; empty in older runs,
     /// and for what is no model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -101,6 +101,20 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Measure what this host's submission paths cost (half a minute); predictions use it from then on
+    #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
+            Without it predictions are of the host of a publication (a Xeon of 2020, Linux 5.15).")]
+    Calibrate {
+        /// Directory on a disk, for a temporary file of 64 MiB; not in memory
+        #[arg(default_value = ".")]
+        directory: PathBuf,
+        /// Forget what was measured: predictions are of the published host again
+        #[arg(long)]
+        forget: bool,
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Undo whatever a killed run left on this machine
     Clean {
         /// Print a JSON document

@@ -7,6 +7,7 @@
 #[macro_use]
 mod output;
 mod act_test;
+mod calibrate;
 mod cli;
 mod commands;
 mod device;
@@ -14,6 +15,7 @@ mod engines;
 mod exit;
 mod fit;
 mod fit_picture;
+mod host_file;
 mod import;
 mod memory;
 mod place;

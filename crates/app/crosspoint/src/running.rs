@@ -4,14 +4,14 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use runner::{Options, RunnerError};
 use stack::{Journal, state_directory};
 
-use crate::exit;
 use crate::show::Failure;
 use crate::signals::{self, Asked};
+use crate::{exit, host_file};
 
 /// How this program was built, for provenance.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -27,6 +27,7 @@ const BUILD: &str = if cfg!(debug_assertions) {
 pub struct Running {
     journal: Arc<Journal>,
     asked: Arc<Asked>,
+    here: Option<sim::Calibration>,
 }
 
 impl Running {
@@ -35,10 +36,19 @@ impl Running {
     /// # Errors
     /// Where there is no directory for its journal.
     pub fn start() -> Result<Self, Failure> {
+        let here = host_file::here(&state_directory().map_err(RunnerError::from)?)?;
+        Ok(Self { here, ..Self::start_uncalibrated()? })
+    }
+
+    /// The same without what was measured of this host.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub fn start_uncalibrated() -> Result<Self, Failure> {
         let state = state_directory().map_err(RunnerError::from)?;
         let journal = Arc::new(Journal::new(&state, sql_mysql::restore));
         let asked = signals::watch(Arc::clone(&journal));
-        Ok(Self { journal, asked })
+        Ok(Self { journal, asked, here: None })
     }
 
     /// Options of a run into `out` that may overwrite the devices `confirmed`.
@@ -46,6 +56,7 @@ impl Running {
         Options {
             out,
             confirmed: confirmed.to_vec(),
+            here: self.here.clone(),
             journal: &self.journal,
             version: env!("CARGO_PKG_VERSION"),
             build: BUILD,
@@ -53,6 +64,11 @@ impl Running {
             abort: &self.asked.abort,
             give_up,
         }
+    }
+
+    /// The undo journal, and what is set when the user asks to stop.
+    pub fn parts(&self) -> (&Journal, &AtomicBool) {
+        (&self.journal, &self.asked.stop)
     }
 
     /// Whether the user asked to stop.

@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-use device::Profile;
 use rayon::prelude::*;
 use stats::TrialResult;
 use study::{Job, Plan, Stack, Study, Trial};
 use units::Seed;
 
-use crate::predicted::predict;
+use crate::predicted::{Modelled, predict};
 
 /// What [`predict`] gives.
 type Predicted = Result<Option<TrialResult>, String>;
@@ -32,24 +31,24 @@ impl Ahead {
     pub fn take<'a>(
         &mut self,
         (study, plan): (&Study, &'a Plan),
-        (trial, stack, profile): (&'a Trial, &'a Stack, &'a Profile),
-        others: &dyn Fn(&Trial) -> Option<(&'a Stack, &'a Profile)>,
+        (trial, stack, of): (&'a Trial, &'a Stack, &'a Modelled),
+        others: &dyn Fn(&Trial) -> Option<(&'a Stack, &'a Modelled)>,
         stop: &AtomicBool,
     ) -> Predicted {
         if let Some(result) = self.0.remove(&trial.number) {
             return result;
         }
-        let mut batch = vec![(trial, stack, profile)];
+        let mut batch = vec![(trial, stack, of)];
         let after = plan.trials.iter().filter(|other| {
             other.number > trial.number && !waits(other) && !self.0.contains_key(&other.number)
         });
         let after = after.filter_map(|other| {
-            let (stack, profile) = others(other)?;
-            Some((other, stack, profile))
+            let (stack, of) = others(other)?;
+            Some((other, stack, of))
         });
         batch.extend(after.take(rayon::current_num_threads().saturating_sub(1)));
-        let run = |(trial, stack, profile): (&Trial, &Stack, &Profile)| {
-            (trial.number, predict(profile, stack, trial, (seed_of(study, trial), stop)))
+        let run = |(trial, stack, of): (&Trial, &Stack, &Modelled)| {
+            (trial.number, predict(of, stack, trial, (seed_of(study, trial), stop)))
         };
         self.0.extend(batch.into_par_iter().map(run).collect::<Vec<_>>());
         self.0.remove(&trial.number).unwrap_or_else(|| Err("it was not predicted".into()))

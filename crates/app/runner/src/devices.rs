@@ -11,6 +11,7 @@ use std::sync::Arc;
 use archive::StackRecord;
 use device::Profile;
 use observe::StorageFacts;
+use sim::Calibration;
 use stack::{
     Access, DeviceRates, Format, HeldDevice, Journal, StackError, Volume, WorkArea,
     direct_io_works, fill, free_space,
@@ -22,6 +23,7 @@ use crate::catalog::profile;
 use crate::databases::probe;
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
+use crate::predicted::Modelled;
 use crate::{RunnerError, lacks, predicted};
 
 /// The open target of a stack.
@@ -37,7 +39,9 @@ pub(crate) struct Targets<'a> {
     /// Directory that `auto` means.
     automatic: PathBuf,
     confirmed: Vec<String>,
-    profiles: BTreeMap<String, Profile>,
+    models: BTreeMap<String, Modelled>,
+    /// What was measured of this host.
+    here: Option<&'a Calibration>,
     areas: BTreeMap<String, WorkArea>,
     /// Volumes for databases that were made, by stack. Before the devices: undone before those go.
     volumes: BTreeMap<String, Volume>,
@@ -58,13 +62,14 @@ impl<'a> Targets<'a> {
         plan: &Plan,
         journal: &'a Journal,
         automatic: &Path,
-        confirmed: &[String],
+        (confirmed, here): (&[String], Option<&'a Calibration>),
     ) -> Result<Self, RunnerError> {
         let mut targets = Self {
             journal,
             automatic: automatic.to_owned(),
             confirmed: confirmed.to_vec(),
-            profiles: BTreeMap::new(),
+            models: BTreeMap::new(),
+            here,
             areas: BTreeMap::new(),
             volumes: BTreeMap::new(),
             filled: BTreeMap::new(),
@@ -101,7 +106,9 @@ impl<'a> Targets<'a> {
             DeviceName::Model(name) => {
                 let profile = profile(name)?;
                 check_model(stack, &profile, jobs.iter().copied())?;
-                self.profiles.insert(stack.name.clone(), profile);
+                let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
+                let host = predicted::host_of(stack, &profile, self.here).map_err(refuse)?;
+                self.models.insert(stack.name.clone(), Modelled { profile, host });
             }
             DeviceName::Paths(paths) => {
                 check_writes(stack, &jobs)?;
@@ -162,15 +169,15 @@ impl<'a> Targets<'a> {
         self.volumes.len() < before
     }
 
-    /// The profile of a model stack that passed [`Targets::check`].
-    pub fn profile(&self, stack: &Stack) -> Option<&Profile> {
-        self.profiles.get(&stack.name)
+    /// The device and host of a model stack that passed [`Targets::check`].
+    pub fn model(&self, stack: &Stack) -> Option<&Modelled> {
+        self.models.get(&stack.name)
     }
 
     /// What the header says of each stack.
     pub fn records(&self, study: &Study, seed: Seed) -> Vec<StackRecord> {
-        let record = |stack: &Stack| match self.profile(stack) {
-            Some(profile) => predicted::stack_record(stack, profile, study, seed),
+        let record = |stack: &Stack| match self.model(stack) {
+            Some(of) => predicted::stack_record(stack, of, study, seed),
             None => {
                 let place = match &stack.device {
                     // Several devices of one stack are alike; the first stands for them.
@@ -316,7 +323,7 @@ pub fn check_model<'a>(
     mut jobs: impl Iterator<Item = &'a Job>,
 ) -> Result<(), RunnerError> {
     let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
-    predicted::host_of(stack, profile).map_err(refuse)?;
+    predicted::host_of(stack, profile, None).map_err(refuse)?;
     let unknown = jobs.find_map(|job| predicted::unknown(profile, job));
     let name = profile.name.clone();
     unknown.map_or(Ok(()), |reason| Err(RunnerError::Profile { name, reason }))

@@ -85,8 +85,14 @@ impl Resumed {
     ) -> Result<RunEnd, RunnerError> {
         let automatic = parent_of(self.writer.path());
         let confirmed = &options.confirmed;
-        let targets =
-            Targets::check(&self.study, &self.plan, options.journal, &automatic, confirmed)?;
+        let targets = Targets::check(
+            &self.study,
+            &self.plan,
+            options.journal,
+            &automatic,
+            (confirmed, options.here.as_ref()),
+        )?;
+        self.same_hosts(&targets)?;
         let finished = archive::Run::read(self.writer.path())?;
         let planned = (&self.study, &self.plan);
         let mut runner = Runner::new(planned, options, targets, (self.writer, self.stacks));
@@ -94,6 +100,29 @@ impl Resumed {
         runner.failed_before =
             finished.trials.iter().any(|trial| trial.outcome == TrialOutcome::Failed);
         runner.run(watcher)
+    }
+}
+
+impl Resumed {
+    /// Refuses to predict one part of a run on one host and the rest on another.
+    fn same_hosts(&self, targets: &Targets<'_>) -> Result<(), RunnerError> {
+        for stack in &self.study.stack {
+            let begun = self.stacks.iter().find(|record| record.name == stack.name);
+            // Older runs do not say.
+            let begun = begun.map(|record| record.host_times.as_slice()).filter(|t| !t.is_empty());
+            let (Some(begun), Some(model)) = (begun, targets.model(stack)) else { continue };
+            if begun != model.host.times() {
+                return Err(RunnerError::Environment {
+                    stack: stack.name.clone(),
+                    reason:
+                        "this run was begun on another host or before `crosspoint calibrate`: its \
+                             predictions would be of two hosts"
+                            .into(),
+                    next: "crosspoint run STUDY, anew".into(),
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -122,7 +151,13 @@ pub fn execute(
     std::fs::create_dir_all(&automatic).map_err(stack::StackError::io("create", &automatic))?;
     check_directory(if path.is_dir() { &path } else { &automatic })?;
     let confirmed = &options.confirmed;
-    let targets = Targets::check(&study, &plan, options.journal, &automatic, confirmed)?;
+    let targets = Targets::check(
+        &study,
+        &plan,
+        options.journal,
+        &automatic,
+        (confirmed, options.here.as_ref()),
+    )?;
     let header = RunHeader {
         format: FORMAT,
         study: study.name.clone(),
@@ -268,19 +303,19 @@ impl<'a> Runner<'a> {
         trial: &Trial,
         stack: &Stack,
     ) -> Result<Option<TrialResult>, RunnerError> {
-        let profile_of = |stack: &Stack| self.targets.profile(stack);
+        let model_of = |stack: &Stack| self.targets.model(stack);
         let others = |other: &Trial| {
             let stack = self.study.stack.iter().find(|stack| stack.name == other.stack)?;
-            let profile = profile_of(stack)?;
-            (!self.writer.has(other.number)).then_some((stack, profile))
+            let of = model_of(stack)?;
+            (!self.writer.has(other.number)).then_some((stack, of))
         };
         let refused = |reason| RunnerError::Environment {
             stack: stack.name.clone(),
             reason,
             next: "crosspoint plan STUDY".into(),
         };
-        let profile = profile_of(stack).ok_or_else(|| refused("it is no device model".into()))?;
-        let of = (trial, stack, profile);
+        let of = model_of(stack).ok_or_else(|| refused("it is no device model".into()))?;
+        let of = (trial, stack, of);
         let result = self.ahead.take((self.study, self.plan), of, &others, self.options.stop);
         result.map_err(refused)
     }

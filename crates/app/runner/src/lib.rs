@@ -5,6 +5,7 @@
 
 mod ahead;
 mod block_trial;
+mod calibrate;
 mod catalog;
 mod database_trial;
 mod databases;
@@ -27,6 +28,7 @@ mod state;
 mod watch;
 mod watched;
 
+pub use calibrate::{calibrate, host_name};
 pub use catalog::{
     StudyText, built_in_profiles, built_in_studies, load_study, overwrites, profile, profile_text,
     read_text,

@@ -12,6 +12,8 @@ pub struct Options<'a> {
     pub out: Option<PathBuf>,
     /// Identities of the devices whose data may be lost.
     pub confirmed: Vec<String>,
+    /// What was measured of this host; predictions have it unless a stack names a host path.
+    pub here: Option<sim::Calibration>,
     /// Where undo journals are kept.
     pub journal: &'a Journal,
     /// Version of the program.

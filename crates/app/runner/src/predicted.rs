@@ -9,7 +9,10 @@ use device::{Condition, Model, Parameters, Profile};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use sim::{BlockPath, CheckedFigure, HostModel, JobShape, check_job, check_phenomena, run_unless};
+use sim::{
+    BlockPath, Calibration, CheckedFigure, HostModel, JobShape, check_job, check_phenomena,
+    run_unless,
+};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
 use units::{Nanos, Seed, Share};
@@ -20,12 +23,19 @@ const CHECK_TIME: Nanos = Nanos::from_millis(200);
 /// Smallest request of the modelled devices, bytes.
 const SMALLEST_REQUEST: u32 = 512;
 
-/// Runs `trial` on the device of `profile`; `None` when it was stopped: a part of it is soon made again.
+/// What a model stack is: a device, and the host it is on.
+#[derive(Debug, Clone)]
+pub(crate) struct Modelled {
+    pub profile: Profile,
+    pub host: HostModel,
+}
+
+/// Runs `trial` on the modelled device; `None` when it was stopped: a part of it is soon made again.
 ///
 /// # Errors
 /// Why the load cannot be offered there.
 pub(crate) fn predict(
-    profile: &Profile,
+    Modelled { profile, host }: &Modelled,
     stack: &Stack,
     trial: &Trial,
     (seed, stop): (Seed, &AtomicBool),
@@ -40,7 +50,7 @@ pub(crate) fn predict(
     let (groups, _) = block_groups(&trial.job, extent)?;
     let clients: Vec<_> = groups.iter().flat_map(|group| group.clients(seed)).collect();
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
-    let host = host_of(stack, profile)?;
+    let host = *host;
     let condition = match stack.condition {
         study::Condition::Steady => Condition::Steady,
         study::Condition::Fresh => Condition::Fresh,
@@ -108,31 +118,39 @@ pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
     ))
 }
 
-/// The host that a model stack names.
+/// The host that a model stack names, or this one where it names none and was calibrated.
 ///
 /// # Errors
 /// The names that there are.
-pub(crate) fn host_of(stack: &Stack, profile: &Profile) -> Result<HostModel, String> {
-    let name = match (stack.host.as_str(), stack.submission) {
-        ("auto", Submission::Psync) => "psync",
-        ("auto", Submission::Auto | Submission::IoUring) => HostModel::io_uring().name,
-        (name, _) => name,
+pub(crate) fn host_of(
+    stack: &Stack,
+    profile: &Profile,
+    here: Option<&Calibration>,
+) -> Result<HostModel, String> {
+    let automatic = stack.host == "auto";
+    let name = match (automatic, stack.submission) {
+        (true, Submission::Psync) => "psync",
+        (true, Submission::Auto | Submission::IoUring) => HostModel::io_uring().name,
+        (false, _) => &stack.host,
     };
-    let Some(host) = HostModel::named(name) else {
+    let own = here.filter(|_| automatic).and_then(|here| here.path(name));
+    let Some(host) = own.or_else(|| HostModel::named(name)) else {
         return Err(format!(
             "host path `{name}` is unknown; allowed: auto, {}",
             HostModel::names().join(", ")
         ));
     };
+    let host = host.to(profile);
     let cores = if stack.cores > 0 { stack.cores } else { host.cores };
-    Ok(HostModel { cores, ..host.to(profile) })
+    Ok(HostModel { cores, ..host })
 }
 
 /// Whether the host was the limit of a prediction.
 fn limit(recording: &Recording, host: HostModel, threads: u32) -> Option<Limit> {
     let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
-    let busy = rate * (host.submit + host.complete + host.between).as_secs_f64()
-        / f64::from(threads.max(1));
+    let submit = host.submit.min(host.submit_write);
+    let busy =
+        rate * (submit + host.complete + host.between).as_secs_f64() / f64::from(threads.max(1));
     (busy >= Limit::THREAD_BUSY).then_some(Limit::Thread { busy: busy.min(1.0) })
 }
 
@@ -151,13 +169,13 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
 
 /// What is published of jobs like those that `study` predicts on `stack`, with the error of the model,
 /// computed now: of others nothing would be asked, and jobs that write take seconds each.
-fn checked(stack: &Stack, profile: &Profile, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
-    let host = host_of(stack, profile).map_or("", |host| host.name);
+fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
+    let Modelled { profile, host } = of;
     let fresh = stack.condition != study::Condition::Steady;
     let mut wanted: Vec<JobShape> = Vec::new();
     for trial in study::plan(study).trials.iter().filter(|trial| trial.stack == stack.name) {
         let Job::Block(job) = &trial.job else { continue };
-        let shape = analysis::shape_of(job, host, fresh);
+        let shape = analysis::shape_of(job, host.name, fresh);
         wanted.extend(shape.filter(|shape| !wanted.contains(shape)));
     }
     let near = |job: &&device::Acceptance| {
@@ -175,13 +193,8 @@ fn checked(stack: &Stack, profile: &Profile, study: &Study, seed: Seed) -> Vec<C
 }
 
 /// What the header says of a model stack.
-pub(crate) fn stack_record(
-    stack: &Stack,
-    profile: &Profile,
-    study: &Study,
-    seed: Seed,
-) -> StackRecord {
-    let host = host_of(stack, profile).unwrap_or(HostModel::io_uring());
+pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> StackRecord {
+    let Modelled { profile, host } = of;
     StackRecord {
         name: stack.name.clone(),
         title: if stack.title.is_empty() { profile.title.clone() } else { stack.title.clone() },
@@ -193,7 +206,8 @@ pub(crate) fn stack_record(
             cores => format!("{} ({}), on {cores} cores as the study says", host.name, host.source),
         }),
         host_path: Some(host.name.to_owned()),
-        checked: checked(stack, profile, study, seed),
+        host_times: host.times().to_vec(),
+        checked: checked(stack, of, study, seed),
         ..StackRecord::default()
     }
 }

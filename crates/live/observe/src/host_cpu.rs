@@ -20,6 +20,12 @@ pub fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 
+/// Whether processors are hardware threads that share cores by twos.
+#[must_use]
+pub fn siblings() -> bool {
+    crate::first_line("/sys/devices/system/cpu/smt/active").is_some_and(|active| active == "1")
+}
+
 impl HostCpu {
     /// Reads `/proc/stat`; zeros where there is none.
     #[must_use]

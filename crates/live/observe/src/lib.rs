@@ -11,14 +11,16 @@ mod io_workers;
 mod provenance;
 mod sampler;
 mod usage;
+mod wake_ups;
 
 pub use block_device::{BlockDevice, DiskTimes};
 pub use control::{Control, Keep, Progress, rest};
-pub use host_cpu::{HostCpu, cpus};
+pub use host_cpu::{HostCpu, cpus, siblings};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
 pub use sampler::{Counter, sample};
 pub use usage::{thread_usage, usage};
+pub use wake_ups::{handed_wake_ups, interrupt_wake_ups};
 
 /// The first line of a small file under `/proc` or `/sys`, trimmed.
 pub(crate) fn first_line(path: impl AsRef<std::path::Path>) -> Option<String> {

@@ -44,6 +44,8 @@ pub struct FlowParameters {
     /// Time of a thread for one operation before it is with the device, which the times above do not contain;
     /// absent: they contain all of the host.
     pub thread_submit: Option<Constant<Nanos>>,
+    /// The same of a write; absent: as of a read.
+    pub thread_submit_write: Option<Constant<Nanos>>,
     /// The same once it is done.
     pub thread_complete: Option<Constant<Nanos>>,
     /// The same between operations, in no latency.
@@ -383,6 +385,7 @@ mod tests {
             read_means: None,
             write_means: None,
             thread_submit: None,
+            thread_submit_write: None,
             thread_complete: None,
             thread_between: None,
             mixes: None,

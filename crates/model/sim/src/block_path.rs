@@ -49,7 +49,7 @@ impl<D: Device> BlockPath<D> {
             device_next: device.next_event().unwrap_or(Nanos::MAX),
             device,
             host,
-            cores: Cores::new(threads, host.cores),
+            cores: Cores::new(threads, (host.cores, host.siblings)),
             events: EventQueue::default(),
             slots: Vec::new(),
             completions: Vec::with_capacity(64),
@@ -115,7 +115,9 @@ impl<D: Device> Target for BlockPath<D> {
             Some(there) => *there = of,
             None => self.slots.push(of),
         }
-        let submitted = self.cores.compute(client, now, self.host.submit, now);
+        let write = matches!(op.class, OpClass::Write | OpClass::BackgroundWrite);
+        let takes = if write { self.host.submit_write } else { self.host.submit };
+        let submitted = self.cores.compute(client, now, takes, now);
         self.events.push(submitted, Event::new(SUBMIT, slot));
     }
 
@@ -194,11 +196,13 @@ mod tests {
     const NO_HOST: HostModel = HostModel {
         name: "none",
         submit: Nanos::ZERO,
+        submit_write: Nanos::ZERO,
         wake: Nanos::ZERO,
         complete: Nanos::ZERO,
         between: Nanos::ZERO,
         jitter: Nanos::ZERO,
         cores: 0,
+        siblings: true,
         source: "test",
     };
 
@@ -256,6 +260,21 @@ mod tests {
             let found = ops(1, threads);
             assert!((shared * 85 / 100..=shared).contains(&found), "{found}, at most {shared}");
         }
+    }
+
+    /// Without siblings two cores give two threads' worth to any number of them.
+    #[test]
+    fn cores_of_one_hardware_thread_slow_nobody_down() {
+        let host = HostModel {
+            submit: Nanos(3_000),
+            complete: Nanos(2_000),
+            cores: 2,
+            siblings: false,
+            jitter: Nanos(700),
+            ..NO_HOST
+        };
+        let found = run(host, 64, 1, 32, 1).total(None).counts.ops;
+        assert!((3_600..=4_000).contains(&found), "{found}");
     }
 
     /// Serves at once, but not while it is stalled.

@@ -17,21 +17,25 @@ pub(crate) struct Cores {
     thread_free: Vec<Nanos>,
     /// `[hardware thread]`, siblings side by side; empty where each thread has a core of its own.
     core_free: Vec<Nanos>,
+    /// Whether a core is of two hardware threads.
+    siblings: bool,
     /// Hardware thread that is looked at first.
     next_core: usize,
 }
 
 impl Cores {
-    /// `threads` threads on `cores` cores of two hardware threads each; 0 cores: each thread has its own.
-    pub fn new(threads: usize, cores: u32) -> Self {
+    /// `threads` threads on so many cores, of two hardware threads each if they have siblings; 0 cores:
+    /// each thread has its own.
+    pub fn new(threads: usize, (cores, siblings): (u32, bool)) -> Self {
         // Threads that each find a core idle need no count of them.
         let hardware = match cores as usize {
-            cores if cores < threads => cores * 2,
+            cores if cores < threads => cores * if siblings { 2 } else { 1 },
             _ => 0,
         };
         Self {
             thread_free: vec![Nanos::ZERO; threads],
             core_free: vec![Nanos::ZERO; hardware],
+            siblings,
             next_core: 0,
         }
     }
@@ -61,7 +65,8 @@ impl Cores {
     /// first; slower beside a busy sibling.
     fn on_core(&mut self, ready: Nanos, takes: Nanos, now: Nanos) -> Nanos {
         let free = &self.core_free;
-        let idle = |place: &usize| free[*place] <= ready && free[place ^ 1] <= ready;
+        let beside = |place: usize| if self.siblings { free[place ^ 1] } else { Nanos::ZERO };
+        let idle = |place: &usize| free[*place] <= ready && beside(*place) <= ready;
         // Cores in turn: the one after the last is the likeliest to be idle.
         let (before, after) = (0..self.next_core, self.next_core..free.len());
         let place = after
@@ -70,8 +75,8 @@ impl Cores {
             .unwrap_or_else(|| (0..free.len()).min_by_key(|place| free[*place]).unwrap_or(0));
         let begins = free[place].max(ready);
         // What the sibling does next is not known yet: one that is busy now is taken to go on.
-        let percent = if free[place ^ 1] > now { SIBLING_BUSY_PERCENT } else { 100 };
-        self.next_core = (place + 2) % free.len();
+        let percent = if beside(place) > now { SIBLING_BUSY_PERCENT } else { 100 };
+        self.next_core = (place + if self.siblings { 2 } else { 1 }) % free.len();
         self.core_free[place] = begins + Nanos(takes.get() * percent / 100);
         self.core_free[place]
     }

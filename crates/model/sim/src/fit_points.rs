@@ -150,9 +150,9 @@ impl FitPoint {
 pub(crate) const SIZES: [Bytes; 6] =
     [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
 pub(crate) const SMALL: Bytes = Bytes(4096);
-/// Depths of the grid, at the smallest size, at the others, and of mixes. Numbers in flight that the grid of
-/// several threads has are not among them: those of one thread enter no table. The deepest is: the rate that it
-/// reaches is what says how long a thread takes.
+/// Depths of the grid, at the smallest size, at the others, and of mixes. Numbers in flight that the grid
+/// of several threads has are not among them: those of one thread enter no table. The deepest is: the rate
+/// that it reaches is what says how long a thread takes.
 const SMALL_DEPTHS: [u32; 7] = [1, 2, 3, 6, 12, 24, 64];
 const LARGE_DEPTHS: [u32; 4] = [1, 2, 4, 16];
 const MIX_DEPTHS: [u32; 3] = [1, 2, 3];

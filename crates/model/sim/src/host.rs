@@ -14,6 +14,8 @@ pub struct HostModel {
     /// CPU time to submit: system call, file system if any, block layer and driver. The thread does
     /// nothing else meanwhile.
     pub submit: Nanos,
+    /// The same of a write, where it takes the thread another time: memory is written by whoever submits.
+    pub submit_write: Nanos,
     /// Interrupt and wake-up; no CPU of the thread. A device that completes within the submission, as
     /// memory does, has none.
     pub wake: Nanos,
@@ -23,8 +25,10 @@ pub struct HostModel {
     pub between: Nanos,
     /// Mean of an exponential delay added to the wake-up; zero for none.
     pub jitter: Nanos,
-    /// Cores that the threads share, of two hardware threads each; 0: each thread has its own.
+    /// Cores that the threads share; 0: each thread has its own.
     pub cores: u32,
+    /// Whether a core is of two hardware threads.
+    pub siblings: bool,
     /// Where the constants come from.
     pub source: &'static str,
 }
@@ -73,11 +77,13 @@ const fn path(name: &'static str, costs: [u64; 3], source: &'static str) -> Host
     HostModel {
         name,
         submit: Nanos(submit),
+        submit_write: Nanos(submit),
         wake: Nanos(wake),
         complete: Nanos(complete),
         between: BETWEEN,
         jitter: BASE_JITTER,
         cores: 0,
+        siblings: true,
         source,
     }
 }
@@ -93,6 +99,18 @@ impl HostModel {
     #[must_use]
     pub const fn io_uring() -> Self {
         KNOWN[2]
+    }
+
+    /// All its times: submission, of a write, wake-up, completion, between, jitter.
+    #[must_use]
+    pub const fn times(&self) -> [Nanos; 6] {
+        [self.submit, self.submit_write, self.wake, self.complete, self.between, self.jitter]
+    }
+
+    /// The most reads a second that one thread submits and takes.
+    #[must_use]
+    pub fn thread_rate(&self) -> f64 {
+        1.0 / (self.submit + self.complete + self.between).as_secs_f64().max(1e-9)
     }
 
     /// The names that [`HostModel::named`] knows.
@@ -117,8 +135,11 @@ impl HostModel {
                 let time = |time: &Option<device::Constant<Nanos>>| {
                     time.as_ref().map_or(Nanos::ZERO, |time| time.value)
                 };
+                let submit = time(&p.thread_submit);
+                let of_write = p.thread_submit_write.as_ref();
                 Self {
-                    submit: time(&p.thread_submit),
+                    submit,
+                    submit_write: of_write.map_or(submit, |time| time.value),
                     complete: time(&p.thread_complete),
                     between: time(&p.thread_between),
                     ..NONE

@@ -9,10 +9,13 @@
 
 mod acceptance;
 mod block_path;
+mod calibration;
 mod cores;
 mod driver;
 mod fit;
 mod fit_points;
+mod fit_run;
+mod fit_thread;
 mod host;
 mod machine;
 mod null_engine;
@@ -24,9 +27,11 @@ mod write_cliff;
 
 pub use acceptance::{Check, JobKind, check, check_job};
 pub use block_path::BlockPath;
+pub use calibration::{Calibration, PathCost, WakeUps};
 pub use driver::{STEPS, run, run_unless};
-pub use fit::{FitError, Naming, Residual, fit, residuals};
+pub use fit::{FitError, Naming, fit};
 pub use fit_points::{FitCategory, FitPoint, FitTimes};
+pub use fit_run::{Residual, residuals};
 pub use host::HostModel;
 pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads, Waiters};
 pub use null_engine::{Layout, NullEngine};

@@ -1,0 +1,94 @@
+//! `crosspoint calibrate`: this host measured, for predictions.
+//!
+//! Invariant: what was measured stands in a file before it is printed. What it is not: the measurement, which is
+//! `runner`'s.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use sim::{Calibration, HostModel};
+use stack::{StackError, state_directory};
+use units::human_count;
+
+use crate::exit::{self, ExitCode};
+use crate::host_file::{file, stack_error};
+use crate::result_file::{self, There};
+use crate::running::Running;
+use crate::show::Failure;
+
+/// Does what was asked.
+pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failure> {
+    let state = state_directory().map_err(stack_error)?;
+    let path = file(&state);
+    if forget {
+        return match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(stack_error(StackError::io("remove", &path)(error)))
+            }
+            _ => {
+                out!("predictions are of the published host");
+                Ok(exit::OK)
+            }
+        };
+    }
+    let running = Running::start_uncalibrated()?;
+    let bar = ProgressBar::new(1).with_style(
+        ProgressStyle::with_template("{bar:30} {pos} of {len} measurements, {eta} left")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let began = Instant::now();
+    let mut tell = |done: usize, of: usize| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+        if bar.is_hidden() && done.is_multiple_of(10) && done > 0 {
+            let left = began.elapsed().as_secs_f64() / done as f64 * (of - done) as f64;
+            say!("{done} of {of} measurements, about {left:.0} s left");
+        }
+    };
+    let found = runner::calibrate(directory, running.parts(), &mut tell);
+    bar.finish_and_clear();
+    running.undo();
+    let Some(found) = found? else { return Ok(exit::INTERRUPTED) };
+    result_file::write(&found.text(), &path, There::Any)?;
+    if json {
+        out!("{:#}", json!({"schema": 1, "file": path, "calibration": found}));
+    } else {
+        print(&found, &path);
+    }
+    Ok(exit::OK)
+}
+
+fn print(found: &Calibration, path: &Path) {
+    out!(
+        "{:<10} {:>5} {:>14} {:>10} {:>16} {:>10}",
+        "path",
+        "depth",
+        "CPU of an I/O",
+        "sleeps",
+        "CPU without",
+        "rate here"
+    );
+    for one in &found.path {
+        let (cpu, alone) = (one.cpu.to_string(), found.path_cpu(one).to_string());
+        let rate = human_count(one.rate);
+        out!(
+            "{:<10} {:>5} {cpu:>14} {:>10.3} {alone:>16} {rate:>10}",
+            one.name,
+            one.depth,
+            one.sleeps
+        );
+    }
+    let wake = &found.wake_ups;
+    out!("wake-up by an interrupt: {} (p90 {})", wake.interrupt, wake.interrupt_p90);
+    let other = wake.other_cpu.map_or_else(|| "none".to_owned(), |time| time.to_string());
+    out!("wake-up by a thread on the same processor: {}, on another: {other}", wake.same_cpu);
+    let known = HostModel::io_uring();
+    if let Some(own) = found.path(known.name) {
+        let (here, there) = (human_count(own.thread_rate()), human_count(known.thread_rate()));
+        out!("one thread reaches {here}/s here, {there}/s on the published host");
+    }
+    out!("predictions use it from now on: {}", path.display());
+}

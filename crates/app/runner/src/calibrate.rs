@@ -1,0 +1,140 @@
+//! What this host's submission paths cost, measured on a file.
+//!
+//! Invariants: needs no privileges; what it makes is in the undo journal; rounds are interleaved and their
+//! medians count, so that a busy moment meets all alike. What it is not: a measurement of the storage under
+//! the file, whose time is no CPU time, unless it is memory.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use block::{BlockSpec, Target};
+use observe::{Control, Provenance};
+use sim::{Calibration, HostModel, PathCost, WakeUps};
+use stack::{Journal, StackError, WorkArea, fill};
+use stats::Timeline;
+use units::{Bytes, Nanos, Seed};
+use workload::{BlockGroup, BlockPlan};
+
+use crate::RunnerError;
+use crate::measured::open_file;
+
+/// The file.
+const SIZE: Bytes = Bytes::mib(64);
+/// Rounds of which the medians count.
+const ROUNDS: usize = 5;
+/// Depths. With pread a thread sleeps in every operation, so that what the path costs alone cannot be told from
+/// what sleeping costs: that path stays the published one.
+const DEPTHS: [u32; 4] = [1, 4, 16, 64];
+
+/// What names this host in a calibration: on another kernel or other processors it says nothing.
+#[must_use]
+pub fn host_name() -> String {
+    let facts = Provenance::read("", "");
+    format!("{}; {}; processors {}", facts.kernel, facts.cpu, facts.cpus)
+}
+
+/// Measures the paths on a file in `directory`; `None` when it was stopped. `tell` hears how many of how
+/// many steps are done. Takes about 15 s.
+///
+/// # Errors
+/// When the directory takes no file of 64 MiB or no direct I/O, or the kernel no io_uring.
+pub fn calibrate(
+    directory: &Path,
+    (journal, stop): (&Journal, &AtomicBool),
+    tell: &mut dyn FnMut(usize, usize),
+) -> Result<Option<Calibration>, RunnerError> {
+    let area = WorkArea::create(journal, directory, "calibrate")?;
+    let path = area.path().join("block.data");
+    let stopping = || stop.load(Ordering::Relaxed);
+    if fill(&path, SIZE, true, &mut |_| !stopping())?.is_none() {
+        return Ok(None);
+    }
+    let steps = DEPTHS.len() * ROUNDS;
+    let mut found: Vec<Vec<Cost>> = vec![Vec::new(); DEPTHS.len()];
+    for round in 0..ROUNDS {
+        for (place, depth) in DEPTHS.into_iter().enumerate() {
+            tell(round * DEPTHS.len() + place, steps);
+            found[place].extend(cost_of(&path, depth, stop)?);
+            if stopping() {
+                return Ok(None);
+            }
+        }
+    }
+    tell(steps, steps);
+    let client = Nanos(block::own_cost().single_ns as u64);
+    let cost = |(depth, rounds): (u32, Vec<Cost>)| PathCost {
+        name: HostModel::io_uring().name.to_owned(),
+        depth,
+        cpu: Nanos(median(rounds.iter().map(|one| one.cpu_ns)) as u64),
+        sleeps: (median(rounds.iter().map(|one| one.sleeps)) * 1000.0).round() / 1000.0,
+        client,
+        rate: median(rounds.iter().map(|one| one.rate)).round(),
+    };
+    let path = DEPTHS.into_iter().zip(found).map(cost).collect();
+    let siblings = observe::siblings();
+    let cores = if siblings { observe::cpus().div_ceil(2) } else { observe::cpus() };
+    let names = (host_name(), jiff::Zoned::now().date().to_string());
+    Ok(Some(Calibration::new(names, (cores, siblings), wake_ups()?, path)))
+}
+
+/// What one round gave.
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    /// Of an operation.
+    cpu_ns: f64,
+    /// The same.
+    sleeps: f64,
+    /// Operations a second.
+    rate: f64,
+}
+
+/// One round; none when nothing was completed.
+fn cost_of(path: &Path, depth: u32, stop: &AtomicBool) -> Result<Option<Cost>, RunnerError> {
+    let timeline = Timeline {
+        warm_up: Nanos::from_millis(50),
+        measure: Nanos::from_millis(600),
+        interval: Nanos::from_millis(200),
+    };
+    let plan = BlockPlan { queue_depth: depth, ..BlockPlan::reads(4096, SIZE, timeline.until()) };
+    let spec = BlockSpec {
+        path: block::Path::IoUring,
+        ..BlockSpec::new(vec![BlockGroup::new(plan)], timeline, Seed(1))
+    };
+    let target = Target::one(open_file(path, true)?, SIZE);
+    let before = observe::usage();
+    let control = Control { stop, progress: None, keep: None };
+    let result =
+        block::run(&target, &spec, &control).map_err(|error| RunnerError::Environment {
+            stack: "calibrate".into(),
+            reason: error.to_string(),
+            next: "crosspoint doctor".into(),
+        })?;
+    let used = observe::usage().since(&before);
+    if let Some(reason) = result.failure {
+        return Err(RunnerError::Environment {
+            stack: "calibrate".into(),
+            reason,
+            next: "crosspoint calibrate DIRECTORY, on another disk".into(),
+        });
+    }
+    let all: u64 = result.recording.intervals.iter().map(|interval| interval.counts().ops).sum();
+    let total = result.recording.total(None).counts.ops as f64;
+    let rate = total / result.recording.seconds().max(1e-9);
+    let each = |count: u64| count as f64 / all as f64;
+    let (cpu_ns, sleeps) = (each(used.cpu().get()), each(used.switches_voluntary));
+    Ok((all > 0).then_some(Cost { cpu_ns, sleeps, rate }))
+}
+
+fn wake_ups() -> Result<WakeUps, RunnerError> {
+    let failed = |error| StackError::io("make threads in", Path::new("/proc/self"))(error);
+    let (sleeps, cpu) = observe::interrupt_wake_ups().map_err(failed)?;
+    let (same_cpu, other_cpu) = observe::handed_wake_ups().map_err(failed)?;
+    let at = |part: usize| sleeps.get(sleeps.len() * part / 100).copied().unwrap_or_default();
+    Ok(WakeUps { interrupt: at(50), interrupt_p90: at(90), cpu, same_cpu, other_cpu })
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,175 @@
+//! How long a sleeping thread takes to run again on this host: after an interrupt, and when another thread
+//! wakes it on the same or another processor.
+//!
+//! Invariants: needs no privileges; the affinity of the calling thread is not changed, for all is done on
+//! threads of its own. What it is not: an interrupt of a device; a timer's takes the same way into a thread
+//! that sleeps, on the processor where it sleeps.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use units::Nanos;
+
+use crate::thread_usage;
+
+/// Sleeps after which the overshoot is read.
+const SLEEPS: usize = 4_000;
+/// Length of one: long enough for an idle processor to rest.
+const SLEEP: Nanos = Nanos::from_micros(60);
+/// Round trips of two threads.
+const ROUNDS: u32 = 10_000;
+
+/// Overshoots of sleeps, sorted: interrupt, leaving idle, and getting a processor; and the CPU time that one
+/// sleep with its wake-up takes. Takes about 0.5 s.
+///
+/// # Errors
+/// When no thread can be made.
+pub fn interrupt_wake_ups() -> io::Result<(Vec<Nanos>, Nanos)> {
+    let thread = std::thread::Builder::new().spawn(|| {
+        // SAFETY: changes the timer slack of this thread alone; refused, sleeps are as inexact as usual.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+        let before = thread_usage();
+        let mut found: Vec<Nanos> = (0..SLEEPS).map(|_| overshoot()).collect();
+        let cpu = thread_usage().since(&before).cpu();
+        found.sort_unstable();
+        (found, Nanos(cpu.get() / SLEEPS as u64))
+    })?;
+    Ok(thread.join().unwrap_or_default())
+}
+
+/// How much later than after [`SLEEP`] this thread ran again.
+fn overshoot() -> Nanos {
+    let due = monotonic() + SLEEP;
+    let second = 1_000_000_000;
+    let until = libc::timespec {
+        tv_sec: (due.get() / second) as libc::time_t,
+        tv_nsec: (due.get() % second) as libc::c_long,
+    };
+    // SAFETY: `until` is a valid timespec; nothing is written with an absolute time.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &raw const until,
+            std::ptr::null_mut(),
+        );
+    }
+    monotonic().since(due)
+}
+
+fn monotonic() -> Nanos {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is valid and writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+}
+
+/// Mean time from waking a thread to its running, half of a round trip: on the same processor, and on
+/// another one, where this process may use two.
+///
+/// # Errors
+/// When threads or events cannot be made.
+pub fn handed_wake_ups() -> io::Result<(Nanos, Option<Nanos>)> {
+    let cpus = allowed();
+    let first = cpus.first().copied().unwrap_or(0);
+    let same = round_trip(first, first)?;
+    let other = cpus.get(1).map(|other| round_trip(first, *other)).transpose()?;
+    Ok((half(same), other.map(half)))
+}
+
+fn half(round: Duration) -> Nanos {
+    Nanos::from(round / 2)
+}
+
+/// Processors that this thread may use.
+fn allowed() -> Vec<usize> {
+    // SAFETY: a cpu_set_t is plain data; all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid and writable, its size is given.
+    let read = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    let places = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: places lie within the set.
+    places.filter(|cpu| read == 0 && unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+}
+
+fn stay_on(cpu: usize) {
+    // SAFETY: as above; only this thread's affinity changes.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+fn event() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; a descriptor that is not -1 is ours alone.
+    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was just made, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(made) })
+}
+
+fn ring(event: &OwnedFd) {
+    let one = 1u64;
+    // SAFETY: eight bytes are read from `one`.
+    unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+}
+
+fn hear(event: &OwnedFd) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes are written into `count`.
+    unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
+}
+
+/// Time of one of many round trips of two threads on two processors.
+fn round_trip(here: usize, there: usize) -> io::Result<Duration> {
+    let (ask, answer) = (event()?, event()?);
+    std::thread::scope(|scope| {
+        std::thread::Builder::new().spawn_scoped(scope, || {
+            stay_on(there);
+            for _ in 0..ROUNDS {
+                hear(&ask);
+                ring(&answer);
+            }
+        })?;
+        let asking = std::thread::Builder::new().spawn_scoped(scope, || {
+            stay_on(here);
+            let began = std::time::Instant::now();
+            for _ in 0..ROUNDS {
+                ring(&ask);
+                hear(&answer);
+            }
+            began.elapsed() / ROUNDS
+        });
+        match asking {
+            Ok(asking) => Ok(asking.join().unwrap_or_default()),
+            Err(error) => {
+                // The one that listens ends, too.
+                (0..ROUNDS).for_each(|_| ring(&ask));
+                Err(error)
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wake-up of nothing would make every predicted latency too short.
+    #[test]
+    fn wake_ups_take_time_and_leave_the_affinity_alone() {
+        let before = allowed();
+        let (sleeps, cpu) = interrupt_wake_ups().unwrap();
+        assert!(cpu > Nanos::ZERO && cpu < SLEEP * 10, "{cpu}");
+        assert_eq!(sleeps.len(), SLEEPS);
+        assert!(sleeps.is_sorted() && sleeps[SLEEPS / 2] > Nanos::ZERO);
+        let (same, other) = handed_wake_ups().unwrap();
+        assert!(same > Nanos::ZERO && same < Nanos::from_millis(100), "{same}");
+        assert_eq!(other.is_some(), before.len() > 1);
+        assert_eq!(allowed(), before);
+    }
+}

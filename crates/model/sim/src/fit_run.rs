@@ -1,0 +1,92 @@
+//! A fitted profile run in virtual time at the jobs it was fitted to and tested with.
+//!
+//! Invariant: the host is the one that the profile says, none of its own. What it is not: the fit.
+
+use device::{Condition, Model, Profile};
+use stats::{Recording, Timeline, estimate};
+use units::{Bytes, Nanos, Seed, Share};
+use workload::{BlockGroup, BlockPlan};
+
+use crate::acceptance::predicted;
+use crate::fit_points::{FitCategory, FitPoint};
+use crate::{BlockPath, HostModel, run};
+
+/// A number measured beside the same predicted.
+#[derive(Debug, Clone)]
+pub struct Residual {
+    /// The job, for people.
+    pub job: String,
+    /// Share of reads, block size and depth of the job; of several threads no point of a curve.
+    pub at: (Share, Bytes, u32),
+    /// `IOPS`, `mean`, `p50`, `p99`.
+    pub metric: &'static str,
+    /// Where its error is counted.
+    pub category: FitCategory,
+    /// Operations a second or nanoseconds.
+    pub measured: f64,
+    /// The same of the fitted profile.
+    pub predicted: f64,
+}
+
+impl Residual {
+    /// Relative error, signed.
+    #[must_use]
+    pub fn error(&self) -> f64 {
+        self.predicted / self.measured - 1.0
+    }
+}
+
+/// What the profile gives at a job in so much virtual time after a tenth of a second.
+pub(crate) fn recording_of(
+    profile: &Profile,
+    point: &FitPoint,
+    measure: Nanos,
+    seed: Seed,
+) -> Recording {
+    let timeline =
+        Timeline { warm_up: Nanos::from_millis(100), measure, interval: Nanos(measure.get() / 4) };
+    let size = u32::try_from(point.block_size.get()).unwrap_or(4096);
+    let plan = BlockPlan {
+        read_share: point.read_share,
+        queue_depth: point.queue_depth,
+        ..BlockPlan::reads(size, profile.capacity, timeline.end())
+    };
+    let device = Model::new(profile, Condition::Steady, seed);
+    let threads = point.threads.max(1);
+    let host = HostModel::io_uring().to(profile);
+    let target = BlockPath::new(device, host, threads as usize, seed);
+    let group = BlockGroup { clients: threads, ..BlockGroup::new(plan) };
+    run(target, group.clients(seed), timeline)
+}
+
+/// Every point beside what `profile` gives in virtual time.
+#[must_use]
+pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
+    points.iter().filter(|p| p.ops() > 0).flat_map(|point| compare(profile, point, seed)).collect()
+}
+
+fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
+    let recording = recording_of(profile, point, Nanos::from_secs(2), seed);
+    let latency = point.latency();
+    let measured = |p| estimate::percentile(&latency, 0, p).ok().map(|e| e.value);
+    let pairs = [
+        ("IOPS", Some(point.iops())),
+        ("mean", Some(point.mean())),
+        ("p50", measured(50.0)),
+        ("p99", measured(99.0)),
+    ];
+    let (share, size, depth) = (point.read_share, point.block_size, point.queue_depth);
+    let threads = point.threads.max(1);
+    let residual = |(metric, measured): (&'static str, Option<f64>)| {
+        let threads = if threads > 1 { format!("{threads} x ") } else { String::new() };
+        Some(Residual {
+            job: format!("{size} {share} reads, {threads}depth {depth}"),
+            at: (share, size, depth),
+            metric,
+            category: point.category(),
+            measured: measured?,
+            predicted: predicted(metric, &recording)?,
+        })
+    };
+    pairs.into_iter().filter_map(residual).collect()
+}
