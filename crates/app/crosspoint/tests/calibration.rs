@@ -1,5 +1,5 @@
-//! What a user does with a calibrated host: predictions are of it, of published hosts by name, and never of two
-//! hosts in one run.
+//! What a user does with a calibrated host: predictions are of it, of published hosts by name, and never of
+//! two hosts in one run.
 
 mod support;
 

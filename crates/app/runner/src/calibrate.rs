@@ -22,8 +22,8 @@ use crate::measured::open_file;
 const SIZE: Bytes = Bytes::mib(64);
 /// Rounds of which the medians count.
 const ROUNDS: usize = 5;
-/// Depths. With pread a thread sleeps in every operation, so that what the path costs alone cannot be told from
-/// what sleeping costs: that path stays the published one.
+/// Depths. With pread a thread sleeps in every operation, so that what the path costs alone cannot be told
+/// from what sleeping costs: that path stays the published one.
 const DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
 /// What names this host in a calibration: on another kernel or other processors it says nothing.

@@ -8,7 +8,8 @@
 //! work ends is not, so its end is asked again when it seems due.
 //!
 //! Invariants: reads of a plane are served in order and never overlap its work; work takes exactly its time
-//! in all, and what going on adds for each time that it made way. What it is not: the choice of what to do next, which is `writes`'.
+//! in all, and what going on adds for each time that it made way. What it is not: the choice of what to do
+//! next, which is `writes`'.
 
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -299,7 +300,8 @@ mod tests {
         ) {
             let mut planes = planes(reads_first);
             let (mut now, mut last_read, mut running) = (0, 0, None::<(u64, u64)>);
-            // Of the work that runs: when it was begun, its time, what was served since, and for how many reads.
+            // Of the work that runs: when it was begun, its time, what was served since, and for how many
+            // reads.
             let (mut work, mut served, mut reads) = (0, 0, 0);
             for (gap, takes, what) in steps {
                 now += gap;
