@@ -115,6 +115,23 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Attach a modelled device as a live file or block device, or list what is attached
+    #[command(after_help = "Examples: crosspoint attach samsung-pm9a3 --size 64GiB\n          \
+            sudo crosspoint attach intel-p4800x --size 8GiB --block && mkfs.ext4 /dev/loopN")]
+    Attach(AttachArguments),
+    /// Detach a device that was attached
+    #[command(after_help = "Example: crosspoint detach --all")]
+    Detach {
+        /// Its file or block device, as `attach` printed it
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        disk: Option<PathBuf>,
+        /// Everything that is attached
+        #[arg(long)]
+        all: bool,
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Undo whatever a killed run left on this machine
     Clean {
         /// Print a JSON document
@@ -137,6 +154,51 @@ pub enum Verb {
         /// Directory, made if need be
         directory: PathBuf,
     },
+}
+
+/// Arguments of `attach`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct AttachArguments {
+    /// Device model: a name from `crosspoint device list`, or a profile file; none: list what is attached
+    pub model: Option<String>,
+    /// Size of the disk, at most the model's
+    #[arg(long, default_value = "4GiB")]
+    pub size: units::Bytes,
+    /// Directory below which the disk appears
+    #[arg(long, default_value = ".")]
+    pub at: PathBuf,
+    /// File that keeps the data, made if need be; without it data are in memory and go when it is detached
+    #[arg(long)]
+    pub store: Option<PathBuf>,
+    /// Make a block device of it, too (root)
+    #[arg(long)]
+    pub block: bool,
+    /// Stretch the time of the device so many times
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub scale: u32,
+    /// State of a modelled drive
+    #[arg(long, value_enum, default_value_t = AttachCondition::Steady)]
+    pub condition: AttachCondition,
+    /// Waits shorter than this are spent looking instead of sleeping; 0us on a busy machine
+    #[arg(long, default_value = "50us")]
+    pub spin: units::Nanos,
+    /// Stay in the foreground, until Ctrl-C
+    #[arg(long)]
+    pub foreground: bool,
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// State of a drive that is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AttachCondition {
+    /// Written over and over
+    Steady,
+    /// Never written
+    Fresh,
+    /// Written once, in order
+    Filled,
 }
 
 /// Arguments of `run`.

@@ -17,7 +17,7 @@ use crate::result_file::There;
 use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
-use crate::{act_test, calibrate, device, import, progress, result_file};
+use crate::{act_test, attach, calibrate, device, import, progress, result_file};
 
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -42,6 +42,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Import { files, output, force } => import::run(&files, output.as_deref(), force),
         Verb::Device { action } => device::run(action),
         Verb::Doctor { directory, json } => Ok(doctor(&directory, json)),
+        Verb::Attach(arguments) => attach::run(&arguments),
+        Verb::Detach { disk, json, .. } => attach::detach(disk.as_deref(), json),
         Verb::Calibrate { directory, forget, json } => calibrate::run(&directory, forget, json),
         Verb::Clean { json } => clean(json),
         Verb::Completions { shell } => {

@@ -31,6 +31,11 @@ Exit codes:
   4 refused by safety guard  10 inconclusive
   5 environment missing     130 interrupted, results kept";
 
+/// That of another process of this program.
+pub fn of_number(number: i32) -> ExitCode {
+    ExitCode(u8::try_from(number).unwrap_or(1))
+}
+
 impl From<ExitClass> for ExitCode {
     fn from(class: ExitClass) -> Self {
         Self(match class {

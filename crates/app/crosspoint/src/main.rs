@@ -7,6 +7,8 @@
 #[macro_use]
 mod output;
 mod act_test;
+mod attach;
+mod attached;
 mod calibrate;
 mod cli;
 mod commands;

@@ -2,20 +2,21 @@
 //!
 //! The model is told the instant at which each request arrives and is advanced when something is due; it
 //! cannot tell this driver from the one of virtual time. What a request takes is decided by the model
-//! alone; how late its completion is delivered is this driver's own error, and is measured.
+//! alone; how late its completion is delivered is the front end's own error, and is measured there.
 //!
-//! Invariants: instants given to the model never decrease; a completion is delivered once, never before
-//! its time. What it is not: a block device; front ends hand requests in and completions out.
+//! A front end waits for requests and for time at once: it asks how long nothing will be due
+//! ([`RealTime::left`]), waits for that long or for a request, and takes what is due.
+//!
+//! Invariants: instants given to the model never decrease; a completion is delivered once, and never earlier
+//! than the lead before its time. What it is not: a block device; front ends hand requests in and
+//! completions out.
 
 #![forbid(unsafe_code)]
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use device::{Completion, Device, Request};
 use units::Nanos;
-
-/// Waits shorter than this spin: a timer of the kernel would be later than what it waits for.
-const SPIN: Nanos = Nanos(60_000);
 
 /// A model, and the clock that drives it.
 #[derive(Debug)]
@@ -23,57 +24,65 @@ pub struct RealTime<D> {
     device: D,
     origin: Instant,
     last: Nanos,
+    /// Device time passes so many times slower than the clock.
+    scale: u32,
+    /// Completions are handed out so much before their time, in device time.
+    lead: Nanos,
 }
 
 impl<D: Device> RealTime<D> {
     /// Starts the clock of an idle device.
     pub fn new(device: D) -> Self {
-        Self { device, origin: Instant::now(), last: Nanos::ZERO }
+        Self { device, origin: Instant::now(), last: Nanos::ZERO, scale: 1, lead: Nanos::ZERO }
     }
 
-    /// Time since the start; never less than the model was told.
+    /// A device that is so many times slower.
+    ///
+    /// # Panics
+    /// With a scale of 0.
+    #[must_use]
+    pub fn stretched(self, scale: u32) -> Self {
+        assert!(scale > 0, "time must pass");
+        Self { scale, ..self }
+    }
+
+    /// From now on completions are handed out so much of the clock's time early: what the way to the client
+    /// and back takes anyway.
+    pub fn lead_by(&mut self, lead: Nanos) {
+        self.lead = Nanos(lead.get() / u64::from(self.scale));
+    }
+
+    /// Device time since the start; never less than the model was told.
     pub fn now(&mut self) -> Nanos {
         let passed = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.last = self.last.max(Nanos(passed));
+        self.last = self.last.max(Nanos(passed / u64::from(self.scale)));
         self.last
     }
 
     /// Takes a request now; gives the instant that the model was told. Completions that are due by then are
     /// appended to `done` first.
     pub fn submit(&mut self, request: Request, done: &mut Vec<Completion>) -> Nanos {
+        self.advance(done);
         let now = self.now();
-        self.device.advance(now, done);
         self.device.submit(now, request);
         now
     }
 
-    /// Waits until something completes, or until `until`; appends what completed to `done`. Returns at once
-    /// when something is due already, and when nothing ever will be and there is no `until`.
-    pub fn wait(&mut self, until: Option<Nanos>, done: &mut Vec<Completion>) {
-        let before = done.len();
-        loop {
-            let now = self.now();
-            self.device.advance(now, done);
-            let next = [self.device.next_event(), until].into_iter().flatten().min();
-            let Some(next) = next.filter(|_| done.len() == before && until.is_none_or(|u| u > now))
-            else {
-                return;
-            };
-            self.pass(next);
+    /// Appends what is due to `done`. With a lead the model's clock goes ahead of the other one, but only to
+    /// what is then due: a request that comes meanwhile is told that instant, not an earlier one.
+    pub fn advance(&mut self, done: &mut Vec<Completion>) {
+        let now = self.now();
+        self.device.advance(now, done);
+        while let Some(next) = self.device.next_event().filter(|next| *next <= now + self.lead) {
+            self.last = self.last.max(next);
+            self.device.advance(next, done);
         }
     }
 
-    /// Lets time pass until `next`: sleeps through most of it, spins through the rest.
-    fn pass(&mut self, next: Nanos) {
-        loop {
-            let left = next.since(self.now());
-            if left == Nanos::ZERO {
-                return;
-            }
-            match left.get().checked_sub(SPIN.get()) {
-                Some(long) if long > 0 => std::thread::sleep(Duration::from_nanos(long)),
-                _ => std::hint::spin_loop(),
-            }
-        }
+    /// Time of the clock until something is due; zero if it is already, none if nothing ever will be.
+    pub fn left(&mut self) -> Option<Nanos> {
+        let next = self.device.next_event()?;
+        let now = self.now();
+        Some(Nanos(next.since(now + self.lead).get() * u64::from(self.scale)))
     }
 }

@@ -17,6 +17,14 @@ const PROFILES: [&str; 3] = [
 /// What a closed loop by the wall clock did: `(request, told at)`, completions, lateness of each.
 type Log = (Vec<(Request, Nanos)>, Vec<Completion>, Vec<Nanos>);
 
+/// Passes the time until something is due, as a front end without requests does.
+fn wait(driver: &mut RealTime<Model>, done: &mut Vec<Completion>) {
+    while driver.left().is_some_and(|left| left > Nanos::ZERO) {
+        std::hint::spin_loop();
+    }
+    driver.advance(done);
+}
+
 /// Keeps `depth` requests in flight for `length` by the wall clock, a third of them writes.
 fn closed_loop(profile: &Profile, depth: u64, length: Nanos) -> Log {
     let mut driver = RealTime::new(Model::new(profile, Condition::Steady, Seed(5)));
@@ -42,7 +50,7 @@ fn closed_loop(profile: &Profile, depth: u64, length: Nanos) -> Log {
                 issue(&mut driver, &mut done);
             }
         }
-        driver.wait(None, &mut done);
+        wait(&mut driver, &mut done);
     }
     (told, done, late)
 }
@@ -85,7 +93,7 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
         let request = Request::read(id, offset, 4096);
         let at = driver.submit(request, &mut done);
         while done.is_empty() {
-            driver.wait(None, &mut done);
+            wait(&mut driver, &mut done);
         }
         took.extend(done.drain(..).map(|completion| completion.at.since(at)));
     }
@@ -102,4 +110,27 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
         (real / predicted - 1.0).abs() < 0.02,
         "{real} ns by the clock, {predicted} ns predicted"
     );
+}
+
+/// A disk that is slowed down tenfold must be that, and a completion that is handed out early must be told as
+/// late as it was promised.
+#[test]
+fn time_can_be_stretched_and_the_way_to_the_client_taken_off() {
+    let profile = Profile::parse(PROFILES[0]).expect("it ships");
+    let model = Model::new(&profile, Condition::Steady, Seed(5));
+    let lead = Nanos::from_micros(20);
+    let mut driver = RealTime::new(model).stretched(100);
+    driver.lead_by(lead);
+    let mut done = Vec::new();
+    for id in 0..20u64 {
+        let began = std::time::Instant::now();
+        let at = driver.submit(Request::read(id, id * 4096, 4096), &mut done);
+        while done.is_empty() {
+            wait(&mut driver, &mut done);
+        }
+        let took = Nanos::from(began.elapsed());
+        let promised = done.pop().expect("one").at.since(at);
+        let least = Nanos(promised.get() * 100).since(lead + Nanos(200));
+        assert!(took >= least, "{took} of {promised} x 100");
+    }
 }

@@ -29,12 +29,13 @@ pub use guard::{Access, HeldDevice};
 pub use journal::Journal;
 pub use limits::{DeviceRates, Limits, MemoryUse, Wanted};
 pub use mark::{Mark, PASSWORD_VARIABLE, random_hex};
+pub use mounts::{release, users_of};
 pub use probe::{direct_io_works, free_space, reads_of};
 pub use state::state_directory;
 pub use test_file::{TestFile, fill};
 pub use trust::check_directory;
 pub use undo::{Restore, Undo};
-pub use volume::{Format, Volume};
+pub use volume::{Format, Volume, loop_over};
 pub use within::{find_program, output_within};
 pub use work_area::WorkArea;
 

@@ -101,7 +101,13 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
     let is_mounted = || mounts().iter().any(|mounted| mounted.place == path);
     let mut was = false;
     while is_mounted() {
-        match rustix::mount::unmount(path, rustix::mount::UnmountFlags::NOFOLLOW) {
+        let flags = rustix::mount::UnmountFlags::NOFOLLOW;
+        let unmounted = match rustix::mount::unmount(path, flags) {
+            // A user's own FUSE is unmounted by the program that mounted it.
+            Err(rustix::io::Errno::PERM) => by_helper(path),
+            unmounted => unmounted,
+        };
+        match unmounted {
             Ok(()) => was = true,
             // A killed process gives its files back in its own time.
             Err(_) if began.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(20)),
@@ -121,6 +127,44 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
         }
     }
     Ok(was)
+}
+
+/// Unmounts what `fusermount3` mounted for this user.
+fn by_helper(path: &Path) -> rustix::io::Result<()> {
+    let mut helper = Command::new("fusermount3");
+    helper.args(["-u", "--"]).arg(path).stdin(Stdio::null());
+    helper.stdout(Stdio::null()).stderr(Stdio::null());
+    let done = helper.status().is_ok_and(|status| status.success());
+    if done { Ok(()) } else { Err(rustix::io::Errno::PERM) }
+}
+
+/// Who uses a disk of ours: processes that have something open in `place` or the loop device, and mounts of
+/// that device. For people.
+#[must_use]
+pub fn users_of(place: &Path, device: Option<&Path>) -> Vec<String> {
+    let mut found: Vec<String> = holders(place);
+    if let Some(device) = device {
+        let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let source = |line: &str| line.split(' ').next().map(unescaped);
+        let on = text.lines().filter(|line| source(line).as_deref() == Some(device));
+        found.extend(on.filter_map(|line| {
+            let place = line.split(' ').nth(1).map(unescaped)?;
+            Some(format!("the file system at {}", place.display()))
+        }));
+        found.extend(holders(device));
+    }
+    found
+}
+
+/// Detaches the loop devices over a file and unmounts the place in which it is, each if it is there.
+///
+/// # Errors
+/// Who holds it.
+pub fn release(place: &Path, backing: Option<&Path>) -> Result<(), StackError> {
+    if let Some(backing) = backing {
+        detach(backing, PATIENCE)?;
+    }
+    unmount(place).map(|_| ())
 }
 
 /// Loop devices over a file, by the kernel's name for them.

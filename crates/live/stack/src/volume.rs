@@ -83,12 +83,22 @@ impl Volume {
         options.write(true).create_new(true).mode(0o600);
         let made = options.open(&backing).and_then(|file| file.set_len(size.get()));
         made.map_err(StackError::io("make", &backing))?;
-        journal.note(Undo::DetachLoop { backing: backing.clone() })?;
-        let name = backing.display().to_string();
-        let words = ["--find", "--show", "--direct-io=on", &name];
-        let mark = Some(journal.mark());
-        let found = run(("losetup", "mount"), &words, &backing, (Stdio::null(), mark))?;
-        let device = HeldDevice::over_file(Path::new(found.trim()), &backing)?;
+        Self::over_file(journal, area, &backing, format)
+    }
+
+    /// A loop device over a file in `area`, or in what is mounted there.
+    ///
+    /// # Errors
+    /// Without root, a program or a free loop device.
+    pub fn over_file(
+        journal: &Journal,
+        area: &WorkArea,
+        backing: &Path,
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        need_root()?;
+        let found = loop_over(journal, backing)?;
+        let device = HeldDevice::over_file(&found, backing)?;
         device.detach_at_last_close();
         Self::made(journal, area, (Arc::new(device), false), format)
     }
@@ -194,6 +204,20 @@ impl Drop for Volume {
             let _ = self.device.erase(false);
         }
     }
+}
+
+/// A loop device with direct I/O over a file of ours; it is in the undo journal.
+///
+/// # Errors
+/// Without root, `losetup` or a free loop device.
+pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackError> {
+    need_root()?;
+    journal.note(Undo::DetachLoop { backing: backing.to_owned() })?;
+    let name = backing.display().to_string();
+    let words = ["--find", "--show", "--direct-io=on", &name];
+    let mark = Some(journal.mark());
+    let found = run(("losetup", "mount"), &words, backing, (Stdio::null(), mark))?;
+    Ok(PathBuf::from(found.trim()))
 }
 
 fn need_root() -> Result<(), StackError> {

@@ -1,0 +1,237 @@
+//! `crosspoint attach` and `detach`: modelled devices as live disks.
+//!
+//! A process of this program of its own serves each disk, and owns the undo journal of what it made, so that
+//! `clean` undoes it when that process was killed. Invariants: a disk that is in use is not detached; what was
+//! delivered is said when it is. What it is not: serving, which is the crate `attach`.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use attach::{Attached, Served, Store, Wanted};
+use device::{Condition, Model};
+use serde_json::json;
+use sim::HostModel;
+use stack::{Journal, StackError, Undo, WorkArea, loop_over, release, state_directory, users_of};
+use units::Seed;
+
+use crate::attached::{Disk, Entry, all, find};
+use crate::cli::{AttachArguments, AttachCondition};
+use crate::exit::{self, ExitCode};
+use crate::host_file::stack_error;
+use crate::running::Running;
+use crate::show::Failure;
+
+/// How often the state of a disk is told.
+const TELL: Duration = Duration::from_millis(500);
+/// Time that a disk has to be there, and to go.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Does what was asked.
+pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
+    match &arguments.model {
+        None => list(arguments.json),
+        Some(model) if arguments.foreground => serve(model, arguments),
+        Some(_) => start(arguments),
+    }
+}
+
+fn refused(device: String, reason: String, next: &str) -> Failure {
+    stack_error(StackError::Refused { device, reason, next: next.to_owned() })
+}
+
+/// Starts a process that serves, and waits until the disk is there.
+fn start(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
+    let failed =
+        |error| stack_error(StackError::io("start", Path::new("crosspoint attach"))(error));
+    let program = std::env::current_exe().map_err(failed)?;
+    let words = std::env::args_os().skip(1).filter(|word| word != "--json");
+    let mut child = Command::new(program);
+    child.args(words).args(["--foreground", "--json"]);
+    // Of no terminal: closing one must not take the disk away.
+    child.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    let mut child = child.spawn().map_err(failed)?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        let _ = BufReader::new(output).read_line(&mut line);
+    }
+    let Ok(disk) = serde_json::from_str::<Disk>(&line) else {
+        // It has said why.
+        let code = child.wait().ok().and_then(|status| status.code());
+        return Ok(exit::of_number(code.unwrap_or(1)));
+    };
+    show(&disk, arguments.json);
+    Ok(exit::OK)
+}
+
+fn show(disk: &Disk, json: bool) {
+    if json {
+        return out!("{}", serde_json::to_string(disk).unwrap_or_default());
+    }
+    out!("disk:   {}", disk.file.display());
+    if let Some(block) = &disk.block {
+        out!("block:  {}", block.display());
+    }
+    out!("model:  {} ({})", disk.model, disk.title);
+    let floor = units::Nanos(disk.floor_ns);
+    out!(
+        "floor:  {floor} through FUSE and back; clients see the model's times and a kernel's, no more"
+    );
+    out!("detach: crosspoint detach {}", disk.file.display());
+}
+
+/// Serves until it is told to stop or somebody unmounts it.
+fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> {
+    if let Err((reason, next)) = attach::available() {
+        return Err(refused(format!("model:{model}"), reason, &next));
+    }
+    let profile = runner::profile(model)?;
+    if arguments.size > profile.capacity || arguments.size.get() % 4096 != 0 {
+        let reason = format!(
+            "a disk of {} cannot be had: whole blocks of 4 KiB, at most {}",
+            arguments.size, profile.capacity
+        );
+        return Err(refused(format!("model:{model}"), reason, "--size 4GiB"));
+    }
+    let condition = match arguments.condition {
+        AttachCondition::Steady => Condition::Steady,
+        AttachCondition::Fresh => Condition::Fresh,
+        AttachCondition::Filled => Condition::Filled,
+    };
+    let running = Running::start_uncalibrated()?;
+    let (journal, stop) = running.parts();
+    let made = make(journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
+    let (attached, mut disk, place) = made.inspect_err(|_| running.undo())?;
+    disk.title = profile.title.clone();
+    let state = state_directory().map_err(stack_error)?;
+    let entry = Entry::new(&state, &disk)?;
+    show(&disk, arguments.json);
+    let backing = disk.block.is_some().then(|| disk.file.clone());
+    while attached.is_served() {
+        std::thread::park_timeout(TELL);
+        disk.served = attached.served();
+        entry.tell(&disk)?;
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            let users = users_of(&place, disk.block.as_deref());
+            if users.is_empty() {
+                release(&place, backing.as_deref()).map_err(stack_error)?;
+                break;
+            }
+            say!("{} is in use by {}; it stays", disk.file.display(), users.join(", "));
+            stop.store(false, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+    let ended = attached.ended();
+    running.undo();
+    disk.served = ended.unwrap_or(disk.served);
+    disk.ended = true;
+    entry.tell(&disk)?;
+    if !arguments.json {
+        out!("{}", disk.served);
+    }
+    Ok(exit::OK)
+}
+
+/// Makes the disk: its directory, its file and its block device.
+fn make(
+    journal: &Journal,
+    (model, arguments): (&str, &AttachArguments),
+    device: Model,
+) -> Result<(Attached, Disk, PathBuf), Failure> {
+    let store = match &arguments.store {
+        Some(path) => Store::in_file(path, arguments.size)
+            .map_err(|error| stack_error(StackError::io("keep data in", path)(error)))?,
+        None => Store::in_memory(arguments.size).map_err(|error| {
+            stack_error(StackError::io("keep data in", Path::new("memory"))(error))
+        })?,
+    };
+    let area = WorkArea::create(journal, &arguments.at, "disk").map_err(stack_error)?;
+    let place = area.fresh("mount").map_err(stack_error)?;
+    journal.note(Undo::Unmount { path: place.clone() }).map_err(stack_error)?;
+    let path = HostModel::named("psync").unwrap_or(HostModel::io_uring());
+    let path = path.submit + path.wake + path.jitter + path.complete;
+    let wanted = Wanted { scale: arguments.scale, spin: arguments.spin, path };
+    let unmount = || {
+        let _ = release(&place, None);
+    };
+    let attached = Attached::new(&place, (device, store), wanted, &unmount).map_err(|error| {
+        let next = match &error {
+            attach::AttachError::TooFast { scale, .. } => format!("--scale {scale}"),
+            attach::AttachError::Io(..) => "crosspoint doctor".to_owned(),
+        };
+        refused(format!("model:{model}"), error.to_string(), &next)
+    })?;
+    let file = attached.file();
+    let block = match arguments.block {
+        true => match loop_over(journal, &file) {
+            Ok(block) => Some(block),
+            Err(error) => {
+                unmount();
+                return Err(stack_error(error));
+            }
+        },
+        false => None,
+    };
+    let disk = Disk {
+        process: std::process::id(),
+        model: model.to_owned(),
+        title: String::new(),
+        size: arguments.size.get(),
+        store: arguments.store.clone(),
+        floor_ns: attached.floor().get(),
+        file,
+        block,
+        served: Served::default(),
+        ended: false,
+    };
+    Ok((attached, disk, place))
+}
+
+fn list(json: bool) -> Result<ExitCode, Failure> {
+    let disks = all(&state_directory().map_err(stack_error)?)?;
+    if json {
+        out!("{:#}", json!({"schema": 1, "disks": disks}));
+        return Ok(exit::OK);
+    }
+    if disks.is_empty() {
+        out!("nothing is attached");
+    }
+    for disk in disks {
+        let block = disk.block.as_ref().map_or(String::new(), |b| format!(" ({})", b.display()));
+        out!("{}{block}: model:{}", disk.file.display(), disk.model);
+        out!("  {}", disk.served);
+    }
+    Ok(exit::OK)
+}
+
+/// Detaches one disk, or all.
+pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
+    let state = state_directory().map_err(stack_error)?;
+    let wanted = match disk {
+        Some(disk) => vec![find(&state, disk)?],
+        None => all(&state)?,
+    };
+    let mut served = Vec::new();
+    for disk in wanted {
+        let place = disk.file.parent().unwrap_or(Path::new("/")).to_owned();
+        let users = users_of(&place, disk.block.as_deref());
+        if !users.is_empty() {
+            let reason = format!("it is in use by {}", users.join(", "));
+            return Err(refused(disk.file.display().to_string(), reason, "end that first"));
+        }
+        served.push(disk.end(&state, PATIENCE)?);
+    }
+    if json {
+        out!("{:#}", json!({"schema": 1, "disks": served}));
+    } else {
+        for disk in &served {
+            out!("{} is detached: {}", disk.file.display(), disk.served);
+        }
+        if served.is_empty() {
+            out!("nothing is attached");
+        }
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,179 @@
+//! What is attached: a file a disk in the state directory, kept and locked by the process that serves it.
+//!
+//! Invariants: a file whose lock is free belongs to a process that has ended; only such a one, or one that
+//! says that it ended, is removed by others. What it is not: undoing; that is the journal's.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use attach::Served;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use stack::StackError;
+
+use crate::host_file::stack_error;
+use crate::show::Failure;
+
+/// A disk that is attached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// The process that serves it.
+    pub process: u32,
+    pub model: String,
+    pub title: String,
+    /// Bytes.
+    pub size: u64,
+    pub store: Option<PathBuf>,
+    pub file: PathBuf,
+    pub block: Option<PathBuf>,
+    /// What the way through the kernel and back takes.
+    pub floor_ns: u64,
+    pub served: Served,
+    /// Whether it was detached.
+    pub ended: bool,
+}
+
+fn directory(state: &Path) -> PathBuf {
+    state.join("attached")
+}
+
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Failure + 'a {
+    move |error| stack_error(StackError::io(what, path)(error))
+}
+
+/// The file of a disk that this process serves.
+pub struct Entry {
+    path: PathBuf,
+    file: File,
+}
+
+impl Entry {
+    /// Notes a disk of this process.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(state: &Path, disk: &Disk) -> Result<Self, Failure> {
+        let dir = directory(state);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.map_err(failed("create", &dir))?;
+        let path = dir.join(format!("{}.json", stack::random_hex(32)));
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path);
+        let file = file.map_err(failed("note the disk in", &path))?;
+        file.try_lock().map_err(io::Error::from).map_err(failed("lock", &path))?;
+        let entry = Self { path, file };
+        entry.tell(disk)?;
+        Ok(entry)
+    }
+
+    /// Says how the disk is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn tell(&self, disk: &Disk) -> Result<(), Failure> {
+        let text = serde_json::to_vec(disk).unwrap_or_default();
+        let write = || -> io::Result<()> {
+            let mut file = &self.file;
+            file.rewind()?;
+            file.write_all(&text)?;
+            file.set_len(text.len() as u64)
+        };
+        write().map_err(failed("note the disk in", &self.path))
+    }
+}
+
+/// Every disk that is attached; files of processes that have ended are removed.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn all(state: &Path) -> Result<Vec<Disk>, Failure> {
+    let dir = directory(state);
+    let mut found: Vec<Disk> = read(&dir)?.into_iter().map(|(_, disk)| disk).collect();
+    found.sort_by(|a, b| a.file.cmp(&b.file));
+    Ok(found)
+}
+
+/// Living disks with their files.
+fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, Failure> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("read", dir))?,
+    };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let Ok(mut file) = File::open(&path) else { continue };
+        if file.try_lock_shared().is_ok() {
+            let _ = fs::remove_file(&path);
+            continue;
+        }
+        let mut text = String::new();
+        let _ = file.read_to_string(&mut text);
+        // One that is being written is whole a moment later.
+        if let Ok(disk) = serde_json::from_str::<Disk>(&text) {
+            found.push((path, disk));
+        }
+    }
+    Ok(found)
+}
+
+/// The disk with that file or block device.
+///
+/// # Errors
+/// Which there are.
+pub fn find(state: &Path, wanted: &Path) -> Result<Disk, Failure> {
+    let whole = fs::canonicalize(wanted).unwrap_or_else(|_| wanted.to_owned());
+    let disks = all(state)?;
+    let named: Vec<String> = disks.iter().map(|disk| disk.file.display().to_string()).collect();
+    let here = disks.into_iter().find(|disk| {
+        disk.file == whole || disk.block.as_ref().is_some_and(|block| *block == whole)
+    });
+    here.ok_or_else(|| {
+        let there = if named.is_empty() { "nothing is".to_owned() } else { named.join(", ") };
+        stack_error(StackError::Refused {
+            device: wanted.display().to_string(),
+            reason: format!("it is not attached; attached: {there}"),
+            next: "crosspoint attach".into(),
+        })
+    })
+}
+
+impl Disk {
+    /// Asks the process that serves it to end, and waits until it has; gives what it served.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn end(self, state: &Path, patience: Duration) -> Result<Self, Failure> {
+        let dir = directory(state);
+        let Some((path, _)) = read(&dir)?.into_iter().find(|(_, one)| one.file == self.file) else {
+            return Ok(self);
+        };
+        let number = i32::try_from(self.process).ok().and_then(Pid::from_raw);
+        let held = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        if let Some(held) = held {
+            let _ = pidfd_send_signal(&held, Signal::TERM);
+        }
+        let began = Instant::now();
+        let mut last = self.clone();
+        while began.elapsed() < patience {
+            let Ok(mut file) = File::open(&path) else { return Ok(last) };
+            let gone = file.try_lock_shared().is_ok();
+            let mut text = String::new();
+            let _ = file.read_to_string(&mut text);
+            last = serde_json::from_str(&text).unwrap_or(last);
+            if gone {
+                let _ = fs::remove_file(&path);
+                return Ok(last);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(stack_error(StackError::Refused {
+            device: self.file.display().to_string(),
+            reason: format!("process {} does not end", self.process),
+            next: format!("kill -9 {}; crosspoint clean", self.process),
+        }))
+    }
+}

@@ -1,0 +1,147 @@
+//! What is on an emulated disk: a sparse file, or memory.
+//!
+//! Invariants: what was never written reads as zeros; nothing outside of the size is touched. What it is not:
+//! timed; the model beside it says when.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, fallocate, flock, memfd_create};
+use units::Bytes;
+
+/// The data of a disk.
+#[derive(Debug)]
+pub struct Store {
+    file: File,
+    size: Bytes,
+}
+
+impl Store {
+    /// A disk of `size` in memory, which takes as much of it as is written.
+    ///
+    /// # Errors
+    /// When the kernel makes no such file.
+    pub fn in_memory(size: Bytes) -> io::Result<Self> {
+        let file = File::from(memfd_create("crosspoint-disk", MemfdFlags::CLOEXEC)?);
+        file.set_len(size.get())?;
+        Ok(Self { file, size })
+    }
+
+    /// A disk of `size` in the file at `path`, made if need be; what is in it stays. It is locked: nobody else
+    /// attaches it meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be made, is of another size, or is attached already.
+    pub fn in_file(path: &Path, size: Bytes) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+        let file = options.open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
+            match error == rustix::io::Errno::WOULDBLOCK {
+                true => io::Error::other("it is attached already"),
+                false => error.into(),
+            }
+        })?;
+        let data = file.metadata()?;
+        if !data.is_file() {
+            return Err(io::Error::other("it is no file"));
+        }
+        match data.len() {
+            0 => file.set_len(size.get())?,
+            there if there == size.get() => {}
+            there => {
+                let there = Bytes(there);
+                return Err(io::Error::other(format!("it holds a disk of {there}, not of {size}")));
+            }
+        }
+        Ok(Self { file, size })
+    }
+
+    /// Its size.
+    #[must_use]
+    pub const fn size(&self) -> Bytes {
+        self.size
+    }
+
+    /// Bytes from `offset` on; fewer at the end of the disk.
+    ///
+    /// # Errors
+    /// Of the file below.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.within(offset, into.len());
+        self.file.read_exact_at(&mut into[..length], offset)?;
+        Ok(length)
+    }
+
+    /// Writes at `offset`.
+    ///
+    /// # Errors
+    /// `ENOSPC` beyond the end, and where the file below has no space.
+    pub fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.within(offset, data.len()) < data.len() {
+            return Err(io::Error::from(rustix::io::Errno::NOSPC));
+        }
+        self.file.write_all_at(data, offset)
+    }
+
+    /// Empties a range: it reads as zeros, and takes no space.
+    ///
+    /// # Errors
+    /// Of the file below.
+    pub fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        let length = length.min(self.size.get().saturating_sub(offset));
+        if length == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.file, how, offset, length)?)
+    }
+
+    /// How many of `length` bytes at `offset` there are.
+    fn within(&self, offset: u64, length: usize) -> usize {
+        let left = self.size.get().saturating_sub(offset);
+        length.min(usize::try_from(left).unwrap_or(usize::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_and_what_was_not_is_zero() {
+        let store = Store::in_memory(Bytes(1 << 20)).unwrap();
+        store.write(8192, b"abc").unwrap();
+        let mut found = [9u8; 5];
+        assert_eq!(store.read(8191, &mut found).unwrap(), 5);
+        assert_eq!(&found, b"\0abc\0");
+        store.discard(8192, 4096).unwrap();
+        store.read(8191, &mut found).unwrap();
+        assert_eq!(found, [0; 5]);
+        // At the end there is less, and nothing beyond is written.
+        assert_eq!(store.read((1 << 20) - 2, &mut found).unwrap(), 2);
+        assert_eq!(store.read(1 << 40, &mut found).unwrap(), 0);
+        assert!(store.write((1 << 20) - 2, b"abc").is_err());
+        store.discard(1 << 40, 1).unwrap();
+    }
+
+    /// Two disks over one file would destroy each other's data.
+    #[test]
+    fn a_file_is_attached_once_and_keeps_its_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk");
+        let store = Store::in_file(&path, Bytes(1 << 20)).unwrap();
+        store.write(0, b"kept").unwrap();
+        let twice = Store::in_file(&path, Bytes(1 << 20)).unwrap_err().to_string();
+        assert!(twice.contains("attached already"), "{twice}");
+        drop(store);
+        let other = Store::in_file(&path, Bytes(1 << 21)).unwrap_err().to_string();
+        assert!(other.contains("1.00 MiB") || other.contains("1 MiB"), "{other}");
+        let mut found = [0u8; 4];
+        Store::in_file(&path, Bytes(1 << 20)).unwrap().read(0, &mut found).unwrap();
+        assert_eq!(&found, b"kept");
+    }
+}

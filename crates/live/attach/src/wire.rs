@@ -1,0 +1,366 @@
+//! Messages of the kernel's FUSE protocol (7.31 and later; linux/include/uapi/linux/fuse.h), as far as a
+//! directory with one file needs them.
+//!
+//! Invariants: whatever the bytes, parsing ends in a request or in nothing; numbers are in the byte order of
+//! the machine, as the kernel's are. What it is not: I/O.
+
+/// Major version of the protocol, and the minor one that is spoken here.
+const VERSION: (u32, u32) = (7, 31);
+/// Bytes of the header of a request, and of an answer.
+const IN_HEADER: usize = 40;
+pub(crate) const OUT_HEADER: usize = 16;
+/// Most bytes of a write; also of a read.
+pub(crate) const TRANSFER_MAX: u32 = 1 << 20;
+/// Room for any request.
+pub(crate) const REQUEST_MAX: usize = TRANSFER_MAX as usize + 4096;
+/// Requests of one client that the kernel lets be under way.
+const BACKGROUND_MAX: u16 = 4096;
+
+/// The directory and the file.
+pub(crate) const ROOT: u64 = 1;
+pub(crate) const FILE: u64 = 2;
+/// Name of the file.
+pub(crate) const NAME: &str = "disk";
+
+// Flags of INIT: asynchronous reads and direct I/O, writes and requests of many pages.
+const ASYNC_READ: u32 = 1 << 0;
+const BIG_WRITES: u32 = 1 << 5;
+const ASYNC_DIO: u32 = 1 << 15;
+const MAX_PAGES: u32 = 1 << 22;
+/// Flags of OPEN: past the page cache, with writes side by side; or with what is cached kept.
+const OPEN_DIRECT: u32 = 1 << 0;
+const OPEN_KEEP_CACHE: u32 = 1 << 1;
+const OPEN_PARALLEL_WRITES: u32 = 1 << 6;
+/// Flags of FALLOCATE: the size stays, and a hole is made, or zeros.
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 16;
+
+/// What the kernel asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked<'a> {
+    /// To begin: what it offers.
+    Init {
+        readahead: u32,
+        flags: u32,
+    },
+    Lookup {
+        name: &'a [u8],
+    },
+    Attributes,
+    /// To change attributes; the size, if it is one of them.
+    SetAttributes {
+        size: Option<u64>,
+    },
+    /// To open the file; whether past the page cache.
+    Open {
+        direct: bool,
+    },
+    OpenDirectory,
+    ReadDirectory {
+        from: u64,
+    },
+    Read {
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        offset: u64,
+        data: &'a [u8],
+    },
+    Flush,
+    /// A range that holds nothing any more.
+    Discard {
+        offset: u64,
+        length: u64,
+    },
+    Statistics,
+    /// Nothing that has to be done, but an answer is expected.
+    Nothing,
+    /// Nothing, and no answer.
+    Silent,
+    /// Nothing that is known here.
+    Unknown,
+}
+
+/// A request of the kernel's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Message<'a> {
+    /// Its number.
+    pub unique: u64,
+    pub node: u64,
+    /// Who asks; 0 where that is not to be told.
+    pub process: u32,
+    pub asked: Asked<'a>,
+}
+
+/// Numbers from a body.
+struct Body<'a>(&'a [u8]);
+
+impl Body<'_> {
+    fn u32(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.0.get(at..at + 4)?.try_into().ok()?))
+    }
+
+    fn u64(&self, at: usize) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.0.get(at..at + 8)?.try_into().ok()?))
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Reads a message; `None` where it is cut short.
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let head = Body(bytes);
+        let length = head.u32(0)? as usize;
+        let body = bytes.get(IN_HEADER..length)?;
+        let (unique, node) = (head.u64(8)?, head.u64(16)?);
+        let (process, asked) = (head.u32(32)?, asked(head.u32(4)?, body)?);
+        Some(Self { unique, node, process, asked })
+    }
+}
+
+fn asked(operation: u32, bytes: &[u8]) -> Option<Asked<'_>> {
+    let body = Body(bytes);
+    Some(match operation {
+        1 => {
+            let end = bytes.iter().position(|byte| *byte == 0)?;
+            Asked::Lookup { name: &bytes[..end] }
+        }
+        // FORGET, INTERRUPT, DESTROY, BATCH_FORGET: the kernel does not listen.
+        2 | 36 | 38 | 42 => Asked::Silent,
+        3 => Asked::Attributes,
+        4 => {
+            let sized = body.u32(0)? & 8 != 0;
+            Asked::SetAttributes { size: if sized { Some(body.u64(16)?) } else { None } }
+        }
+        14 => Asked::Open { direct: body.u32(0)? & O_DIRECT != 0 },
+        15 => Asked::Read { offset: body.u64(8)?, length: body.u32(16)? },
+        16 => {
+            let (offset, length) = (body.u64(8)?, body.u32(16)? as usize);
+            Asked::Write { offset, data: bytes.get(40..40 + length)? }
+        }
+        17 => Asked::Statistics,
+        // RELEASE, FLUSH (a close), RELEASEDIR, FSYNCDIR, ACCESS.
+        18 | 25 | 29 | 30 | 34 => Asked::Nothing,
+        20 => Asked::Flush,
+        26 => Asked::Init { readahead: body.u32(8)?, flags: body.u32(12)? },
+        27 => Asked::OpenDirectory,
+        28 => Asked::ReadDirectory { from: body.u64(8)? },
+        43 => {
+            let (offset, length, mode) = (body.u64(8)?, body.u64(16)?, body.u32(24)?);
+            let emptied = mode == KEEP_SIZE | PUNCH_HOLE || mode & !KEEP_SIZE == ZERO_RANGE;
+            match emptied {
+                true => Asked::Discard { offset, length },
+                // Space that is set aside: the disk has all of it.
+                false if mode & !KEEP_SIZE == 0 => Asked::Nothing,
+                false => Asked::Unknown,
+            }
+        }
+        _ => Asked::Unknown,
+    })
+}
+
+/// `O_DIRECT` as the kernel's headers of this architecture have it.
+const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
+
+/// What a file or directory is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attributes {
+    pub node: u64,
+    /// Bytes of the file.
+    pub size: u64,
+    /// User and group that own it.
+    pub owner: (u32, u32),
+}
+
+/// An answer that is being written; the header is filled in at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Answer(Vec<u8>);
+
+impl Answer {
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self(Vec::with_capacity(OUT_HEADER + bytes))
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) -> &mut Self {
+        self.0.clear();
+        self.0.resize(OUT_HEADER, 0);
+        self
+    }
+
+    /// The bytes of an answer to `unique`: an error (a positive errno) or what was put.
+    pub fn finish(&mut self, unique: u64, error: Option<i32>) -> &[u8] {
+        if error.is_some() {
+            self.0.truncate(OUT_HEADER);
+        }
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0[4..8].copy_from_slice(&(-error.unwrap_or(0)).to_ne_bytes());
+        self.0[8..16].copy_from_slice(&unique.to_ne_bytes());
+        &self.0
+    }
+
+    fn u16(&mut self, value: u16) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    /// Room for so many bytes of data, to be filled.
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        let at = self.0.len();
+        self.0.resize(at + bytes, 0);
+        &mut self.0[at..]
+    }
+
+    /// The answer to INIT: what is spoken, of what was offered.
+    pub fn init(&mut self, readahead: u32, offered: u32) {
+        let flags = (ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES) & offered;
+        self.u32(VERSION.0).u32(VERSION.1).u32(readahead).u32(flags);
+        self.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(TRANSFER_MAX);
+        // Time granularity; pages of a request; no alignment of mappings, no further flags.
+        self.u32(1).u16((TRANSFER_MAX / 4096) as u16).u16(0);
+        for _ in 0..8 {
+            self.u32(0);
+        }
+    }
+
+    /// The answer to LOOKUP: known for an hour, since nothing changes.
+    pub fn entry(&mut self, of: Attributes) {
+        self.u64(of.node).u64(0).u64(VALID_SECONDS).u64(VALID_SECONDS).u32(0).u32(0);
+        self.attributes_of(of);
+    }
+
+    /// The answer to GETATTR.
+    pub fn attributes(&mut self, of: Attributes) {
+        self.u64(VALID_SECONDS).u32(0).u32(0);
+        self.attributes_of(of);
+    }
+
+    fn attributes_of(&mut self, Attributes { node, size, owner }: Attributes) {
+        const DIRECTORY: u32 = 0o040_700;
+        const REGULAR: u32 = 0o100_600;
+        let (mode, size) = if node == ROOT { (DIRECTORY, 0) } else { (REGULAR, size) };
+        self.u64(node).u64(size).u64(size / 512);
+        // Times of access, change and status, and their nanoseconds.
+        self.u64(0).u64(0).u64(0).u32(0).u32(0).u32(0);
+        self.u32(mode).u32(1).u32(owner.0).u32(owner.1);
+        // No device; blocks of a page; no flags.
+        self.u32(0).u32(4096).u32(0);
+    }
+
+    /// The answer to OPEN: opened past the page cache, writes need not wait for each other.
+    pub fn opened(&mut self, direct: bool) {
+        let flags = if direct { OPEN_DIRECT | OPEN_PARALLEL_WRITES } else { OPEN_KEEP_CACHE };
+        self.u64(0).u32(flags).u32(0);
+    }
+
+    /// The answer to WRITE.
+    pub fn written(&mut self, bytes: u32) {
+        self.u32(bytes).u32(0);
+    }
+
+    /// The answer to READDIR from its beginning: the file.
+    pub fn directory(&mut self) {
+        self.u64(FILE).u64(1).u32(NAME.len() as u32).u32(8);
+        self.0.extend_from_slice(NAME.as_bytes());
+        while (self.0.len() - OUT_HEADER) % 8 != 0 {
+            self.0.push(0);
+        }
+    }
+
+    /// The answer to STATFS: a disk that is full.
+    pub fn statistics(&mut self, size: u64) {
+        self.u64(size / 4096).u64(0).u64(0).u64(1).u64(0);
+        self.u32(4096).u32(255).u32(4096).u32(0);
+        for _ in 0..6 {
+            self.u32(0);
+        }
+    }
+}
+
+/// How long the kernel may keep what it knows of the file.
+const VALID_SECONDS: u64 = 3600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(operation: u32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend_from_slice(&((IN_HEADER + body.len()) as u32).to_ne_bytes());
+        bytes.extend_from_slice(&operation.to_ne_bytes());
+        bytes.extend_from_slice(&7u64.to_ne_bytes());
+        bytes.extend_from_slice(&FILE.to_ne_bytes());
+        bytes.resize(IN_HEADER, 0);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    fn numbers(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn requests_are_read_as_the_kernel_lays_them_out() {
+        let read = message(15, &numbers(&[0, 8192, 4096, 0, 0]));
+        let asked = Message::parse(&read).unwrap();
+        assert_eq!((asked.unique, asked.node), (7, FILE));
+        assert_eq!(asked.asked, Asked::Read { offset: 8192, length: 4096 });
+        let mut body = numbers(&[0, 4096, 3, 0, 0]);
+        body.extend_from_slice(b"abc");
+        let write = message(16, &body);
+        let expected = Asked::Write { offset: 4096, data: b"abc" };
+        assert_eq!(Message::parse(&write).unwrap().asked, expected);
+        // A write that says more than came with it is none.
+        body.pop();
+        assert_eq!(Message::parse(&message(16, &body)), None);
+        let hole = message(43, &numbers(&[0, 0, 1 << 20, 3]));
+        assert_eq!(
+            Message::parse(&hole).unwrap().asked,
+            Asked::Discard { offset: 0, length: 1 << 20 }
+        );
+        let name = message(1, b"disk\0");
+        assert_eq!(Message::parse(&name).unwrap().asked, Asked::Lookup { name: b"disk" });
+    }
+
+    /// The kernel refuses answers of a wrong length, and then everything hangs on them.
+    #[test]
+    fn answers_have_the_lengths_that_the_kernel_expects() {
+        let of = Attributes { node: FILE, size: 4096, owner: (0, 0) };
+        let mut answer = Answer::default();
+        let mut length = |fill: &dyn Fn(&mut Answer)| {
+            fill(answer.clear());
+            answer.finish(1, None).len() - OUT_HEADER
+        };
+        assert_eq!(length(&|a| a.init(0, u32::MAX)), 64);
+        assert_eq!(length(&|a| a.entry(of)), 128);
+        assert_eq!(length(&|a| a.attributes(of)), 104);
+        assert_eq!(length(&|a| a.opened(true)), 16);
+        assert_eq!(length(&|a| a.written(1)), 8);
+        assert_eq!(length(&|a| a.statistics(4096)), 80);
+        assert_eq!(length(&|a| a.directory()) % 8, 0);
+    }
+
+    proptest! {
+        /// A request that stops the program stops whoever waits for the disk.
+        #[test]
+        fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Message::parse(&bytes);
+            for operation in 0..60 {
+                let _ = Message::parse(&message(operation, &bytes));
+            }
+        }
+    }
+}
