@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use attach::{Attached, Served, Store, Wanted};
 use device::{Condition, Model};
+use runner::attached::{Disk, Entry, all, find};
 use serde_json::json;
 use sim::HostModel;
 use stack::{Journal, StackError, Undo, WorkArea, loop_over, release, state_directory, users_of};
 use units::Seed;
 
-use crate::attached::{Disk, Entry, all, find};
 use crate::cli::{AttachArguments, AttachCondition};
 use crate::exit::{self, ExitCode};
 use crate::host_file::stack_error;
@@ -25,7 +25,7 @@ use crate::running::Running;
 use crate::show::Failure;
 
 /// How often the state of a disk is told.
-const TELL: Duration = Duration::from_millis(500);
+const TELL: Duration = Duration::from_millis(100);
 /// Time that a disk has to be there, and to go.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -106,13 +106,13 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let (attached, mut disk, place) = made.inspect_err(|_| running.undo())?;
     disk.title = profile.title.clone();
     let state = state_directory().map_err(stack_error)?;
-    let entry = Entry::new(&state, &disk)?;
+    let entry = Entry::new(&state, &disk).map_err(stack_error)?;
     show(&disk, arguments.json);
     let backing = disk.block.is_some().then(|| disk.file.clone());
     while attached.is_served() {
         std::thread::park_timeout(TELL);
         disk.served = attached.served();
-        entry.tell(&disk)?;
+        entry.tell(&disk).map_err(stack_error)?;
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
             let users = users_of(&place, disk.block.as_deref());
             if users.is_empty() {
@@ -127,7 +127,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     running.undo();
     disk.served = ended.unwrap_or(disk.served);
     disk.ended = true;
-    entry.tell(&disk)?;
+    entry.tell(&disk).map_err(stack_error)?;
     if !arguments.json {
         out!("{}", disk.served);
     }
@@ -190,7 +190,7 @@ fn make(
 }
 
 fn list(json: bool) -> Result<ExitCode, Failure> {
-    let disks = all(&state_directory().map_err(stack_error)?)?;
+    let disks = all(&state_directory().map_err(stack_error)?).map_err(stack_error)?;
     if json {
         out!("{:#}", json!({"schema": 1, "disks": disks}));
         return Ok(exit::OK);
@@ -210,8 +210,8 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
 pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory().map_err(stack_error)?;
     let wanted = match disk {
-        Some(disk) => vec![find(&state, disk)?],
-        None => all(&state)?,
+        Some(disk) => vec![find(&state, disk).map_err(stack_error)?],
+        None => all(&state).map_err(stack_error)?,
     };
     let mut served = Vec::new();
     for disk in wanted {
@@ -221,7 +221,7 @@ pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
             let reason = format!("it is in use by {}", users.join(", "));
             return Err(refused(disk.file.display().to_string(), reason, "end that first"));
         }
-        served.push(disk.end(&state, PATIENCE)?);
+        served.push(disk.end(&state, PATIENCE).map_err(stack_error)?);
     }
     if json {
         out!("{:#}", json!({"schema": 1, "disks": served}));

@@ -8,7 +8,6 @@
 mod output;
 mod act_test;
 mod attach;
-mod attached;
 mod calibrate;
 mod cli;
 mod commands;

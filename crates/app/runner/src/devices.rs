@@ -21,6 +21,7 @@ use units::{Bytes, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
+use crate::emulated::Emulated;
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
 use crate::predicted::Modelled;
@@ -42,9 +43,13 @@ pub(crate) struct Targets<'a> {
     models: BTreeMap<String, Modelled>,
     /// What was measured of this host.
     here: Option<&'a Calibration>,
+    /// Models that are attached.
+    attachable: BTreeMap<String, Profile>,
     areas: BTreeMap<String, WorkArea>,
     /// Volumes for databases that were made, by stack. Before the devices: undone before those go.
     volumes: BTreeMap<String, Volume>,
+    /// Disks of attached models, by stack. After the volumes on them.
+    emulated: BTreeMap<String, Emulated>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices by the study's names for them, resolved before the first trial and held until the last.
@@ -70,8 +75,10 @@ impl<'a> Targets<'a> {
             confirmed: confirmed.to_vec(),
             models: BTreeMap::new(),
             here,
+            attachable: BTreeMap::new(),
             areas: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            emulated: BTreeMap::new(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
             passed: BTreeSet::new(),
@@ -103,6 +110,15 @@ impl<'a> Targets<'a> {
             }));
         }
         match &stack.device {
+            DeviceName::Model(name) if stack.attach => {
+                let profile = profile(name)?;
+                attach::available().map_err(|(reason, next)| StackError::Refused {
+                    device: stack.device.text(),
+                    reason,
+                    next,
+                })?;
+                self.attachable.insert(stack.name.clone(), profile);
+            }
             DeviceName::Model(name) => {
                 let profile = profile(name)?;
                 check_model(stack, &profile, jobs.iter().copied())?;
@@ -177,6 +193,7 @@ impl<'a> Targets<'a> {
     /// What the header says of each stack.
     pub fn records(&self, study: &Study, seed: Seed) -> Vec<StackRecord> {
         let record = |stack: &Stack| match self.model(stack) {
+            None if stack.attach => self.attached_record(stack),
             Some(of) => predicted::stack_record(stack, of, study, seed),
             None => {
                 let place = match &stack.device {
@@ -199,6 +216,18 @@ impl<'a> Targets<'a> {
             }
         };
         study.stack.iter().map(record).collect()
+    }
+
+    fn attached_record(&self, stack: &Stack) -> StackRecord {
+        let profile = self.attachable.get(&stack.name);
+        let title = profile.map_or("", |profile| profile.title.as_str());
+        StackRecord {
+            name: stack.name.clone(),
+            title: if stack.title.is_empty() { title.to_owned() } else { stack.title.clone() },
+            device: stack.device.text(),
+            not_covered: profile.map(|profile| profile.not_covered.clone()),
+            ..StackRecord::default()
+        }
     }
 
     fn area(&mut self, stack: &Stack) -> Result<&WorkArea, RunnerError> {
@@ -226,6 +255,13 @@ impl<'a> Targets<'a> {
             let paths = devices.map(|device| device.path()).collect();
             return Ok(Some(Opened { files: files?, paths }));
         }
+        if stack.attach {
+            let path = self.attach(stack)?;
+            return Ok(Some(Opened {
+                files: vec![open_file(&path, stack.direct)?],
+                paths: vec![path],
+            }));
+        }
         if !self.filled.contains_key(&stack.name) {
             let path = self.area(stack)?.path().join("block.data");
             match fill(&path, stack.size(), stack.direct, step)? {
@@ -236,6 +272,27 @@ impl<'a> Targets<'a> {
         let path = self.filled[&stack.name].clone();
         let files = vec![open_file(&path, stack.direct)?];
         Ok(Some(Opened { files, paths: vec![path] }))
+    }
+
+    /// Attaches the model of a stack anew; gives the file that is the disk.
+    fn attach(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
+        self.volumes.remove(&stack.name);
+        self.emulated.remove(&stack.name);
+        let journal = self.journal;
+        self.area(stack)?;
+        let (area, profile) = (&self.areas[&stack.name], &self.attachable[&stack.name]);
+        let DeviceName::Model(name) = &stack.device else {
+            unreachable!("invariant: only models are attached");
+        };
+        let made = Emulated::start(journal, area, (stack, name, profile.capacity))?;
+        let path = made.file().to_owned();
+        self.emulated.insert(stack.name.clone(), made);
+        Ok(path)
+    }
+
+    /// What an attached model has delivered, for people.
+    pub fn served(&self, stack: &str) -> Option<String> {
+        self.emulated.get(stack)?.served()
     }
 
     /// The device of the volume that was made for a stack's databases, and what may be done to it.
@@ -263,6 +320,12 @@ impl<'a> Targets<'a> {
             _ => &[],
         };
         self.leave(paths, Some(&stack.name));
+        if stack.attach && !self.volumes.contains_key(&stack.name) {
+            let path = self.attach(stack)?;
+            let (journal, format) = (self.journal, format_of(stack.file_system));
+            let made = Volume::over_file(journal, self.area(stack)?, &path, format)?;
+            self.volumes.insert(stack.name.clone(), made);
+        }
         if !self.volumes.contains_key(&stack.name) {
             let (journal, format) = (self.journal, format_of(stack.file_system));
             let made = match paths {
@@ -299,9 +362,17 @@ impl<'a> Targets<'a> {
         if stack.file_system == FileSystem::AsIs && !own {
             return Ok((self.area(stack)?.fresh("database")?, None));
         }
+        if stack.attach {
+            // Its drive begins anew, too.
+            self.volumes.remove(&stack.name);
+        }
         let volume = self.volume(stack)?;
         volume.remake()?;
-        let device = if own { "the device" } else { "a loop device with direct I/O" };
+        let device = match (own, stack.attach) {
+            (true, _) => "the device",
+            (false, true) => "a loop device with direct I/O over the attached disk",
+            (false, false) => "a loop device with direct I/O",
+        };
         if volume.is_raw() {
             return Ok((volume.path().to_owned(), Some(format!("{device}, no file system"))));
         }

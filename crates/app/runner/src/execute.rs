@@ -217,6 +217,7 @@ impl<'a> Runner<'a> {
             let (known, offered) = self.reached.offer(plan, trial)?;
             let outcome = self.trial(&known, watcher)?.map(|mut outcome| {
                 outcome.notes.extend(offered);
+                outcome.notes.extend(self.targets.served(&trial.stack));
                 outcome
             });
             left -= trial_seconds(trial);

@@ -46,7 +46,7 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
 }
 
 fn measured_jobs<'a>(plan: &'a Plan, stack: &Stack) -> Vec<&'a Job> {
-    let own = |trial: &&Trial| trial.stack == stack.name && trial.source == Source::Measured;
+    let own = |trial: &&Trial| trial.stack == stack.name && trial.source != Source::Predicted;
     plan.trials.iter().filter(own).map(|trial| &trial.job).collect()
 }
 
@@ -90,7 +90,7 @@ fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
 /// Where the data would be: there, and with room.
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
-        DeviceName::Model(_) => None,
+        DeviceName::Model(_) => attach::available().err(),
         DeviceName::Paths(paths) => {
             let gone = paths.iter().find(|path| !Path::new(path).exists())?;
             Some((

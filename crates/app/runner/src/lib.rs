@@ -4,6 +4,7 @@
 //! journal; whoever watches is told, never asked. What it is not: a user interface.
 
 mod ahead;
+pub mod attached;
 mod block_trial;
 mod calibrate;
 mod catalog;
@@ -11,6 +12,7 @@ mod database_trial;
 mod databases;
 mod devices;
 mod doctor;
+mod emulated;
 mod error;
 mod estimate;
 mod execute;

@@ -165,7 +165,7 @@ impl Attached {
         self.floor
     }
 
-    /// What was served until half a second ago or so.
+    /// What was served until a tenth of a second ago or so.
     #[must_use]
     pub fn served(&self) -> Served {
         self.told.served()

@@ -28,7 +28,7 @@ const BATCH: usize = 32;
 /// With no more requests under way than this, it is served where the client runs.
 const FEW: usize = 2;
 /// How often what was served is told.
-const TELL: Nanos = Nanos::from_millis(500);
+const TELL: Nanos = Nanos::from_millis(100);
 
 /// What the thread that serves shares with the one that attached.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub(crate) struct Told {
     pub timed: AtomicBool,
     /// What the way takes, nanoseconds; known once requests are timed.
     pub floor: AtomicU64,
-    /// What was served, every half second.
+    /// What was served, every tenth of a second.
     pub served: Mutex<Served>,
 }
 

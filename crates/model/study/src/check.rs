@@ -135,8 +135,22 @@ fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message).at_quoted(text, same));
     }
     let model = matches!(stack.device, DeviceName::Model(_));
-    if stack.file_system != FileSystem::AsIs && model {
-        let message = format!("stack `{}`: a device model has no file_system yet", stack.name);
+    if stack.file_system != FileSystem::AsIs && stack.is_virtual() {
+        let message =
+            format!("stack `{}`: a device model has a file_system only with attach", stack.name);
+        return Err(StudyError::general(message)
+            .at(text, &stack.device.text())
+            .with_help("add attach = true"));
+    }
+    if stack.attach && !model {
+        let message = format!("stack `{}`: attach is for device models only", stack.name);
+        return Err(StudyError::general(message).at_key(text, "attach", |_| true));
+    }
+    if stack.attach && (stack.host != "auto" || stack.cores > 0) {
+        let message = format!(
+            "stack `{}`: an attached model is met by this host, none is assumed",
+            stack.name
+        );
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     if stack.cores > 1024 {

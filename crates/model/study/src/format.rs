@@ -73,6 +73,10 @@ pub struct Stack {
     /// Holds databases to rates on the device, by the kernel's control group (needs root).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
+    /// Of a device model: attach it as a live disk of `size`, in memory, and run on that (figures are
+    /// `emulated`). Databases stand on a `file_system` made on a loop device over it (needs root).
+    #[serde(default)]
+    pub attach: bool,
     /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
     /// `psync` or `io_uring` by `submission`.
     #[serde(default = "default_host")]
@@ -215,6 +219,12 @@ impl Stack {
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.size.unwrap_or(Bytes::mib(1024))
+    }
+
+    /// Whether it is a device model that is asked in virtual time.
+    #[must_use]
+    pub const fn is_virtual(&self) -> bool {
+        matches!(self.device, DeviceName::Model(_)) && !self.attach
     }
 }
 

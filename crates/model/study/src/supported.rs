@@ -4,7 +4,7 @@ use crate::{BlockMatrix, DeviceName, Experiment, FileSystem, KvMatrix, Stack};
 
 /// Why this experiment cannot run on that stack, if so.
 pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
-    let model = matches!(stack.device, DeviceName::Model(_));
+    let model = stack.is_virtual();
     let needs_data = |block: &BlockMatrix| block.verify || block.precondition.is_some();
     if model && experiment.block.as_ref().is_some_and(needs_data) {
         return Some("a device model holds no data to verify or to precondition".into());
@@ -16,8 +16,16 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
     let runs_raw = experiment.kv.as_ref().is_some_and(KvMatrix::runs_raw);
     match &stack.device {
         _ if !database => None,
+        DeviceName::Model(_) if stack.attach => match stack.file_system {
+            FileSystem::AsIs => {
+                Some("an attached model is a bare disk; give the stack a file_system".into())
+            }
+            FileSystem::Raw if !runs_raw => Some(NEEDS_FILE_SYSTEM.into()),
+            _ => None,
+        },
         DeviceName::Model(_) => Some(
-            "databases cannot be predicted on a device model yet; only block experiments can"
+            "databases cannot be predicted on a device model yet, only block experiments can; with attach = \
+             true they run on it"
                 .into(),
         ),
         DeviceName::Paths(paths) => {

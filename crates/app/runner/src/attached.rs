@@ -14,24 +14,27 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use stack::StackError;
 
-use crate::host_file::stack_error;
-use crate::show::Failure;
-
 /// A disk that is attached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// The process that serves it.
     pub process: u32,
+    /// The profile, as it was named.
     pub model: String,
+    /// What it is, for people.
     pub title: String,
     /// Bytes.
     pub size: u64,
+    /// The file that keeps the data; none: memory.
     pub store: Option<PathBuf>,
+    /// The file that is the disk.
     pub file: PathBuf,
+    /// The block device over it.
     pub block: Option<PathBuf>,
     /// What the way through the kernel and back takes.
     pub floor_ns: u64,
+    /// What was delivered.
     pub served: Served,
     /// Whether it was detached.
     pub ended: bool,
@@ -41,11 +44,12 @@ fn directory(state: &Path) -> PathBuf {
     state.join("attached")
 }
 
-fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Failure + 'a {
-    move |error| stack_error(StackError::io(what, path)(error))
+fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StackError + 'a {
+    StackError::io(what, path)
 }
 
 /// The file of a disk that this process serves.
+#[derive(Debug)]
 pub struct Entry {
     path: PathBuf,
     file: File,
@@ -56,7 +60,7 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn new(state: &Path, disk: &Disk) -> Result<Self, Failure> {
+    pub fn new(state: &Path, disk: &Disk) -> Result<Self, StackError> {
         let dir = directory(state);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         made.map_err(failed("create", &dir))?;
@@ -74,7 +78,7 @@ impl Entry {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn tell(&self, disk: &Disk) -> Result<(), Failure> {
+    pub fn tell(&self, disk: &Disk) -> Result<(), StackError> {
         let text = serde_json::to_vec(disk).unwrap_or_default();
         let write = || -> io::Result<()> {
             let mut file = &self.file;
@@ -90,7 +94,7 @@ impl Entry {
 ///
 /// # Errors
 /// When they cannot be read.
-pub fn all(state: &Path) -> Result<Vec<Disk>, Failure> {
+pub fn all(state: &Path) -> Result<Vec<Disk>, StackError> {
     let dir = directory(state);
     let mut found: Vec<Disk> = read(&dir)?.into_iter().map(|(_, disk)| disk).collect();
     found.sort_by(|a, b| a.file.cmp(&b.file));
@@ -98,7 +102,7 @@ pub fn all(state: &Path) -> Result<Vec<Disk>, Failure> {
 }
 
 /// Living disks with their files.
-fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, Failure> {
+fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed("read", dir))?,
@@ -124,7 +128,7 @@ fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, Failure> {
 ///
 /// # Errors
 /// Which there are.
-pub fn find(state: &Path, wanted: &Path) -> Result<Disk, Failure> {
+pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
     let whole = fs::canonicalize(wanted).unwrap_or_else(|_| wanted.to_owned());
     let disks = all(state)?;
     let named: Vec<String> = disks.iter().map(|disk| disk.file.display().to_string()).collect();
@@ -133,11 +137,11 @@ pub fn find(state: &Path, wanted: &Path) -> Result<Disk, Failure> {
     });
     here.ok_or_else(|| {
         let there = if named.is_empty() { "nothing is".to_owned() } else { named.join(", ") };
-        stack_error(StackError::Refused {
+        StackError::Refused {
             device: wanted.display().to_string(),
             reason: format!("it is not attached; attached: {there}"),
             next: "crosspoint attach".into(),
-        })
+        }
     })
 }
 
@@ -146,7 +150,7 @@ impl Disk {
     ///
     /// # Errors
     /// When it does not.
-    pub fn end(self, state: &Path, patience: Duration) -> Result<Self, Failure> {
+    pub fn end(self, state: &Path, patience: Duration) -> Result<Self, StackError> {
         let dir = directory(state);
         let Some((path, _)) = read(&dir)?.into_iter().find(|(_, one)| one.file == self.file) else {
             return Ok(self);
@@ -170,10 +174,10 @@ impl Disk {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(stack_error(StackError::Refused {
+        Err(StackError::Refused {
             device: self.file.display().to_string(),
             reason: format!("process {} does not end", self.process),
             next: format!("kill -9 {}; crosspoint clean", self.process),
-        }))
+        })
     }
 }
