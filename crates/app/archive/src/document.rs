@@ -20,8 +20,8 @@ use workload::OpClass;
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
 
-/// Among the totals of a racer's result: how many began together. Those of one race that began apart, since a
-/// kill came between their records, are no race.
+/// Among the totals of a racer's result: how many began together. Those of one race that began apart, since
+/// a kill came between their records, are no race.
 pub const RACERS: &str = "racers";
 
 /// `run.json`.
@@ -69,6 +69,9 @@ pub struct StackRecord {
     /// Its times, as `sim::HostModel::times` orders them; empty in older runs, and for what is no model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub host_times: Vec<Nanos>,
+    /// Its cores, and whether they are of two hardware threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_cores: Option<(u32, bool)>,
     /// What is published of jobs like those of the study, with the error of the model; empty in older runs,
     /// and for what is no model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

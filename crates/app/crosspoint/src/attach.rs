@@ -1,10 +1,10 @@
 //! `crosspoint attach` and `detach`: modelled devices as live disks.
 //!
-//! A process of this program of its own serves each disk, and owns the undo journal of what it made, so that
-//! `clean` undoes it when that process was killed. Invariants: a disk that is in use is not detached; what was
-//! delivered is said when it is. What it is not: serving, which is the crate `attach`.
+//! A process of this program of its own serves each disk, and owns the undo journal of what it made, so
+//! that `clean` undoes it when that process was killed. Invariants: a disk that is in use is not detached;
+//! what was delivered is said when it is. What it is not: serving, which is the crate `attach`.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,14 +51,20 @@ fn start(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let mut child = Command::new(program);
     child.args(words).args(["--foreground", "--json"]);
     // Of no terminal: closing one must not take the disk away.
-    child.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    // Neither its output nor its errors are this one's: who waits for those to end must not wait for it.
+    child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = child.spawn().map_err(failed)?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         let _ = BufReader::new(output).read_line(&mut line);
     }
     let Ok(disk) = serde_json::from_str::<Disk>(&line) else {
-        // It has said why.
+        // It has said why, and ended.
+        let mut why = String::new();
+        if let Some(mut errors) = child.stderr.take() {
+            let _ = errors.read_to_string(&mut why);
+        }
+        say!("{}", why.trim_end());
         let code = child.wait().ok().and_then(|status| status.code());
         return Ok(exit::of_number(code.unwrap_or(1)));
     };
@@ -88,7 +94,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         return Err(refused(format!("model:{model}"), reason, &next));
     }
     let profile = runner::profile(model)?;
-    if arguments.size > profile.capacity || arguments.size.get() % 4096 != 0 {
+    if arguments.size > profile.capacity || !arguments.size.get().is_multiple_of(4096) {
         let reason = format!(
             "a disk of {} cannot be had: whole blocks of 4 KiB, at most {}",
             arguments.size, profile.capacity
@@ -104,7 +110,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let (journal, stop) = running.parts();
     let made = make(journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
     let (attached, mut disk, place) = made.inspect_err(|_| running.undo())?;
-    disk.title = profile.title.clone();
+    disk.title = profile.title;
     let state = state_directory().map_err(stack_error)?;
     let entry = Entry::new(&state, &disk).map_err(stack_error)?;
     show(&disk, arguments.json);

@@ -101,7 +101,7 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Measure what this host's submission paths cost (half a minute); predictions use it from then on
+    /// Measure what this host's submission path costs (15 s); predictions use it from then on
     #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
             Without it predictions are of the host of a publication (a Xeon of 2020, Linux 5.15).")]
     Calibrate {

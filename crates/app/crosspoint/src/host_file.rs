@@ -1,7 +1,7 @@
 //! What was measured of this host, as it is kept.
 //!
-//! Invariant: what was measured of another kernel or other processors is not used, and that is said. What it
-//! is not: the measurement.
+//! Invariant: what was measured of another kernel or other processors is not used, and that is said. What
+//! it is not: the measurement.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,32 +16,30 @@ pub fn file(state: &Path) -> PathBuf {
     state.join("host.toml")
 }
 
-/// What was measured of this host; none where nothing was, or only of another.
-///
-/// # Errors
-/// When the file cannot be read or is none of ours.
-pub fn here(state: &Path) -> Result<Option<Calibration>, Failure> {
+/// What was measured of this host; none where nothing was, or nothing that can be used, which is said: a
+/// study of real disks alone needs none.
+pub fn here(state: &Path) -> Option<Calibration> {
     let path = file(state);
     let text = match std::fs::read_to_string(&path) {
-        Ok(text) => text,
         Err(error) if [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()) => {
-            return Ok(None);
+            return None;
         }
-        Err(error) => return Err(stack_error(StackError::io("read", &path)(error))),
+        text => text.map_err(|error| error.to_string()),
     };
-    let found = Calibration::parse(&text).map_err(|reason| {
-        let (device, next) = (path.display().to_string(), "crosspoint calibrate --forget".into());
-        stack_error(StackError::Refused { device, reason, next })
-    })?;
-    if found.host == runner::host_name() {
-        return Ok(Some(found));
-    }
-    say!(
-        "note: {} was measured on another kernel or other processors and is not used; again with: \
-         crosspoint calibrate",
-        path.display()
-    );
-    Ok(None)
+    let found = text.and_then(|text| Calibration::parse(&text)).and_then(|found| {
+        let same = found.host == runner::host_name();
+        same.then_some(found).ok_or("it is of another kernel or other processors".to_owned())
+    });
+    found
+        .inspect_err(|reason| {
+            say!(
+                "note: {} is not used ({}); again with: crosspoint calibrate, or without: crosspoint \
+                 calibrate --forget",
+                path.display(),
+                reason.trim().replace('\n', " ")
+            );
+        })
+        .ok()
 }
 
 /// An error of the machine as this program reports it.

@@ -36,7 +36,7 @@ impl Running {
     /// # Errors
     /// Where there is no directory for its journal.
     pub fn start() -> Result<Self, Failure> {
-        let here = host_file::here(&state_directory().map_err(RunnerError::from)?)?;
+        let here = host_file::here(&state_directory().map_err(RunnerError::from)?);
         Ok(Self { here, ..Self::start_uncalibrated()? })
     }
 

@@ -58,7 +58,18 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     let output = scratch.run("calibrate --json .");
     expect(&output, 0);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(document["calibration"]["path"].as_array().is_some_and(|paths| paths.len() == 4));
+    let paths = document["calibration"]["path"].as_array().expect("paths");
+    assert_eq!(paths.len(), 4);
+    for path in paths {
+        let cpu: units::Nanos = path["cpu"].as_str().expect("a time").parse().expect("a time");
+        let (rate, sleeps) = (path["rate"].as_f64().unwrap_or(0.0), path["sleeps"].as_f64());
+        // A system call takes no less, and no processor is busy for longer than the time that passes.
+        assert!(cpu.get() > 300 && cpu.as_secs_f64() * rate < 4.0, "{path}");
+        assert!(rate > 10.0 && sleeps.is_some_and(|sleeps| sleeps < 3.0), "{path}");
+    }
+    let wake = &document["calibration"]["wake_ups"];
+    let time = |name: &str| -> units::Nanos { wake[name].as_str().unwrap_or("").parse().unwrap() };
+    assert!(time("interrupt").get() > 0 && time("interrupt") <= time("interrupt_p90"), "{wake}");
     assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
     // A host whose thread takes 10 us an operation, whatever was measured here.
     let file = scratch.state().join("host.toml");
@@ -99,6 +110,19 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     assert_eq!(rates(&scratch, "runs/other"), before);
     std::fs::write(&file, "schema = 1\nhost").expect("half a file");
     let output = scratch.run("run thread.toml --out runs/none");
-    assert_ne!(output.status.code(), Some(0));
+    expect(&output, 0);
     assert!(stderr(&output).contains("calibrate --forget"), "{}", stderr(&output));
+    assert_eq!(rates(&scratch, "runs/none"), before);
+}
+
+/// What cannot be calibrated is refused before anything is made, and leaves nothing to undo.
+#[test]
+fn a_place_that_is_no_directory_leaves_nothing() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("file"), "").expect("a file");
+    let output = scratch.run("calibrate file");
+    assert_ne!(output.status.code(), Some(0));
+    expect(&scratch.run("clean"), 0);
+    assert!(scratch.leftovers().is_empty());
+    assert!(!scratch.state().join("host.toml").exists());
 }

@@ -1,8 +1,9 @@
 //! What this host's submission paths cost, measured on a file.
 //!
-//! Invariants: needs no privileges; what it makes is in the undo journal; rounds are interleaved and their
+//! On a disk that is slow, what a round takes besides its operations counts with them. Invariants: needs no
+//! privileges; what it makes is in the undo journal; rounds are interleaved and their
 //! medians count, so that a busy moment meets all alike. What it is not: a measurement of the storage under
-//! the file, whose time is no CPU time, unless it is memory.
+//! the file, whose time is no CPU time; memory, whose is, is refused where that shows.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +31,9 @@ const DEPTHS: [u32; 4] = [1, 4, 16, 64];
 #[must_use]
 pub fn host_name() -> String {
     let facts = Provenance::read("", "");
-    format!("{}; {}; processors {}", facts.kernel, facts.cpu, facts.cpus)
+    let (cores, siblings) = observe::cores();
+    let twice = if siblings { " of two hardware threads" } else { "" };
+    format!("{}; {}; processors {}, cores {cores}{twice}", facts.kernel, facts.cpu, facts.cpus)
 }
 
 /// Measures the paths on a file in `directory`; `None` when it was stopped. `tell` hears how many of how
@@ -43,6 +46,7 @@ pub fn calibrate(
     (journal, stop): (&Journal, &AtomicBool),
     tell: &mut dyn FnMut(usize, usize),
 ) -> Result<Option<Calibration>, RunnerError> {
+    stack::check_directory(directory)?;
     let area = WorkArea::create(journal, directory, "calibrate")?;
     let path = area.path().join("block.data");
     let stopping = || stop.load(Ordering::Relaxed);
@@ -51,7 +55,9 @@ pub fn calibrate(
     }
     let steps = DEPTHS.len() * ROUNDS;
     let mut found: Vec<Vec<Cost>> = vec![Vec::new(); DEPTHS.len()];
+    let mut sleeps = Vec::new();
     for round in 0..ROUNDS {
+        sleeps.push(sleeps_of()?);
         for (place, depth) in DEPTHS.into_iter().enumerate() {
             tell(round * DEPTHS.len() + place, steps);
             found[place].extend(cost_of(&path, depth, stop)?);
@@ -71,10 +77,34 @@ pub fn calibrate(
         rate: median(rounds.iter().map(|one| one.rate)).round(),
     };
     let path = DEPTHS.into_iter().zip(found).map(cost).collect();
-    let siblings = observe::siblings();
-    let cores = if siblings { observe::cpus().div_ceil(2) } else { observe::cpus() };
     let names = (host_name(), jiff::Zoned::now().date().to_string());
-    Ok(Some(Calibration::new(names, (cores, siblings), wake_ups()?, path)))
+    let (same_cpu, other_cpu) = observe::handed_wake_ups().map_err(thread_error)?;
+    let time = |place: usize| {
+        Nanos(median(sleeps.iter().map(|round: &[Nanos; 3]| round[place].get() as f64)) as u64)
+    };
+    let (interrupt, interrupt_p90, cpu) = (time(0), time(1), time(2));
+    let wake_ups = WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu };
+    let found = Calibration::new(names, observe::cores(), wake_ups, path);
+    found.possible().map_err(|reason| unfit(directory, &reason))?;
+    // Where the kernel hands requests to threads of its own, what it does is not this thread's path.
+    match found.path.iter().find(|path| path.depth >= 16 && path.sleeps > SLEEPS_MAX) {
+        Some(_) => {
+            Err(unfit(directory, "the kernel hands requests of this file to worker threads"))
+        }
+        None if stopping() => Ok(None),
+        None => Ok(Some(found)),
+    }
+}
+
+/// A deep queue lets its client sleep less often per operation than this.
+const SLEEPS_MAX: f64 = 0.5;
+
+fn unfit(directory: &Path, reason: &str) -> RunnerError {
+    RunnerError::Environment {
+        stack: format!("the file in {}", directory.display()),
+        reason: reason.to_owned(),
+        next: "crosspoint calibrate DIRECTORY, on another disk, not in memory".into(),
+    }
 }
 
 /// What one round gave.
@@ -125,12 +155,15 @@ fn cost_of(path: &Path, depth: u32, stop: &AtomicBool) -> Result<Option<Cost>, R
     Ok((all > 0).then_some(Cost { cpu_ns, sleeps, rate }))
 }
 
-fn wake_ups() -> Result<WakeUps, RunnerError> {
-    let failed = |error| StackError::io("make threads in", Path::new("/proc/self"))(error);
-    let (sleeps, cpu) = observe::interrupt_wake_ups().map_err(failed)?;
-    let (same_cpu, other_cpu) = observe::handed_wake_ups().map_err(failed)?;
+/// Median and 90th percentile of what a sleeper takes to run again, and the CPU time of a sleep.
+fn sleeps_of() -> Result<[Nanos; 3], RunnerError> {
+    let (sleeps, cpu) = observe::interrupt_wake_ups().map_err(thread_error)?;
     let at = |part: usize| sleeps.get(sleeps.len() * part / 100).copied().unwrap_or_default();
-    Ok(WakeUps { interrupt: at(50), interrupt_p90: at(90), cpu, same_cpu, other_cpu })
+    Ok([at(50), at(90), cpu])
+}
+
+fn thread_error(error: std::io::Error) -> RunnerError {
+    StackError::io("make threads in", Path::new("/proc/self"))(error).into()
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

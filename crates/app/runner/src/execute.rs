@@ -109,9 +109,10 @@ impl Resumed {
         for stack in &self.study.stack {
             let begun = self.stacks.iter().find(|record| record.name == stack.name);
             // Older runs do not say.
-            let begun = begun.map(|record| record.host_times.as_slice()).filter(|t| !t.is_empty());
+            let begun = begun.filter(|record| !record.host_times.is_empty());
             let (Some(begun), Some(model)) = (begun, targets.model(stack)) else { continue };
-            if begun != model.host.times() {
+            let cores = Some((model.host.cores, model.host.siblings));
+            if begun.host_times != model.host.times() || begun.host_cores != cores {
                 return Err(RunnerError::Environment {
                     stack: stack.name.clone(),
                     reason:

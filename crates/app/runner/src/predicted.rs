@@ -1,8 +1,8 @@
 //! Block trials on device models, in virtual time.
 //!
-//! Invariant: the result depends on the study, the profile and the seed alone; in ACT's phase without
-//! `service-threads` also on the processors here, as ACT's own does. What it is not: able
-//! to predict databases.
+//! Invariant: the result depends on the study, the profile, the host (which the run records) and the seed
+//! alone; in ACT's phase without `service-threads` also on the processors here, as ACT's own does. What it
+//! is not: able to predict databases.
 
 use archive::StackRecord;
 use device::{Condition, Model, Parameters, Profile};
@@ -16,6 +16,7 @@ use sim::{
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
 use units::{Nanos, Seed, Share};
+use workload::OpClass;
 
 /// Virtual time of each acceptance job.
 const CHECK_TIME: Nanos = Nanos::from_millis(200);
@@ -147,10 +148,12 @@ pub(crate) fn host_of(
 
 /// Whether the host was the limit of a prediction.
 fn limit(recording: &Recording, host: HostModel, threads: u32) -> Option<Limit> {
-    let rate = recording.total(None).counts.ops as f64 / recording.seconds().max(1e-9);
-    let submit = host.submit.min(host.submit_write);
-    let busy =
-        rate * (submit + host.complete + host.between).as_secs_f64() / f64::from(threads.max(1));
+    let rate =
+        |class| recording.total(Some(class)).counts.ops as f64 / recording.seconds().max(1e-9);
+    let (reads, writes) = (rate(OpClass::Read), rate(OpClass::Write));
+    let around = (reads + writes) * (host.complete + host.between).as_secs_f64();
+    let submitting = reads * host.submit.as_secs_f64() + writes * host.submit_write.as_secs_f64();
+    let busy = (around + submitting) / host.threads(threads.max(1));
     (busy >= Limit::THREAD_BUSY).then_some(Limit::Thread { busy: busy.min(1.0) })
 }
 
@@ -171,6 +174,11 @@ fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
 /// computed now: of others nothing would be asked, and jobs that write take seconds each.
 fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<CheckedFigure> {
     let Modelled { profile, host } = of;
+    // What is published was met through the published host: of this one's own path it says nothing.
+    let published = HostModel::named(host.name).map(|known| known.to(profile).times());
+    if published.is_some_and(|times| times != host.times()) {
+        return Vec::new();
+    }
     let fresh = stack.condition != study::Condition::Steady;
     let mut wanted: Vec<JobShape> = Vec::new();
     for trial in study::plan(study).trials.iter().filter(|trial| trial.stack == stack.name) {
@@ -207,6 +215,7 @@ pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Se
         }),
         host_path: Some(host.name.to_owned()),
         host_times: host.times().to_vec(),
+        host_cores: Some((host.cores, host.siblings)),
         checked: checked(stack, of, study, seed),
         ..StackRecord::default()
     }

@@ -1,9 +1,9 @@
 //! Serving on the processor on which the client runs: a wake-up there takes a microsecond or two, one that
-//! crosses processors ten times that, and more where the other one rests. With many requests under way nobody
-//! waits for one of them, and two processors do more than one.
+//! crosses processors ten times that, and more where the other one rests. With many requests under way
+//! nobody waits for one of them, and two processors do more than one.
 //!
-//! Invariants: nothing is allocated for one client; looked at rarely enough to cost next to nothing. What it is not: a scheduler; with clients on
-//! several processors it is where the last one was.
+//! Invariants: nothing is allocated for one client; looked at rarely enough to cost next to nothing. What
+//! it is not: a scheduler; with clients on several processors it is where the last one was.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -4,9 +4,10 @@
 //! What opens it is served as a disk serves: reads and writes side by side, fsync(2) as a flush, holes as
 //! discards. A loop device over it, with direct I/O, is a block device.
 //!
-//! Invariants: the way through FUSE and back is measured when it is attached; clients see the model's times and
-//! what the way to a real device takes, no more; a model that is faster than that way is refused unless it is stretched; what was delivered is
-//! measured all the time. What it is not: the model (`device`) or its clock (`realtime`).
+//! Invariants: the way through FUSE and back is measured when it is attached; clients see the model's times
+//! and what the way to a real device takes, no more; a model that is faster than that way is refused unless
+//! it is stretched; what was delivered is measured all the time. What it is not: the model (`device`) or
+//! its clock (`realtime`).
 
 #![forbid(unsafe_code)]
 
@@ -81,8 +82,8 @@ pub struct Wanted {
     pub scale: u32,
     /// Waits shorter than this are spent looking instead of sleeping.
     pub spin: Nanos,
-    /// What the way through the kernel to a real device and back takes, which the clients of this one are to
-    /// see as well.
+    /// What the way through the kernel to a real device and back takes, which the clients of this one are
+    /// to see as well.
     pub path: Nanos,
 }
 

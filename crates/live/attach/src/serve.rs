@@ -1,9 +1,10 @@
 //! The event loop of an attached disk: requests of the kernel in, answers at the model's time out.
 //!
-//! One thread, woken by requests and by time alike: it sleeps until shortly before something is due, or until
-//! a request comes, and looks actively for the last instants. Data are written when a write arrives and read
-//! when a read is answered, so that an answer never shows less than what was acknowledged. Invariants: each
-//! request is answered once; after warm-up nothing is allocated. What it is not: the model.
+//! One thread, woken by requests and by time alike: it sleeps until shortly before something is due, or
+//! until a request comes, and looks actively for the last instants. Data are written when a write arrives
+//! and read when a read is answered, so that an answer never shows less than what was acknowledged.
+//! Invariants: each request is answered once; after warm-up nothing is allocated. What it is not: the
+//! model.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +34,8 @@ const TELL: Nanos = Nanos::from_millis(100);
 /// What the thread that serves shares with the one that attached.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// Whether the model times requests; until then they are answered at once, to find out what the way takes.
+    /// Whether the model times requests; until then they are answered at once, to find out what the way
+    /// takes.
     pub timed: AtomicBool,
     /// What the way takes, nanoseconds; known once requests are timed.
     pub floor: AtomicU64,
@@ -210,13 +212,13 @@ impl<D: Device> Server<D> {
                 return self.submit(unique, (Operation::Read, offset, length), None);
             }
             Asked::Write { offset, data } => {
-                let error = self.store.write(offset, data).err().map(errno);
+                let error = self.store.write(offset, data).err().as_ref().map(errno);
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 return self.submit(unique, (Operation::Write, offset, length), error);
             }
             Asked::Flush => return self.submit(unique, (Operation::Flush, 0, 0), None),
             Asked::Discard { offset, length } => {
-                let error = self.store.discard(offset, length).err().map(errno);
+                let error = self.store.discard(offset, length).err().as_ref().map(errno);
                 let length = length.min(size.saturating_sub(offset)).min(1 << 30) as u32;
                 return self.submit(unique, (Operation::Discard, offset, length), error);
             }
@@ -239,8 +241,8 @@ impl<D: Device> Server<D> {
         self.send(unique, error.map(Errno::raw_os_error))
     }
 
-    /// Hands a request to the model; one without bytes, and every one while the way is measured, is answered
-    /// at once.
+    /// Hands a request to the model; one without bytes, and every one while the way is measured, is
+    /// answered at once.
     fn submit(
         &mut self,
         unique: u64,
@@ -269,8 +271,8 @@ impl<D: Device> Server<D> {
     fn is_timed(&mut self) -> bool {
         if self.floor.is_none() && self.told.timed.load(Ordering::Acquire) {
             let floor = Nanos(self.told.floor.load(Ordering::Relaxed));
-            // What the way to a real device takes, the client is to see. Where that is more than the way here,
-            // answers come so much too early.
+            // What the way to a real device takes, the client is to see. Where that is more than the way
+            // here, answers come so much too early.
             let path = Nanos(self.pace.path.get() * u64::from(self.pace.scale));
             self.clock.lead_by(floor.since(path));
             self.floor = Some(floor);
@@ -301,7 +303,7 @@ impl<D: Device> Server<D> {
         match slot.operation {
             Operation::Read => {
                 let room = answer.room(slot.length as usize);
-                error = error.or(self.store.read(slot.offset, room).err().map(errno));
+                error = error.or(self.store.read(slot.offset, room).err().as_ref().map(errno));
             }
             Operation::Write => answer.written(slot.length),
             Operation::Flush | Operation::Discard | Operation::WriteZeroes => {}
@@ -318,6 +320,6 @@ impl<D: Device> Server<D> {
     }
 }
 
-fn errno(error: std::io::Error) -> i32 {
+fn errno(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(Errno::IO.raw_os_error())
 }

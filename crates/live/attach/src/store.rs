@@ -1,7 +1,7 @@
 //! What is on an emulated disk: a sparse file, or memory.
 //!
-//! Invariants: what was never written reads as zeros; nothing outside of the size is touched. What it is not:
-//! timed; the model beside it says when.
+//! Invariants: what was never written reads as zeros; nothing outside of the size is touched. What it is
+//! not: timed; the model beside it says when.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,8 +29,8 @@ impl Store {
         Ok(Self { file, size })
     }
 
-    /// A disk of `size` in the file at `path`, made if need be; what is in it stays. It is locked: nobody else
-    /// attaches it meanwhile.
+    /// A disk of `size` in the file at `path`, made if need be; what is in it stays. It is locked: nobody
+    /// else attaches it meanwhile.
     ///
     /// # Errors
     /// When it cannot be made, is of another size, or is attached already.

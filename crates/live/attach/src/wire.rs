@@ -1,8 +1,8 @@
 //! Messages of the kernel's FUSE protocol (7.31 and later; linux/include/uapi/linux/fuse.h), as far as a
 //! directory with one file needs them.
 //!
-//! Invariants: whatever the bytes, parsing ends in a request or in nothing; numbers are in the byte order of
-//! the machine, as the kernel's are. What it is not: I/O.
+//! Invariants: whatever the bytes, parsing ends in a request or in nothing; numbers are in the byte order
+//! of the machine, as the kernel's are. What it is not: I/O.
 
 /// Major version of the protocol, and the minor one that is spoken here.
 const VERSION: (u32, u32) = (7, 31);
@@ -274,7 +274,7 @@ impl Answer {
     pub fn directory(&mut self) {
         self.u64(FILE).u64(1).u32(NAME.len() as u32).u32(8);
         self.0.extend_from_slice(NAME.as_bytes());
-        while (self.0.len() - OUT_HEADER) % 8 != 0 {
+        while !(self.0.len() - OUT_HEADER).is_multiple_of(8) {
             self.0.push(0);
         }
     }

@@ -20,10 +20,21 @@ pub fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| count.get() as u32)
 }
 
-/// Whether processors are hardware threads that share cores by twos.
+/// Cores that the processors belong to which this process may use, and whether it may use two of one.
 #[must_use]
-pub fn siblings() -> bool {
-    crate::first_line("/sys/devices/system/cpu/smt/active").is_some_and(|active| active == "1")
+pub fn cores() -> (u32, bool) {
+    let own = crate::wake_ups::allowed();
+    let list = |cpu: &usize| {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        crate::first_line(path).unwrap_or_else(|| cpu.to_string())
+    };
+    let mut cores: Vec<String> = own.iter().map(list).collect();
+    cores.sort_unstable();
+    let twice = cores.windows(2).any(|pair| pair[0] == pair[1]);
+    cores.dedup();
+    // A quota of a control group may be less than the processors are.
+    let count = u32::try_from(cores.len()).unwrap_or(1).clamp(1, cpus().max(1));
+    (count, twice)
 }
 
 impl HostCpu {

@@ -15,7 +15,7 @@ mod wake_ups;
 
 pub use block_device::{BlockDevice, DiskTimes};
 pub use control::{Control, Keep, Progress, rest};
-pub use host_cpu::{HostCpu, cpus, siblings};
+pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
 pub use sampler::{Counter, sample};

@@ -14,15 +14,15 @@ use units::Nanos;
 use crate::thread_usage;
 
 /// Sleeps after which the overshoot is read.
-const SLEEPS: usize = 4_000;
+const SLEEPS: usize = 1_000;
 /// Length of one: long enough for an idle processor to rest.
 const SLEEP: Nanos = Nanos::from_micros(60);
 /// Round trips of two threads.
 const ROUNDS: u32 = 10_000;
 
-/// Makes this thread run only where nothing else wants to (`SCHED_IDLE`): who is woken by it on its processor
-/// stays there and goes on at once, instead of moving to one that must be woken first. Refused, it changes
-/// nothing.
+/// Makes this thread run only where nothing else wants to (`SCHED_IDLE`): who is woken by it on its
+/// processor stays there and goes on at once, instead of moving to one that must be woken first. Refused,
+/// it changes nothing.
 pub fn give_way() {
     // SAFETY: a policy and a priority of this thread; the struct is valid for the call.
     unsafe {
@@ -31,8 +31,8 @@ pub fn give_way() {
     }
 }
 
-/// Overshoots of sleeps, sorted: interrupt, leaving idle, and getting a processor; and the CPU time that one
-/// sleep with its wake-up takes. Takes about 0.5 s.
+/// Overshoots of sleeps, sorted: interrupt, leaving idle, and getting a processor; and the CPU time that
+/// one sleep with its wake-up takes. Takes about 0.1 s.
 ///
 /// # Errors
 /// When no thread can be made.
@@ -94,7 +94,7 @@ fn half(round: Duration) -> Nanos {
 }
 
 /// Processors that this thread may use.
-fn allowed() -> Vec<usize> {
+pub(crate) fn allowed() -> Vec<usize> {
     // SAFETY: a cpu_set_t is plain data; all zero is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is valid and writable, its size is given.
@@ -115,7 +115,7 @@ fn stay_on(cpu: usize) {
 
 fn event() -> io::Result<OwnedFd> {
     // SAFETY: no pointers; a descriptor that is not -1 is ours alone.
-    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
     if made < 0 {
         return Err(io::Error::last_os_error());
     }

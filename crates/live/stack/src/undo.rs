@@ -101,7 +101,12 @@ fn remove_tree(path: &Path, mark: &Mark) -> Result<Option<String>, StackError> {
         return Err(not_ours(path));
     }
     let data = match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Nor was anything made in what is no directory.
+        Err(error)
+            if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) =>
+        {
+            return Ok(None);
+        }
         data => data.map_err(StackError::io("look at", path))?,
     };
     if !data.is_dir() || data.uid() != rustix::process::geteuid().as_raw() {

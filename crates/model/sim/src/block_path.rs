@@ -35,6 +35,8 @@ pub struct BlockPath<D> {
     host: HostModel,
     cores: Cores,
     events: EventQueue<Event>,
+    /// `[client]`: when its last wake-up ends.
+    awake: Vec<Nanos>,
     /// `[slot]`.
     slots: Vec<Slot>,
     completions: Vec<Completion>,
@@ -51,10 +53,24 @@ impl<D: Device> BlockPath<D> {
             host,
             cores: Cores::new(threads, (host.cores, host.siblings)),
             events: EventQueue::default(),
+            awake: vec![Nanos::ZERO; threads],
             slots: Vec::new(),
             completions: Vec::with_capacity(64),
             random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("host", 0).0),
         }
+    }
+
+    /// When the client learns of a completion at `at`: at once where its thread computes, with the wake-up
+    /// that is under way where there is one, else after one of its own.
+    fn seen(&mut self, at: Nanos, slot: u32) -> Nanos {
+        let client = self.slots[slot as usize].client;
+        if self.cores.free_at(client) > at {
+            return at;
+        }
+        if self.awake[client as usize] <= at {
+            self.awake[client as usize] = at + self.wake_up();
+        }
+        self.awake[client as usize]
     }
 
     fn wake_up(&mut self) -> Nanos {
@@ -138,8 +154,9 @@ impl<D: Device> Target for BlockPath<D> {
             let mut completions = std::mem::take(&mut self.completions);
             self.device.advance(now, &mut completions);
             for completion in completions.drain(..) {
-                let seen = completion.at + self.wake_up();
-                self.events.push(seen, Event::new(VISIBLE, completion.id as u32));
+                let slot = completion.id as u32;
+                let seen = self.seen(completion.at, slot);
+                self.events.push(seen, Event::new(VISIBLE, slot));
             }
             self.completions = completions;
             self.look();

@@ -13,6 +13,10 @@ const SCHEMA: u32 = 1;
 /// p90 less median of an exponential distribution, in means of it: ln 10 - ln 2. Above that are the rare
 /// moments in which others had the processor.
 const P90_LESS_MEDIAN: f64 = 1.609;
+/// The median of an exponential distribution, in means of it: ln 2.
+const MEDIAN: f64 = std::f64::consts::LN_2;
+/// The longest time that a file may name.
+const TIME_MAX: Nanos = Nanos::from_secs(1);
 
 /// A host as it was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -91,11 +95,41 @@ impl Calibration {
         if found.cores == 0 {
             return Err("`cores` must be at least 1".into());
         }
+        found.possible()?;
         if let Some(bad) = found.path.iter().find(|path| HostModel::named(&path.name).is_none()) {
             let known = HostModel::names().join(", ");
             return Err(format!("path `{}` is unknown; allowed: {known}", bad.name));
         }
         Ok(found)
+    }
+
+    /// Whether a host can be so.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    pub fn possible(&self) -> Result<(), String> {
+        let WakeUps { interrupt, interrupt_p90, cpu, same_cpu, other_cpu } = self.wake_ups;
+        let own = [interrupt, interrupt_p90, cpu, same_cpu, other_cpu.unwrap_or_default()];
+        let costs = self.path.iter().flat_map(|path| [path.cpu, path.client]);
+        if let Some(long) = own.into_iter().chain(costs).find(|time| *time > TIME_MAX) {
+            return Err(format!("{long} is no time of a host; at most {TIME_MAX}"));
+        }
+        let counts = self.path.iter().flat_map(|path| [path.sleeps, path.rate]);
+        if let Some(bad) = counts.into_iter().find(|count| !count.is_finite() || *count < 0.0) {
+            return Err(format!("{bad} is no number of sleeps or operations"));
+        }
+        match self.deepest().find(|path| self.path_cpu(path) == Nanos::ZERO) {
+            Some(path) => Err(format!("{} costs no CPU time at depth {}", path.name, path.depth)),
+            None => Ok(()),
+        }
+    }
+
+    /// The deepest measurement of each path.
+    fn deepest(&self) -> impl Iterator<Item = &PathCost> {
+        let deeper = |one: &PathCost| {
+            self.path.iter().any(|other| other.name == one.name && other.depth > one.depth)
+        };
+        self.path.iter().filter(move |one| !deeper(one))
     }
 
     /// The text of its file.
@@ -118,17 +152,18 @@ impl Calibration {
     #[must_use]
     pub fn path(&self, name: &str) -> Option<HostModel> {
         let known = HostModel::named(name)?;
-        let deepest = self.path.iter().filter(|path| path.name == name).max_by_key(|p| p.depth)?;
+        let deepest = self.deepest().find(|path| path.name == name)?;
         let half = Nanos(self.path_cpu(deepest).get() / 2);
-        let spread = self.wake_ups.interrupt_p90.since(self.wake_ups.interrupt);
+        let spread = self.wake_ups.interrupt_p90.since(self.wake_ups.interrupt).get() as f64;
+        let jitter = spread / P90_LESS_MEDIAN;
         Some(HostModel {
             name: known.name,
             submit: half,
             submit_write: half,
-            wake: self.wake_ups.interrupt,
+            wake: self.wake_ups.interrupt.since(Nanos((jitter * MEDIAN) as u64)),
             complete: half,
             between: deepest.client,
-            jitter: Nanos((spread.get() as f64 / P90_LESS_MEDIAN) as u64),
+            jitter: Nanos(jitter as u64),
             cores: self.cores,
             siblings: self.siblings,
             source: "measured on this host by `crosspoint calibrate`",
@@ -165,8 +200,14 @@ mod tests {
     fn a_path_is_what_was_measured_where_it_is_busy() {
         let host = some().path("io_uring").unwrap();
         assert_eq!((host.submit, host.complete), (Nanos(1_000), Nanos(1_000)));
-        assert_eq!((host.wake, host.between, host.cores), (Nanos(3_000), Nanos(100), 1));
-        assert_eq!(host.jitter, Nanos(1_000));
+        assert_eq!((host.between, host.cores), (Nanos(100), 1));
+        // Wake-up and exponential jitter together have the median and the 90th percentile that were
+        // measured.
+        let (wake, mean) = (host.wake.get() as f64, host.jitter.get() as f64);
+        for (share, measured) in [(0.5f64, 3_000.0), (0.9, 4_609.0)] {
+            let quantile = wake - mean * (1.0 - share).ln();
+            assert!((quantile / measured - 1.0).abs() < 0.002, "{quantile} at {share}");
+        }
         assert!(some().path("psync").is_none(), "it was not measured");
         assert!(some().path("nothing").is_none());
     }
@@ -178,6 +219,15 @@ mod tests {
         assert!(Calibration::parse(&other).unwrap_err().contains("schema 9"));
         let other = some().text().replace("\"io_uring\"", "\"io_urine\"");
         assert!(Calibration::parse(&other).unwrap_err().contains("psync"));
+        for (old, new) in [
+            ("interrupt = \"3us\"", "interrupt = \"2s\""),
+            ("sleeps = 0.2", "sleeps = nan"),
+            ("sleeps = 0.2", "sleeps = -5.0"),
+            ("cpu = \"2300ns\"", "cpu = \"1ns\""),
+        ] {
+            assert!(some().text().contains(old), "{}", some().text());
+            assert!(Calibration::parse(&some().text().replace(old, new)).is_err(), "{new}");
+        }
         let other = some().text().replace("cores = 1", "cores = 0");
         assert!(Calibration::parse(&other).unwrap_err().contains("cores"));
     }

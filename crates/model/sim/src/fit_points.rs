@@ -64,7 +64,7 @@ pub enum FitCategory {
     Mixes,
     /// Held out: other sizes, and larger blocks at other depths.
     Sizes,
-    /// Held out: several threads.
+    /// Held out: several threads, and one thread where the tables have as many operations of several.
     Threads,
 }
 
@@ -134,6 +134,10 @@ impl FitPoint {
         match () {
             () if SIZES.contains(&self.block_size) && depths.contains(depth) => FitCategory::Fitted,
             () if !small => FitCategory::Sizes,
+            // The tables have that number in flight, of several threads.
+            () if THREAD_DEPTHS.contains(&(depth / THREADS)) && depth % THREADS == 0 => {
+                FitCategory::Threads
+            }
             () if self.read_share == Share::ALL => FitCategory::Reads,
             () => FitCategory::Writes,
         }

@@ -6,6 +6,8 @@
 
 use units::Nanos;
 
+use crate::cores::SIBLING_BUSY_PERCENT;
+
 /// Costs of one submission path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostModel {
@@ -58,6 +60,9 @@ const KNOWN: [HostModel; 8] = [
     NONE,
 ];
 
+/// Throughput of two hardware threads of a core in that of one (assumed, as in `cores`).
+const SIBLINGS_YIELD: f64 = 200.0 / SIBLING_BUSY_PERCENT as f64;
+
 /// No cost at all: of a device whose measurements contain its host.
 const NONE: HostModel = HostModel {
     between: Nanos::ZERO,
@@ -105,6 +110,16 @@ impl HostModel {
     #[must_use]
     pub const fn times(&self) -> [Nanos; 6] {
         [self.submit, self.submit_write, self.wake, self.complete, self.between, self.jitter]
+    }
+
+    /// How many times one thread's work so many threads can do at once on the cores that there are.
+    #[must_use]
+    pub fn threads(&self, threads: u32) -> f64 {
+        if self.cores == 0 || threads <= self.cores {
+            return f64::from(threads);
+        }
+        let yields = if self.siblings { SIBLINGS_YIELD } else { 1.0 };
+        f64::from(threads).min(f64::from(self.cores) * yields)
     }
 
     /// The most reads a second that one thread submits and takes.

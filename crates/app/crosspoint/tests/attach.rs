@@ -1,0 +1,229 @@
+//! What a user does with a device that is not here: attaches it, uses it as a disk, runs studies on it,
+//! kills what serves it, and finds nothing left.
+
+mod support;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Scratch, expect, is_root, skip, stderr, stdout};
+
+/// Whether disks can be attached here; says so if not.
+fn possible(test: &str) -> bool {
+    let there = Path::new("/dev/fuse").exists() && (is_root() || support::has("fusermount3"));
+    if !there {
+        skip(test, "/dev/fuse, and root or fusermount3");
+    }
+    there
+}
+
+/// Attaches; gives what was said of the disk.
+fn attach(scratch: &Scratch, words: &str) -> Value {
+    let output = scratch.run(&format!("attach {words} --json"));
+    expect(&output, 0);
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn file_of(disk: &Value) -> PathBuf {
+    PathBuf::from(disk["file"].as_str().expect("a file"))
+}
+
+fn mounted(scratch: &Scratch) -> bool {
+    let place = scratch.path().canonicalize().expect("it is there");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    mounts.contains(place.to_str().expect("plain"))
+}
+
+fn nothing_left(scratch: &Scratch) {
+    assert!(!mounted(scratch), "something is still mounted");
+    assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
+}
+
+/// A disk that loses or mixes up data is worse than none.
+#[test]
+fn what_is_written_is_read_back_as_from_any_disk() {
+    if !possible("what_is_written_is_read_back_as_from_any_disk") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let disk = attach(&scratch, "intel-s3520 --size 16MiB --store kept.img");
+    let path = file_of(&disk);
+    assert_eq!(path.metadata().expect("it is there").len(), 16 << 20);
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+    let pattern: Vec<u8> = (0..300_000u32).map(|byte| (byte % 251) as u8).collect();
+    file.write_all_at(&pattern, 12_345).expect("written");
+    file.sync_data().expect("flushed");
+    // Past the page cache, as engines do.
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path);
+    let direct = direct.expect("opened past the page cache");
+    let mut space = vec![7u8; 12_288];
+    let start = space.as_ptr().align_offset(4096);
+    let block = &mut space[start..start + 4096];
+    direct.read_exact_at(block, 16_384).expect("read");
+    assert_eq!(block[..], pattern[16_384 - 12_345..][..4096]);
+    block.fill(9);
+    direct.write_all_at(block, 1 << 20).expect("written");
+    let mut found = [0u8; 4096];
+    file.read_exact_at(&mut found, 1 << 20).expect("read");
+    assert_eq!(found, [9; 4096], "both see the same disk");
+    // A hole reads as zeros; the size stays.
+    let mut hole = Command::new("fallocate");
+    hole.args(["-p", "-o", "1048576", "-l", "4096"]).arg(&path);
+    assert!(hole.status().expect("it runs").success());
+    file.read_exact_at(&mut found, 1 << 20).expect("read");
+    assert_eq!(found, [0; 4096]);
+    assert!(file.set_len(1 << 20).is_err(), "a disk does not shrink");
+    assert!(file.write_at(b"beyond", 16 << 20).is_err());
+    // It stays while it is used, and goes when it is not.
+    let shown = path.display().to_string();
+    let refused = scratch.run(&format!("detach {shown}"));
+    assert_ne!(refused.status.code(), Some(0));
+    assert!(stderr(&refused).contains("in use by"), "{}", stderr(&refused));
+    drop((file, direct));
+    let output = scratch.run(&format!("detach {shown}"));
+    expect(&output, 0);
+    assert!(stdout(&output).contains("is detached"), "{}", stdout(&output));
+    nothing_left(&scratch);
+    // What was in its store is there the next time, and once only at a time.
+    let disk = attach(&scratch, "intel-s3520 --size 16MiB --store kept.img");
+    let file = File::open(file_of(&disk)).expect("opened");
+    let mut found = vec![0u8; pattern.len()];
+    file.read_exact_at(&mut found, 12_345).expect("read");
+    assert!(found == pattern, "the data of last time");
+    drop(file);
+    let twice = scratch.run("attach intel-s3520 --size 16MiB --store kept.img");
+    assert_ne!(twice.status.code(), Some(0));
+    assert!(stderr(&twice).contains("attached already"), "{}", stderr(&twice));
+    expect(&scratch.run("detach --all"), 0);
+    nothing_left(&scratch);
+}
+
+/// Whoever waits for a disk whose process was killed must get an error, not wait for ever.
+#[test]
+fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
+    if !possible("a_killed_disk_leaves_errors_and_clean_leaves_nothing") {
+        return;
+    }
+    let scratch = Scratch::new();
+    // Ten thousand times slower: a read takes a second or so.
+    let disk = attach(&scratch, "intel-s3520 --size 16MiB --scale 10000");
+    let path = file_of(&disk);
+    let reader = std::thread::spawn(move || {
+        let file = File::open(path).expect("opened");
+        file.read_exact_at(&mut [0u8; 4096], 1 << 20).map_err(|error| error.raw_os_error())
+    });
+    let process = disk["process"].as_u64().expect("a process").to_string();
+    // It is under way once somebody waits in the kernel for the disk; then its process is killed.
+    while !reader.is_finished() && !waits_for_fuse() {
+        std::thread::yield_now();
+    }
+    assert!(Command::new("kill").args(["-9", &process]).status().expect("it runs").success());
+    let read = reader.join().expect("it ended");
+    assert!(read.is_err(), "{read:?}");
+    expect(&scratch.run("clean"), 0);
+    nothing_left(&scratch);
+    let output = scratch.run("attach");
+    assert!(stdout(&output).contains("nothing is attached"), "{}", stdout(&output));
+}
+
+/// Whether a thread of this process waits for an answer of FUSE.
+fn waits_for_fuse() -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    threads.into_iter().any(|thread| {
+        let what = std::fs::read_to_string(thread.path().join("wchan")).unwrap_or_default();
+        what.contains("fuse") || what.contains("request_wait") || what.contains("folio")
+    })
+}
+
+#[test]
+fn disks_come_and_go_and_what_cannot_be_is_refused() {
+    if !possible("disks_come_and_go_and_what_cannot_be_is_refused") {
+        return;
+    }
+    let scratch = Scratch::new();
+    for _ in 0..10 {
+        attach(&scratch, "samsung-pm9a3 --size 16MiB");
+        attach(&scratch, "intel-s3520 --size 16MiB");
+        let listed = scratch.run("attach --json");
+        let document: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        assert_eq!(document["disks"].as_array().map(Vec::len), Some(2), "{document}");
+        let output = scratch.run("detach --all --json");
+        expect(&output, 0);
+    }
+    nothing_left(&scratch);
+    for (words, why) in [
+        ("attach ram-disk --size 16MiB", "--scale"),
+        ("attach intel-s3520 --size 900TiB", "at most"),
+        ("attach intel-s3520 --size 5000B", "4 KiB"),
+        ("attach no-such-drive --size 16MiB", "no-such-drive"),
+        ("detach /tmp", "not attached"),
+    ] {
+        let output = scratch.run(words);
+        assert_ne!(output.status.code(), Some(0), "{words}");
+        assert!(stderr(&output).contains(why), "{words}: {}", stderr(&output));
+    }
+    nothing_left(&scratch);
+}
+
+const STUDY: &str = r#"
+schema = 1
+name = "live"
+question = "What does it do on that drive?"
+
+[[stack]]
+name = "drive"
+device = "model:intel-s3520"
+attach = true
+size = "64MiB"
+FILE_SYSTEM
+
+[[experiment]]
+name = "reads"
+title = "Reads"
+warm_up = "100ms"
+measure = "400ms"
+interval = "100ms"
+"#;
+
+fn figures(scratch: &Scratch, run: &str) -> Vec<Value> {
+    let output = scratch.run(&format!("figures {run} --json"));
+    expect(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["figures"].as_array().expect("figures").clone()
+}
+
+/// Figures of an emulated drive that pass for a real one's would be believed as such.
+#[test]
+fn a_study_on_an_attached_model_is_emulated() {
+    if !possible("a_study_on_an_attached_model_is_emulated") {
+        return;
+    }
+    let scratch = Scratch::new();
+    let block = format!("{STUDY}[experiment.block]\nread_share = [\"100%\", \"50%\"]\n");
+    let study = scratch.path().join("live.toml");
+    std::fs::write(&study, block.replace("FILE_SYSTEM", "")).expect("a study");
+    expect(&scratch.run("run live.toml --out runs/live"), 0);
+    let found = figures(&scratch, "runs/live");
+    assert!(!found.is_empty() && found.iter().all(|one| one["source"] == "emulated"));
+    let median = found.iter().find(|one| one["metric"] == "latency_p50").expect("a median");
+    // The model takes 109 us; a busy machine delivers late, never early.
+    assert!(median["value"].as_f64().is_some_and(|us| us > 95.0), "{median}");
+    let page =
+        std::fs::read_to_string(scratch.path().join("runs/live/report.html")).expect("a page");
+    assert!(page.contains("emulated"));
+    nothing_left(&scratch);
+    if !is_root() {
+        return skip("a_study_on_an_attached_model_is_emulated", "root, for a file system on it");
+    }
+    let kv = "[experiment.kv]\nengine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000\n\
+              value_size = \"100B\"\n";
+    let text = format!("{STUDY}{kv}").replace("FILE_SYSTEM", "file_system = \"ext4\"");
+    std::fs::write(&study, text).expect("a study");
+    expect(&scratch.run("run live.toml --out runs/lmdb"), 0);
+    let found = figures(&scratch, "runs/lmdb");
+    assert!(!found.is_empty() && found.iter().all(|one| one["source"] == "emulated"));
+    nothing_left(&scratch);
+}
