@@ -69,6 +69,11 @@ fn start(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
         return Ok(exit::of_number(code.unwrap_or(1)));
     };
     show(&disk, arguments.json);
+    if let Some(unknown) = runner::profile(&disk.model)?.parameters.unknown_flush() {
+        say!(
+            "note: a flush takes an unknown time on this model and is answered at once: {unknown}"
+        );
+    }
     Ok(exit::OK)
 }
 

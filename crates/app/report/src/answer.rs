@@ -436,16 +436,19 @@ fn database_sentences(run: &Run) -> Vec<String> {
         };
         let title = short(group.stack_title());
         let updates = format!(
-            "{} updates/s (durability {durability}, median commit {commit}{due}; measured)",
-            human_count(writes.value)
+            "{} updates/s (durability {durability}, median commit {commit}{due}; {})",
+            human_count(writes.value),
+            group.first.source
         );
         let sentence = match readers.as_str() {
             "0" => format!("{engine} on {title}, a writer alone: {updates}."),
             _ if reads.value == 0.0 => format!("{engine} on {title}: {updates}."),
             _ if writes.value == 0.0 => format!(
-                "{engine} on {title} with {readers} readers: {} lookups/s{}.",
+                "{engine} on {title} with {readers} readers: {} lookups/s{}{}.",
                 human_count(reads.value),
                 drift(&group),
+                // Of a disk that is here, lookups stand without a word.
+                if group.first.source == Source::Emulated { " (emulated)" } else { "" },
             ),
             _ => format!(
                 "{engine} on {title} with {readers} readers: {} lookups/s{} beside {updates}.",
@@ -464,7 +467,7 @@ fn database_sentences(run: &Run) -> Vec<String> {
     let predicted = run.trials.iter().any(|trial| trial.source == Source::Predicted);
     if predicted && !sentences.is_empty() {
         sentences.push(
-            "Databases are measured here only: they cannot be predicted on other drives yet."
+            "Databases are not predicted yet: with attach = true they run on a live model of another drive."
                 .into(),
         );
     }

@@ -30,6 +30,15 @@ fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
 }
 
 fn race_sentences(run: &Run) -> Vec<String> {
+    let source = |stack: &&str| {
+        let found = run.trials.iter().find(|trial| trial.stack == **stack);
+        found.map_or("measured", |trial| trial.source.word())
+    };
+    let sources = |stacks: &[&str]| {
+        let mut words: Vec<&str> = stacks.iter().map(source).collect();
+        words.dedup();
+        format!("; {}", words.join(" and "))
+    };
     let of = |race: &analysis::sql::Race<'_>| {
         let mut times: Vec<(&str, f64)> = race
             .racers
@@ -40,11 +49,12 @@ fn race_sentences(run: &Run) -> Vec<String> {
         let ((first, fastest), (last, slowest)) = (times.first().copied()?, times.last().copied()?);
         Some(format!(
             "The race over {} transactions: {} took {fastest:.0} s, {} {slowest:.0} s: {:.1} times as long \
-             (both at once; measured).",
+             (both at once{}).",
             human_count(race.transactions),
             title(run, first),
             title(run, last),
-            slowest / fastest.max(1e-9)
+            slowest / fastest.max(1e-9),
+            sources(&[first, last])
         ))
     };
     races(run).iter().filter_map(of).collect()
@@ -99,10 +109,11 @@ fn best_sentences(run: &Run) -> Vec<String> {
         };
         format!(
             "{engine} on {place}, {} with {} connections and {pool}: {} transactions/s{slow} \
-             ({durable}, measured).",
+             ({durable}, {}).",
             of("workload").replace('_', "-"),
             of("threads"),
             human_count(*rate),
+            group.first.source,
         )
     };
     best.iter().map(sentence).collect()

@@ -52,7 +52,8 @@ pub(crate) struct Targets<'a> {
     emulated: BTreeMap<String, Emulated>,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
-    /// Block devices by the study's names for them, resolved before the first trial and held until the last.
+    /// Block devices by the study's names for them, resolved before the first trial and held until the
+    /// last.
     held: BTreeMap<String, Arc<HeldDevice>>,
     /// Stacks whose devices have passed the guard for them.
     passed: BTreeSet<String>,
@@ -117,6 +118,7 @@ impl<'a> Targets<'a> {
                     reason,
                     next,
                 })?;
+                known(&profile, jobs.iter().copied())?;
                 self.attachable.insert(stack.name.clone(), profile);
             }
             DeviceName::Model(name) => {
@@ -292,7 +294,13 @@ impl<'a> Targets<'a> {
 
     /// What an attached model has delivered, for people.
     pub fn served(&self, stack: &str) -> Option<String> {
-        self.emulated.get(stack)?.served()
+        let served = self.emulated.get(stack)?.served()?;
+        Some(match self.volumes.contains_key(stack) {
+            true => {
+                format!("{served}; the loop device over it adds a way of its own, not taken off")
+            }
+            false => served,
+        })
     }
 
     /// The device of the volume that was made for a stack's databases, and what may be done to it.
@@ -391,10 +399,18 @@ impl<'a> Targets<'a> {
 pub fn check_model<'a>(
     stack: &Stack,
     profile: &Profile,
-    mut jobs: impl Iterator<Item = &'a Job>,
+    jobs: impl Iterator<Item = &'a Job>,
 ) -> Result<(), RunnerError> {
     let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
     predicted::host_of(stack, profile, None).map_err(refuse)?;
+    known(profile, jobs)
+}
+
+/// Whether a model knows what the jobs need.
+fn known<'a>(
+    profile: &Profile,
+    mut jobs: impl Iterator<Item = &'a Job>,
+) -> Result<(), RunnerError> {
     let unknown = jobs.find_map(|job| predicted::unknown(profile, job));
     let name = profile.name.clone();
     unknown.map_or(Ok(()), |reason| Err(RunnerError::Profile { name, reason }))

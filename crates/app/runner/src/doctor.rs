@@ -53,6 +53,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
         grounds(),
         memory_limit(),
         device_limit(),
+        attaching(),
         own_cost(),
         load(&facts.load),
     ]
@@ -70,6 +71,14 @@ fn io_uring() -> Check {
                 "sysctl kernel.io_uring_disabled=0 (in a container: allow io_uring_setup)".into(),
             ),
         },
+    }
+}
+
+fn attaching() -> Check {
+    let name = "attach";
+    match attach::available() {
+        Ok(how) => Check { name, status: Status::Ok, detail: how.into(), fix: None },
+        Err((detail, fix)) => Check { name, status: Status::Missing, detail, fix: Some(fix) },
     }
 }
 

@@ -109,12 +109,13 @@ pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
             own || job.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync)
         }
         Job::Act(job) => !job.config.disable_odsync,
-        Job::Kv(_) | Job::Sql(_) => false,
+        Job::Kv(job) => job.durability == study::Durability::Device,
+        Job::Sql(_) => true,
     };
     let unknown = profile.parameters.unknown_flush().filter(|_| durable)?;
     Some(format!(
-        "a flush or a forced write (sync_every, dsync, ACT without disable-odsync) takes an unknown time on \
-         {}: {unknown}",
+        "a flush or a forced write (sync_every, dsync, ACT without disable-odsync, a durable database) takes \
+         an unknown time on {}: {unknown}",
         profile.name
     ))
 }

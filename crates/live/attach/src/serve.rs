@@ -287,10 +287,11 @@ impl<D: Device> Server<D> {
             let place = completion.id as usize;
             let Some(slot) = self.slots.get_mut(place).and_then(Option::take) else { continue };
             self.free.push(place as u32);
+            // The answer's own way is in the floor.
+            let delivered = Nanos::from(slot.arrived.elapsed()) + self.floor.unwrap_or_default();
             self.conclude(slot)?;
             let requested = completion.at.since(slot.told) + self.pace.path;
             let requested = requested.get() * u64::from(self.pace.scale);
-            let delivered = Nanos::from(slot.arrived.elapsed()) + self.floor.unwrap_or_default();
             self.fidelity.note(Nanos(requested), delivered);
         }
         Ok(())
