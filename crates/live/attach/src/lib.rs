@@ -87,7 +87,7 @@ pub struct Wanted {
     pub path: Nanos,
 }
 
-/// A device that is attached; it is served until it is unmounted, by [`Attached::end`] or otherwise.
+/// A device that is attached; it is served until it is unmounted; [`Attached::ended`] waits for that.
 #[derive(Debug)]
 pub struct Attached {
     place: PathBuf,
