@@ -6,14 +6,17 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use attach::{Attached, Served, Store, Wanted};
 use device::{Condition, Model};
 use runner::attached::{Disk, Entry, all, find};
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sim::HostModel;
 use stack::{Journal, StackError, Undo, WorkArea, loop_over, release, state_directory, users_of};
 use units::Seed;
@@ -21,7 +24,6 @@ use units::Seed;
 use crate::cli::{AttachArguments, AttachCondition};
 use crate::exit::{self, ExitCode};
 use crate::host_file::stack_error;
-use crate::running::Running;
 use crate::show::Failure;
 
 /// How often the state of a disk is told.
@@ -111,38 +113,59 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         AttachCondition::Fresh => Condition::Fresh,
         AttachCondition::Filled => Condition::Filled,
     };
-    let running = Running::start_uncalibrated()?;
-    let (journal, stop) = running.parts();
-    let made = make(journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
-    let (attached, mut disk, place) = made.inspect_err(|_| running.undo())?;
-    disk.title = profile.title;
     let state = state_directory().map_err(stack_error)?;
-    let entry = Entry::new(&state, &disk).map_err(stack_error)?;
+    // Signals ask for nothing but to detach: a second one must not take a disk from under its users.
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| stack_error(StackError::io("hear signals in", &state)(error)))?;
+    }
+    let journal = Journal::new(&state, sql_mysql::restore);
+    let made = make(&journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
+    let (attached, mut disk) = made?;
+    disk.title = profile.title;
+    let entry = match Entry::new(&state, &disk) {
+        Ok(entry) => entry,
+        Err(error) => {
+            let _ = let_go(&disk);
+            let _ = attached.ended();
+            return Err(stack_error(error));
+        }
+    };
     show(&disk, arguments.json);
-    let backing = disk.block.is_some().then(|| disk.file.clone());
     while attached.is_served() {
         std::thread::park_timeout(TELL);
         disk.served = attached.served();
-        entry.tell(&disk).map_err(stack_error)?;
-        if stop.load(std::sync::atomic::Ordering::Relaxed) {
-            let users = users_of(&place, disk.block.as_deref());
-            if users.is_empty() {
-                release(&place, backing.as_deref()).map_err(stack_error)?;
-                break;
+        // Who cannot be told will ask again.
+        let _ = entry.tell(&disk);
+        if stop.swap(false, Ordering::Relaxed) {
+            match let_go(&disk) {
+                Ok(()) => break,
+                Err(reason) => say!("{} stays: {reason}", disk.file.display()),
             }
-            say!("{} is in use by {}; it stays", disk.file.display(), users.join(", "));
-            stop.store(false, std::sync::atomic::Ordering::Relaxed);
         }
     }
-    let ended = attached.ended();
-    running.undo();
-    disk.served = ended.unwrap_or(disk.served);
+    disk.served = attached.ended().unwrap_or(disk.served);
     disk.ended = true;
-    entry.tell(&disk).map_err(stack_error)?;
+    for failed in journal.undo_all() {
+        say!("could not be undone: {failed}; try: crosspoint clean");
+    }
+    let _ = entry.tell(&disk);
     if !arguments.json {
         out!("{}", disk.served);
     }
     Ok(exit::OK)
+}
+
+/// Takes a disk off, if nobody uses it.
+fn let_go(disk: &Disk) -> Result<(), String> {
+    let users = users_of(&disk.file, disk.block.as_deref());
+    if !users.is_empty() {
+        return Err(format!("it is in use by {}", users.join(", ")));
+    }
+    let place = disk.file.parent().unwrap_or(Path::new("/"));
+    let backing = disk.block.is_some().then_some(disk.file.as_path());
+    release(place, backing).map_err(|error| error.to_string())
 }
 
 /// Makes the disk: its directory, its file and its block device.
@@ -150,7 +173,8 @@ fn make(
     journal: &Journal,
     (model, arguments): (&str, &AttachArguments),
     device: Model,
-) -> Result<(Attached, Disk, PathBuf), Failure> {
+) -> Result<(Attached, Disk), Failure> {
+    let fresh = arguments.store.as_ref().filter(|path| !path.exists());
     let store = match &arguments.store {
         Some(path) => Store::in_file(path, arguments.size)
             .map_err(|error| stack_error(StackError::io("keep data in", path)(error)))?,
@@ -168,6 +192,8 @@ fn make(
         let _ = release(&place, None);
     };
     let attached = Attached::new(&place, (device, store), wanted, &unmount).map_err(|error| {
+        // What was made for nothing would stand in the way of another size.
+        let _ = fresh.map(std::fs::remove_file);
         let next = match &error {
             attach::AttachError::TooFast { scale, .. } => format!("--scale {scale}"),
             attach::AttachError::Io(..) => "crosspoint doctor".to_owned(),
@@ -197,7 +223,7 @@ fn make(
         served: Served::default(),
         ended: false,
     };
-    Ok((attached, disk, place))
+    Ok((attached, disk))
 }
 
 fn list(json: bool) -> Result<ExitCode, Failure> {
@@ -226,8 +252,7 @@ pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     };
     let mut served = Vec::new();
     for disk in wanted {
-        let place = disk.file.parent().unwrap_or(Path::new("/")).to_owned();
-        let users = users_of(&place, disk.block.as_deref());
+        let users = users_of(&disk.file, disk.block.as_deref());
         if !users.is_empty() {
             let reason = format!("it is in use by {}", users.join(", "));
             return Err(refused(disk.file.display().to_string(), reason, "end that first"));

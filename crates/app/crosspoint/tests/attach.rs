@@ -40,6 +40,8 @@ fn mounted(scratch: &Scratch) -> bool {
 fn nothing_left(scratch: &Scratch) {
     assert!(!mounted(scratch), "something is still mounted");
     assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
+    let noted = std::fs::read_dir(scratch.state().join("attached")).into_iter().flatten().count();
+    assert_eq!(noted, 0, "notes of disks that have gone");
 }
 
 /// A disk that loses or mixes up data is worse than none.
@@ -77,7 +79,17 @@ fn what_is_written_is_read_back_as_from_any_disk() {
     assert_eq!(found, [0; 4096]);
     assert!(file.set_len(1 << 20).is_err(), "a disk does not shrink");
     assert!(file.write_at(b"beyond", 16 << 20).is_err());
-    // It stays while it is used, and goes when it is not.
+    assert!(
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .is_err()
+    );
+    assert!(std::fs::remove_file(&path).is_err(), "a disk is not removed");
+    // It stays while it is used, whatever it is told, and goes when it is not.
+    let process = disk["process"].as_u64().expect("a process").to_string();
+    for _ in 0..3 {
+        assert!(Command::new("kill").arg(&process).status().expect("it runs").success());
+    }
+    file.read_exact_at(&mut found, 0).expect("it is still there");
     let shown = path.display().to_string();
     let refused = scratch.run(&format!("detach {shown}"));
     assert_ne!(refused.status.code(), Some(0));
@@ -124,9 +136,10 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     let read = reader.join().expect("it ended");
     assert!(read.is_err(), "{read:?}");
     expect(&scratch.run("clean"), 0);
-    nothing_left(&scratch);
+    assert!(!mounted(&scratch));
     let output = scratch.run("attach");
     assert!(stdout(&output).contains("nothing is attached"), "{}", stdout(&output));
+    nothing_left(&scratch);
 }
 
 /// Whether a thread of this process waits for an answer of FUSE.

@@ -34,7 +34,7 @@ fn a_profile_is_fitted_tested_and_usable() {
     assert!((whole / 3_200.0 - 1.0).abs() < 0.05, "{whole} ns");
     assert!((time("thread_submit_write") / time("thread_submit") - 1.0).abs() < 0.2);
     let fitted = document["categories"][0]["mean_latency_error"].as_f64().expect("a number");
-    assert!(fitted < 0.01, "what was fitted comes back {fitted} off");
+    assert!(fitted < 0.02, "what was fitted comes back {fitted} off");
     // It is a device like any other from here on.
     let check = scratch.run("device check mine.toml");
     // 8 where a held-out value is more than a tenth off: how good the fit is, is no matter of this test.

@@ -4,8 +4,8 @@
 //! says that it ended, is removed by others. What it is not: undoing; that is the journal's.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,6 +40,9 @@ pub struct Disk {
     pub ended: bool,
 }
 
+/// Bytes of a file, blanks at its end included.
+const LENGTH: usize = 16 << 10;
+
 fn directory(state: &Path) -> PathBuf {
     state.join("attached")
 }
@@ -64,13 +67,16 @@ impl Entry {
         let dir = directory(state);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         made.map_err(failed("create", &dir))?;
-        let path = dir.join(format!("{}.json", stack::random_hex(32)));
+        let name = stack::random_hex(32);
+        let (path, hidden) = (dir.join(format!("{name}.json")), dir.join(format!(".{name}")));
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.map_err(failed("note the disk in", &path))?;
-        file.try_lock().map_err(io::Error::from).map_err(failed("lock", &path))?;
-        let entry = Self { path, file };
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&hidden);
+        let file = file.map_err(failed("note the disk in", &hidden))?;
+        file.try_lock().map_err(io::Error::from).map_err(failed("lock", &hidden))?;
+        let entry = Self { path: path.clone(), file };
         entry.tell(disk)?;
+        // Seen by others once it is locked and whole.
+        fs::rename(&hidden, &path).map_err(failed("note the disk in", &path))?;
         Ok(entry)
     }
 
@@ -79,13 +85,10 @@ impl Entry {
     /// # Errors
     /// When it cannot be written.
     pub fn tell(&self, disk: &Disk) -> Result<(), StackError> {
-        let text = serde_json::to_vec(disk).unwrap_or_default();
-        let write = || -> io::Result<()> {
-            let mut file = &self.file;
-            file.rewind()?;
-            file.write_all(&text)?;
-            file.set_len(text.len() as u64)
-        };
+        let mut text = serde_json::to_vec(disk).unwrap_or_default();
+        // One write of always the same length: who reads meanwhile sees one state or the other.
+        text.resize(text.len().max(LENGTH), b' ');
+        let write = || self.file.write_all_at(&text, 0);
         write().map_err(failed("note the disk in", &self.path))
     }
 }
@@ -108,7 +111,8 @@ fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
         entries => entries.map_err(failed("read", dir))?,
     };
     let mut found = Vec::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
+    let paths = entries.flatten().map(|entry| entry.path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
         let Ok(mut file) = File::open(&path) else { continue };
         if file.try_lock_shared().is_ok() {
             let _ = fs::remove_file(&path);
@@ -163,14 +167,24 @@ impl Disk {
         let began = Instant::now();
         let mut last = self.clone();
         while began.elapsed() < patience {
-            let Ok(mut file) = File::open(&path) else { return Ok(last) };
+            let Ok(mut file) = File::open(&path) else {
+                // Somebody else has seen that it has ended.
+                return Ok(last);
+            };
             let gone = file.try_lock_shared().is_ok();
             let mut text = String::new();
             let _ = file.read_to_string(&mut text);
             last = serde_json::from_str(&text).unwrap_or(last);
             if gone {
                 let _ = fs::remove_file(&path);
-                return Ok(last);
+                return match last.ended {
+                    true => Ok(last),
+                    false => Err(StackError::Refused {
+                        device: self.file.display().to_string(),
+                        reason: "the process that served it has died".into(),
+                        next: "crosspoint clean".into(),
+                    }),
+                };
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -100,5 +100,7 @@ impl Drop for Emulated {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = release(&self.place, None);
+        // What it noted of itself goes, too.
+        let _ = state_directory().map(|state| all(&state));
     }
 }

@@ -9,6 +9,9 @@ use units::Nanos;
 /// Delivered and requested differ by no more than this at the median, or figures say so.
 pub const DIFFERENCE_MAX: f64 = 0.10;
 
+/// What serves waits for a processor for no more of the time than this, or figures say so.
+pub const STARVED_MAX: f64 = 0.05;
+
 /// Service times of the requests that were timed.
 #[derive(Debug, Clone)]
 pub(crate) struct Fidelity {
@@ -28,8 +31,14 @@ impl Fidelity {
         self.delivered.saturating_record(delivered.get());
     }
 
-    /// `(floor, scale)` of the device, CPU time and time since the start.
-    pub fn summary(&self, (floor, scale): (Nanos, u32), cpu: Nanos, wall: Nanos) -> Served {
+    /// `(floor, scale)` of the device; CPU time, time in which the thread waited for a processor, and time
+    /// since the start.
+    pub fn summary(
+        &self,
+        (floor, scale): (Nanos, u32),
+        (cpu, starved, wall): (Nanos, Nanos, Nanos),
+    ) -> Served {
+        let share = |time: Nanos| time.as_secs_f64() / wall.as_secs_f64().max(1e-9);
         let at = |of: &Histogram, quantile| Nanos(of.value_at_quantile(quantile));
         Served {
             requests: self.requested.len(),
@@ -39,7 +48,8 @@ impl Fidelity {
             requested_p99_ns: at(&self.requested, 0.99).get(),
             delivered_p50_ns: at(&self.delivered, 0.5).get(),
             delivered_p99_ns: at(&self.delivered, 0.99).get(),
-            cpu_share: cpu.as_secs_f64() / wall.as_secs_f64().max(1e-9),
+            cpu_share: share(cpu),
+            starved_share: share(starved),
         }
     }
 }
@@ -64,6 +74,8 @@ pub struct Served {
     pub delivered_p99_ns: u64,
     /// Share of one processor that serving took.
     pub cpu_share: f64,
+    /// Share of the time in which what serves waited for a processor: requests waited meanwhile.
+    pub starved_share: f64,
 }
 
 impl Served {
@@ -77,7 +89,8 @@ impl Served {
     /// Whether what runs on it may be judged: at the median it was as the model wanted it.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
-        self.difference().is_none_or(|off| off.abs() <= DIFFERENCE_MAX)
+        let near = self.difference().is_none_or(|off| off.abs() <= DIFFERENCE_MAX);
+        near && self.starved_share <= STARVED_MAX
     }
 }
 
@@ -97,7 +110,11 @@ impl std::fmt::Display for Served {
         if self.scale > 1 {
             write!(out, "; time stretched {}-fold", self.scale)?;
         }
-        match self.difference().filter(|_| !self.is_faithful()) {
+        if self.starved_share > STARVED_MAX {
+            let share = self.starved_share * 100.0;
+            write!(out, "; it waited for a processor {share:.0} % of the time: not to be judged")?;
+        }
+        match self.difference().filter(|off| off.abs() > DIFFERENCE_MAX) {
             Some(off) => {
                 write!(out, "; off by {:+.0} % at the median: not to be judged", off * 100.0)
             }
@@ -118,12 +135,16 @@ mod tests {
             fidelity.note(Nanos(10_000), Nanos(10_500));
         }
         let second = Nanos::from_secs(1);
-        let near = fidelity.summary((Nanos(4_000), 1), Nanos::from_millis(250), second);
+        let near =
+            fidelity.summary((Nanos(4_000), 1), (Nanos::from_millis(250), Nanos::ZERO, second));
         assert!(near.is_faithful() && (near.cpu_share - 0.25).abs() < 1e-9, "{near}");
+        let starved = (Nanos::ZERO, Nanos::from_millis(200), second);
+        let starved = fidelity.summary((Nanos(4_000), 1), starved);
+        assert!(!starved.is_faithful() && starved.to_string().contains("20 %"), "{starved}");
         for _ in 0..1000 {
             fidelity.note(Nanos(10_000), Nanos(20_000));
         }
-        let far = fidelity.summary((Nanos(4_000), 2), Nanos::ZERO, second);
+        let far = fidelity.summary((Nanos(4_000), 2), (Nanos::ZERO, Nanos::ZERO, second));
         assert!(!far.is_faithful());
         assert!(far.to_string().contains("not to be judged") && far.to_string().contains("2-fold"));
         assert!(Served::default().is_faithful(), "nothing was served");

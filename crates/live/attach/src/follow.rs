@@ -38,11 +38,19 @@ impl Follower {
         }
     }
 
+    /// Runs anywhere from now on.
+    pub fn stay(&mut self) {
+        if let Some(allowed) = self.allowed.take() {
+            let _ = sched_setaffinity(None, &allowed);
+        }
+    }
+
     /// Moves this thread to where `process` ran last, if that has changed; with `many` requests under way,
     /// anywhere.
     #[inline]
     pub fn follow(&mut self, process: u32, now: Instant, many: bool) {
-        if now.duration_since(self.looked) < EVERY && self.processor.is_some() {
+        let early = now.duration_since(self.looked) < EVERY && self.processor.is_some();
+        if early || self.allowed.is_none() {
             return;
         }
         self.looked = now;

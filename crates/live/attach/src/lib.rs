@@ -87,7 +87,7 @@ pub struct Wanted {
     pub path: Nanos,
 }
 
-/// A device that is attached; it is served until it is unmounted; [`Attached::ended`] waits for that.
+/// A device that is attached; it is served until it is unmounted, or [`Attached::ended`].
 #[derive(Debug)]
 pub struct Attached {
     place: PathBuf,
@@ -178,11 +178,12 @@ impl Attached {
         !self.thread.is_finished()
     }
 
-    /// Waits until it is unmounted; gives what was served.
+    /// Ends serving; gives what was served. Unmount it before: what still has it mounted gets errors.
     ///
     /// # Errors
     /// Why serving ended before that.
     pub fn ended(self) -> io::Result<Served> {
+        self.told.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that serves died")))
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn mount(place: &Path) -> io::Result<OwnedFd> {
 fn as_root(place: &Path) -> io::Result<OwnedFd> {
     let fuse = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    // Other users' servers reach what is on it as they would a disk: through modes and owners.
+    // Root alone opens the file; servers of other users reach what is on a file system over it.
     let options = format!(
         "fd={},rootmode=40000,user_id={user},group_id={group},default_permissions,allow_other",
         fuse.as_raw_fd()

@@ -15,6 +15,7 @@ use device::{Completion, Device, Operation, Request};
 use realtime::RealTime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use stats::Histogram;
 use units::Nanos;
 
 use crate::fidelity::{Fidelity, Served};
@@ -39,6 +40,8 @@ pub(crate) struct Told {
     pub timed: AtomicBool,
     /// What the way takes, nanoseconds; known once requests are timed.
     pub floor: AtomicU64,
+    /// Whether to end, though it may still be mounted elsewhere.
+    pub stop: AtomicBool,
     /// What was served, every tenth of a second.
     pub served: Mutex<Served>,
 }
@@ -79,6 +82,14 @@ pub(crate) struct Server<D> {
     pace: Pace,
     /// What the way takes; none until it is known.
     floor: Option<Nanos>,
+    /// What of it passes outside of this thread.
+    outside: Nanos,
+    /// What passed inside of it while the way was measured.
+    inside: Histogram,
+    /// When the last request was read.
+    read: Instant,
+    /// Time that this thread waited for a processor: before, and when that was last looked at.
+    delay: (Nanos, Nanos),
     told: Arc<Told>,
     owner: (u32, u32),
     slots: Vec<Option<Slot>>,
@@ -105,6 +116,10 @@ impl<D: Device> Server<D> {
             clock: RealTime::new(device).stretched(pace.scale),
             pace,
             floor: None,
+            outside: Nanos::ZERO,
+            inside: stats::new_histogram(),
+            read: Instant::now(),
+            delay: (observe::thread_delay(), observe::thread_delay()),
             told,
             owner,
             slots: Vec::with_capacity(1024),
@@ -127,6 +142,7 @@ impl<D: Device> Server<D> {
             while taken < BATCH {
                 match rustix::io::read(&self.fuse, &mut buffer[..]) {
                     Ok(length) => {
+                        self.read = Instant::now();
                         if let Some(message) = Message::parse(&buffer[..length]) {
                             self.take(message)?;
                         }
@@ -144,6 +160,9 @@ impl<D: Device> Server<D> {
                 }
             }
             self.deliver()?;
+            if self.told.stop.load(Ordering::Relaxed) {
+                return Ok(self.summary());
+            }
             if taken == 0 || self.is_idle() {
                 self.wait()?;
                 if Nanos::from(self.began.elapsed()).since(self.last_told) >= TELL {
@@ -182,7 +201,16 @@ impl<D: Device> Server<D> {
         }
     }
 
+    /// Says what was served. Where others keep this thread from running, it no longer gives way to them,
+    /// nor follows its client.
     fn tell(&mut self) {
+        let delay = observe::thread_delay();
+        let passed = Nanos::from(self.began.elapsed()).since(self.last_told);
+        if delay.since(self.delay.1).get() * 10 > passed.get() {
+            observe::take_part();
+            self.follower.stay();
+        }
+        self.delay.1 = delay;
         let served = self.summary();
         *self.told.served.lock().unwrap_or_else(PoisonError::into_inner) = served;
         self.last_told = Nanos::from(self.began.elapsed());
@@ -191,7 +219,9 @@ impl<D: Device> Server<D> {
     fn summary(&self) -> Served {
         let cpu = observe::thread_usage().cpu().since(self.cpu);
         let floor = self.floor.unwrap_or_default();
-        self.fidelity.summary((floor, self.pace.scale), cpu, Nanos::from(self.began.elapsed()))
+        let starved = observe::thread_delay().since(self.delay.0);
+        let times = (cpu, starved, Nanos::from(self.began.elapsed()));
+        self.fidelity.summary((floor, self.pace.scale), times)
     }
 
     /// Takes one request: answers it at once, or hands it to the model.
@@ -227,9 +257,14 @@ impl<D: Device> Server<D> {
                 answer.entry(of(FILE));
             }
             Asked::Lookup { .. } => error = Some(Errno::NOENT),
-            Asked::SetAttributes { size: Some(other) } if other != size => {
+            Asked::SetAttributes { size: Some(other), .. } if other != size => {
                 error = Some(Errno::PERM);
             }
+            Asked::SetAttributes { owner: true, .. } | Asked::Forbidden => {
+                error = Some(Errno::PERM);
+            }
+            Asked::Allocate { end } if end > size => error = Some(Errno::NOSPC),
+            Asked::Allocate { .. } => {}
             Asked::Attributes | Asked::SetAttributes { .. } => answer.attributes(of(node)),
             Asked::Open { direct } => answer.opened(direct),
             Asked::OpenDirectory => answer.opened(false),
@@ -250,17 +285,22 @@ impl<D: Device> Server<D> {
         error: Option<i32>,
     ) -> std::io::Result<()> {
         let told = Nanos::ZERO;
-        let mut slot = Slot { unique, operation, offset, length, error, told, arrived: self.began };
+        let mut slot = Slot { unique, operation, offset, length, error, told, arrived: self.read };
         let nothing = length == 0 && operation != Operation::Flush;
-        if nothing || error.is_some() || !self.is_timed() {
+        if nothing || error.is_some() {
             return self.conclude(slot);
+        }
+        if !self.is_timed() {
+            self.conclude(slot)?;
+            let inside = Nanos::from(self.read.elapsed());
+            self.inside.saturating_record(inside.get());
+            return Ok(());
         }
         let place = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
         let request = Request { id: u64::from(place), operation, fua: false, offset, length };
-        slot.arrived = Instant::now();
         slot.told = self.clock.submit(request, &mut self.done);
         self.slots[place as usize] = Some(slot);
         Ok(())
@@ -276,6 +316,7 @@ impl<D: Device> Server<D> {
             let path = Nanos(self.pace.path.get() * u64::from(self.pace.scale));
             self.clock.lead_by(floor.since(path));
             self.floor = Some(floor);
+            self.outside = floor.since(Nanos(self.inside.value_at_quantile(0.5)));
         }
         self.floor.is_some()
     }
@@ -287,9 +328,8 @@ impl<D: Device> Server<D> {
             let place = completion.id as usize;
             let Some(slot) = self.slots.get_mut(place).and_then(Option::take) else { continue };
             self.free.push(place as u32);
-            // The answer's own way is in the floor.
-            let delivered = Nanos::from(slot.arrived.elapsed()) + self.floor.unwrap_or_default();
             self.conclude(slot)?;
+            let delivered = Nanos::from(slot.arrived.elapsed()) + self.outside;
             let requested = completion.at.since(slot.told) + self.pace.path;
             let requested = requested.get() * u64::from(self.pace.scale);
             self.fidelity.note(Nanos(requested), delivered);

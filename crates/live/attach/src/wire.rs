@@ -48,9 +48,10 @@ pub(crate) enum Asked<'a> {
         name: &'a [u8],
     },
     Attributes,
-    /// To change attributes; the size, if it is one of them.
+    /// To change attributes: the size, if it is one of them; whether mode or owner are.
     SetAttributes {
         size: Option<u64>,
+        owner: bool,
     },
     /// To open the file; whether past the page cache.
     Open {
@@ -74,7 +75,13 @@ pub(crate) enum Asked<'a> {
         offset: u64,
         length: u64,
     },
+    /// A range that is to have space.
+    Allocate {
+        end: u64,
+    },
     Statistics,
+    /// What nobody may do: make, remove or rename what is there.
+    Forbidden,
     /// Nothing that has to be done, but an answer is expected.
     Nothing,
     /// Nothing, and no answer.
@@ -130,8 +137,9 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<Asked<'_>> {
         2 | 36 | 38 | 42 => Asked::Silent,
         3 => Asked::Attributes,
         4 => {
-            let sized = body.u32(0)? & 8 != 0;
-            Asked::SetAttributes { size: if sized { Some(body.u64(16)?) } else { None } }
+            let which = body.u32(0)?;
+            let size = if which & 8 != 0 { Some(body.u64(16)?) } else { None };
+            Asked::SetAttributes { size, owner: which & 7 != 0 }
         }
         14 => Asked::Open { direct: body.u32(0)? & O_DIRECT != 0 },
         15 => Asked::Read { offset: body.u64(8)?, length: body.u32(16)? },
@@ -143,6 +151,8 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<Asked<'_>> {
         // RELEASE, FLUSH (a close), RELEASEDIR, FSYNCDIR, ACCESS.
         18 | 25 | 29 | 30 | 34 => Asked::Nothing,
         20 => Asked::Flush,
+        // SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, CREATE, RENAME2.
+        6 | 8 | 9 | 10 | 11 | 12 | 13 | 35 | 45 => Asked::Forbidden,
         26 => Asked::Init { readahead: body.u32(8)?, flags: body.u32(12)? },
         27 => Asked::OpenDirectory,
         28 => Asked::ReadDirectory { from: body.u64(8)? },
@@ -152,7 +162,9 @@ fn asked(operation: u32, bytes: &[u8]) -> Option<Asked<'_>> {
             match emptied {
                 true => Asked::Discard { offset, length },
                 // Space that is set aside: the disk has all of it.
-                false if mode & !KEEP_SIZE == 0 => Asked::Nothing,
+                false if mode & !KEEP_SIZE == 0 => {
+                    Asked::Allocate { end: offset.saturating_add(length) }
+                }
                 false => Asked::Unknown,
             }
         }

@@ -20,7 +20,7 @@ pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
 pub use sampler::{Counter, sample};
 pub use usage::{thread_usage, usage};
-pub use wake_ups::{give_way, handed_wake_ups, interrupt_wake_ups};
+pub use wake_ups::{give_way, handed_wake_ups, interrupt_wake_ups, take_part, thread_delay};
 
 /// The first line of a small file under `/proc` or `/sys`, trimmed.
 pub(crate) fn first_line(path: impl AsRef<std::path::Path>) -> Option<String> {

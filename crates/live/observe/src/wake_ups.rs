@@ -31,6 +31,23 @@ pub fn give_way() {
     }
 }
 
+/// The usual policy again.
+pub fn take_part() {
+    // SAFETY: as above.
+    unsafe {
+        let none = libc::sched_param { sched_priority: 0 };
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const none);
+    }
+}
+
+/// Time that this thread wanted to run and did not (`/proc/thread-self/schedstat`, the second number); zero
+/// where the kernel does not say.
+#[must_use]
+pub fn thread_delay() -> Nanos {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Nanos(text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0))
+}
+
 /// Overshoots of sleeps, sorted: interrupt, leaving idle, and getting a processor; and the CPU time that
 /// one sleep with its wake-up takes. Takes about 0.1 s.
 ///

@@ -7,8 +7,8 @@
 //! A front end waits for requests and for time at once: it asks how long nothing will be due
 //! ([`RealTime::left`]), waits for that long or for a request, and takes what is due.
 //!
-//! Invariants: instants given to the model never decrease; a completion is delivered once, and never earlier
-//! than the lead before its time. What it is not: a block device; front ends hand requests in and
+//! Invariants: instants given to the model never decrease; a completion is delivered once, and never
+//! earlier than the lead before its time. What it is not: a block device; front ends hand requests in and
 //! completions out.
 
 #![forbid(unsafe_code)]
@@ -54,9 +54,14 @@ impl<D: Device> RealTime<D> {
 
     /// Device time since the start; never less than the model was told.
     pub fn now(&mut self) -> Nanos {
-        let passed = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.last = self.last.max(Nanos(passed / u64::from(self.scale)));
+        self.last = self.last.max(self.wall());
         self.last
+    }
+
+    /// Device time by the clock alone, wherever the model is.
+    fn wall(&self) -> Nanos {
+        let passed = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Nanos(passed / u64::from(self.scale))
     }
 
     /// Takes a request now; gives the instant that the model was told. Completions that are due by then are
@@ -68,12 +73,12 @@ impl<D: Device> RealTime<D> {
         now
     }
 
-    /// Appends what is due to `done`. With a lead the model's clock goes ahead of the other one, but only to
-    /// what is then due: a request that comes meanwhile is told that instant, not an earlier one.
+    /// Appends what is due to `done`. With a lead the model's clock goes ahead of the other one, but only
+    /// to what is then due: a request that comes meanwhile is told that instant, not an earlier one.
     pub fn advance(&mut self, done: &mut Vec<Completion>) {
-        let now = self.now();
+        let (now, due) = (self.now(), self.wall() + self.lead);
         self.device.advance(now, done);
-        while let Some(next) = self.device.next_event().filter(|next| *next <= now + self.lead) {
+        while let Some(next) = self.device.next_event().filter(|next| *next <= due) {
             self.last = self.last.max(next);
             self.device.advance(next, done);
         }
@@ -82,7 +87,6 @@ impl<D: Device> RealTime<D> {
     /// Time of the clock until something is due; zero if it is already, none if nothing ever will be.
     pub fn left(&mut self) -> Option<Nanos> {
         let next = self.device.next_event()?;
-        let now = self.now();
-        Some(Nanos(next.since(now + self.lead).get() * u64::from(self.scale)))
+        Some(Nanos(next.since(self.wall() + self.lead).get() * u64::from(self.scale)))
     }
 }

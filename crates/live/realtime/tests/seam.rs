@@ -116,8 +116,8 @@ fn at_depth_1_the_median_is_that_of_virtual_time() {
     );
 }
 
-/// A disk that is slowed down tenfold must be that, and a completion that is handed out early must be told as
-/// late as it was promised.
+/// A disk that is slowed down tenfold must be that, and a completion that is handed out early must be told
+/// as late as it was promised.
 #[test]
 fn time_can_be_stretched_and_the_way_to_the_client_taken_off() {
     let profile = Profile::parse(PROFILES[0]).expect("it ships");
@@ -136,5 +136,24 @@ fn time_can_be_stretched_and_the_way_to_the_client_taken_off() {
         let promised = done.pop().expect("one").at.since(at);
         let least = Nanos(promised.get() * 100).since(lead + Nanos(200));
         assert!(took >= least, "{took} of {promised} x 100");
+    }
+}
+
+/// A lead that adds up makes a disk faster than its model: larger reads have many events in a row.
+#[test]
+fn nothing_is_handed_out_earlier_than_the_lead() {
+    let profile = Profile::parse(PROFILES[1]).expect("it ships");
+    let mut driver = RealTime::new(Model::new(&profile, Condition::Steady, Seed(5)));
+    let lead = Nanos::from_micros(10);
+    driver.lead_by(lead);
+    let mut done = Vec::new();
+    for id in 0..200u64 {
+        let began = std::time::Instant::now();
+        let at = driver.submit(Request::read(id, id * (128 << 10), 128 << 10), &mut done);
+        wait(&mut driver, &mut done);
+        let took = Nanos::from(began.elapsed());
+        let promised = done.pop().expect("one").at.since(at);
+        // The model may have been told a time up to the lead ahead of the clock.
+        assert!(took + lead + lead >= promised, "{took} of {promised}");
     }
 }

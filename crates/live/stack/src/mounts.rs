@@ -138,11 +138,13 @@ fn by_helper(path: &Path) -> rustix::io::Result<()> {
     if done { Ok(()) } else { Err(rustix::io::Errno::PERM) }
 }
 
-/// Who uses a disk of ours: processes that have something open in `place` or the loop device, and mounts of
-/// that device. For people.
+/// Who uses a disk of ours, the file `disk`: processes that have something open beside it or the loop
+/// device, other loop devices over it, and mounts of that device. For people.
 #[must_use]
-pub fn users_of(place: &Path, device: Option<&Path>) -> Vec<String> {
-    let mut found: Vec<String> = holders(place);
+pub fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
+    let mut found: Vec<String> = disk.parent().map(holders).unwrap_or_default();
+    let others = loops_over(disk).into_iter().map(|name| format!("/dev/{name}"));
+    found.extend(others.filter(|name| device.is_none_or(|own| own != Path::new(name))));
     if let Some(device) = device {
         let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let source = |line: &str| line.split(' ').next().map(unescaped);
@@ -180,9 +182,9 @@ pub(crate) fn loops_over(backing: &Path) -> Vec<String> {
     entries.filter_map(over).collect()
 }
 
-/// Detaches every loop device over a file, and waits for `patience` until they are gone; gives how many there
-/// were. One that is still open goes when it is closed for the last time: the mount namespace of a server
-/// that was killed is taken apart in its own time.
+/// Detaches every loop device over a file, and waits for `patience` until they are gone; gives how many
+/// there were. One that is still open goes when it is closed for the last time: the mount namespace of a
+/// server that was killed is taken apart in its own time.
 pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackError> {
     let found = loops_over(backing);
     for name in &found {
