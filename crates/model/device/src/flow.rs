@@ -434,10 +434,10 @@ mod tests {
             flow.advance(Nanos::from_secs(1), &mut ends);
             ends[0].at.get() / 1000
         };
-        let mixed: Vec<u64> = (0..1000).map(|n| one(&mut flow, n % 2 == 0)).collect();
-        assert!(mixed[500..].iter().all(|time| (28..=32).contains(time) || *time > 390));
-        let after: Vec<u64> = (0..1000).map(|_| one(&mut flow, false)).collect();
-        assert!(after[900..].iter().all(|time| (50..=101).contains(time)), "{after:?}");
+        let mixed: Vec<u64> = (0..8000).map(|n| one(&mut flow, n % 2 == 0)).collect();
+        assert!(mixed[4000..].iter().all(|time| (28..=32).contains(time) || *time > 390));
+        let after: Vec<u64> = (0..8000).map(|_| one(&mut flow, false)).collect();
+        assert!(after[7900..].iter().all(|time| (50..=101).contains(time)), "{after:?}");
     }
 
     #[test]
