@@ -40,7 +40,7 @@ fn figure(scratch: &Scratch, metric: &str) -> f64 {
 
 /// Runs `study` on a file system that is frozen in mid-run; for how long, in seconds. `None` where that
 /// cannot be.
-fn over_a_stall(scratch: &Scratch, study: &str, sleep: &str) -> Option<f64> {
+fn over_a_stall(scratch: &Scratch, study: &str) -> Option<f64> {
     let tools = ["losetup", "mkfs.ext4", "fsfreeze", "mount"];
     if !is_root() || !tools.iter().all(|tool| has(tool)) {
         skip("a_frozen_file_system", "root, losetup, mkfs.ext4, fsfreeze");
@@ -68,7 +68,7 @@ fn over_a_stall(scratch: &Scratch, study: &str, sleep: &str) -> Option<f64> {
     while !text.contains("t=") && errors.read_line(&mut text).expect("a line") > 0 {}
     let froze = sh(&format!("fsfreeze -f {place}"));
     let began = Instant::now();
-    let thawed = sh(&format!("sleep {sleep}; fsfreeze -u {place}"));
+    let thawed = sh(&format!("sleep 1; fsfreeze -u {place}"));
     let stalled = began.elapsed().as_secs_f64();
     std::io::Read::read_to_string(&mut errors, &mut text).expect("the rest");
     let output = child.wait_with_output().expect("it ends");
@@ -100,18 +100,27 @@ arrivals = \"constant\"
 rate = \"1k/s\"
 ";
 
-/// 1000 updates a second for 5 s over a stall of 1 s: a fifth are late, evenly from 1 s down to nothing, so
-/// p99 is the stall less a hundredth of the whole. A database tool that starts its clock when it issues has
-/// one late update of 5000.
+/// That the 5000 operations, due evenly in 5 s, were charged with a stall of at least `stalled` seconds:
+/// those due in it are late evenly, from the whole stall down to nothing, so that p99 is the stall less a
+/// hundredth of 5 s and p90 less a tenth. How much longer than its sleep a freeze holds the file system is
+/// the machine's affair: the two percentiles must agree about it.
+fn assert_stall_is_charged(scratch: &Scratch, stalled: f64) {
+    let p99 = figure(scratch, "latency_p99") / 1e6;
+    assert!(p99 > (stalled - 0.05) * 0.95, "p99 {p99} s of a stall of {stalled} s");
+    let apart = p99 - figure(scratch, "latency_p90") / 1e6;
+    assert!((apart / 0.45 - 1.0).abs() < 0.10, "p99 {p99} s, p90 {apart} s less");
+    assert!(figure(scratch, "missed_arrivals") < 1.0);
+}
+
+/// 1000 updates a second for 5 s over a stall of 1 s: a fifth are late. A database tool that starts its
+/// clock when it issues has one late update of 5000.
 #[test]
 fn a_frozen_database_is_charged_to_every_update_that_was_due() {
     let scratch = Scratch::new();
-    let Some(stalled) = over_a_stall(&scratch, DATABASE, "1") else { return };
-    let (p99, analytic) = (figure(&scratch, "latency_p99") / 1e6, stalled - 0.05);
-    assert!((p99 / analytic - 1.0).abs() < 0.10, "p99 {p99} s, analytic {analytic} s");
+    let Some(stalled) = over_a_stall(&scratch, DATABASE) else { return };
+    assert_stall_is_charged(&scratch, stalled);
     let service = figure(&scratch, "service_time_p99") / 1e6;
     assert!(service < 0.1, "service time: {service} s");
-    assert!(figure(&scratch, "missed_arrivals") < 1.0);
 }
 
 /// More than a client can do: what was due and never issued is counted, not forgotten.
@@ -127,20 +136,15 @@ fn arrivals_that_a_database_client_misses_are_counted() {
     assert!((sum - 1.0).abs() < 0.05 && missed > 10e6, "{rate} done, {missed} missed");
 }
 
-/// 1000 writes a second for 5 s over a stall of 0.5 s: a tenth are late, so p99 is near 0.45 s. A tool
-/// that starts its clock when it issues shows less than a millisecond.
+/// 1000 writes a second for 5 s over a stall of 1 s: a fifth are late. A tool that starts its clock when
+/// it issues shows less than a millisecond.
 #[test]
 fn a_frozen_file_system_is_charged_to_every_request_that_was_due() {
     let scratch = Scratch::new();
-    if over_a_stall(&scratch, STUDY, "0.5").is_none() {
-        return;
-    }
-    let p99 = figure(&scratch, "latency_p99") / 1e6;
-    // The stall lasts at least half a second, a little longer when the machine is busy.
-    assert!((0.40..0.60).contains(&p99), "p99 {p99} s");
+    let Some(stalled) = over_a_stall(&scratch, STUDY) else { return };
+    assert_stall_is_charged(&scratch, stalled);
     let rate = figure(&scratch, "iops");
     assert!((990.0..=1001.0).contains(&rate), "{rate} a second, nothing was left out");
-    assert!(figure(&scratch, "missed_arrivals") < 1.0);
     // All but the 64 that filled the queue were served at once, when they were issued at last.
     assert!(figure(&scratch, "service_time_p50") < 100_000.0);
 }
