@@ -36,6 +36,8 @@ pub enum DoubtKind {
     Failed,
     /// What was due was never issued: the load that was asked for is not what ran.
     LoadNotKept,
+    /// An emulated drive was not as its model asks.
+    NotDelivered,
     /// Others used the host's processors, or all were busy.
     BusyHost,
     /// Others wrote to the device while it was read.
@@ -68,6 +70,9 @@ impl Doubt {
         match self.kind {
             DoubtKind::Failed => format!("Failed: {count}: {worst}."),
             DoubtKind::LoadNotKept => format!("The load was not kept in {count}: {worst}."),
+            DoubtKind::NotDelivered => {
+                format!("The emulated drive was not as its model asks in {count}: {worst}.")
+            }
             DoubtKind::BusyHost => format!("Busy host in {count}: {worst}."),
             DoubtKind::OtherWrites => {
                 format!("Other writes reached the device in {count}: {worst}.")
@@ -109,6 +114,7 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
     let found = [
         doubt(DoubtKind::Failed, &all, &failed),
         doubt(DoubtKind::LoadNotKept, &all, &not_kept),
+        doubt(DoubtKind::NotDelivered, &measured, &not_delivered),
         doubt(DoubtKind::BusyHost, &measured, &busy_host),
         doubt(DoubtKind::OtherWrites, &measured, &other_writes),
         doubt(DoubtKind::CpuBound, &measured, &cpu_bound),
@@ -154,6 +160,18 @@ fn not_kept(trial: &TrialRecord) -> Option<(f64, String)> {
             format!("{} of {} arrivals were never issued", human_count(missed), human_count(due));
         (missed / due, text)
     })
+}
+
+fn not_delivered(trial: &TrialRecord) -> Option<(f64, String)> {
+    let Some(served) = trial.result.served else {
+        let emulated = trial.source == Source::Emulated;
+        return emulated.then(|| (f64::INFINITY, "what was delivered is not known".to_owned()));
+    };
+    if served.is_faithful() {
+        return None;
+    }
+    let off = served.difference().map_or(0.0, |(off, _)| off.abs());
+    Some((off.max(served.starved_share), served.to_string()))
 }
 
 fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
@@ -306,6 +324,30 @@ mod tests {
         assert_eq!(in_memory(&cached), None, "8000 lookups, 10000 pages");
         let block = TrialRecord { engine: "block".into(), ..cached };
         assert_eq!(in_memory(&block), None);
+    }
+
+    /// A drive that was emulated badly is another drive.
+    #[test]
+    fn emulated_drives_that_were_not_as_asked_are_found() {
+        let measured = trial("lmdb", &[1000; 4]);
+        assert_eq!(not_delivered(&measured), None, "a drive that is here");
+        let emulated = TrialRecord { source: Source::Emulated, ..measured };
+        assert!(not_delivered(&emulated).unwrap().1.contains("not known"));
+        let of = |delivered| stats::ServedKind {
+            requests: 1000,
+            requested_mean_ns: 10_000,
+            requested_p50_ns: 10_000,
+            delivered_mean_ns: delivered,
+            delivered_p50_ns: delivered,
+            ..Default::default()
+        };
+        let with = |delivered| {
+            let mut made = emulated.clone();
+            made.result.served = Some(stats::Served { reads: of(delivered), ..Default::default() });
+            made
+        };
+        assert_eq!(not_delivered(&with(10_500)), None);
+        assert!(not_delivered(&with(13_000)).unwrap().1.contains("+30 %"));
     }
 
     #[test]

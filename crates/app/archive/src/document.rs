@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sim::CheckedFigure;
 use stats::{
     CounterSample, Counts, DiskCounters, ErrorSample, Interval, Limit, LoadRecord, Phase,
-    Recording, TrialResult, Usage,
+    Recording, Served, TrialResult, Usage,
 };
 use study::Source;
 use units::Nanos;
@@ -167,6 +167,8 @@ pub(crate) struct TrialDocument {
     limits: Vec<Limit>,
     usage: Option<Usage>,
     disk: Option<DiskCounters>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    served: Option<Served>,
     load: Option<LoadRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     counters: Vec<CounterSample>,
@@ -326,6 +328,7 @@ impl TrialDocument {
             limits: result.limits.clone(),
             usage: result.usage,
             disk: result.disk,
+            served: result.served,
             load: result.load.clone(),
             counters: result.counters.clone(),
             totals: result.totals.clone(),
@@ -416,12 +419,21 @@ impl TrialDocument {
                 limits,
                 usage: self.usage,
                 disk: self.disk,
+                served: sound(self.served)?,
                 load: self.load,
                 counters: self.counters,
                 totals: self.totals,
                 settings: self.settings,
             },
         })
+    }
+}
+
+/// What was delivered, if its shares are shares.
+fn sound(served: Option<Served>) -> Result<Option<Served>, String> {
+    match served {
+        Some(served) if !served.is_sound() => Err(format!("{served:?} has shares that are none")),
+        served => Ok(served),
     }
 }
 

@@ -12,22 +12,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use attach::{Attached, Served, Store, Wanted};
-use device::{Condition, Model};
-use runner::attached::{Disk, Entry, all, find};
+use attach::{AttachError, Attached, Pace, Store, Transport};
+use device::Model;
+use runner::attached::{Disk, DiskEntry, all, find};
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use sim::HostModel;
-use stack::{Journal, StackError, Undo, WorkArea, loop_over, release, state_directory, users_of};
-use units::Seed;
+use stack::{
+    Journal, StackError, Undo, WorkArea, check_directory, loop_over, release, state_directory,
+    users_of,
+};
+use stats::Served;
+use units::{Nanos, Seed};
 
-use crate::cli::{AttachArguments, AttachCondition};
+use crate::cli::{AttachArguments, TransportWord};
 use crate::exit::{self, ExitCode};
-use crate::host_file::stack_error;
 use crate::show::Failure;
 
-/// How often the state of a disk is told.
+/// How often the state of a disk is written down.
 const TELL: Duration = Duration::from_millis(100);
+/// Waits longer than this are not spent looking, however much sleeps overshoot.
+const SPIN_MAX: Nanos = Nanos::from_micros(120);
 /// Time that a disk has to be there, and to go.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,13 +46,12 @@ pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
 }
 
 fn refused(device: String, reason: String, next: &str) -> Failure {
-    stack_error(StackError::Refused { device, reason, next: next.to_owned() })
+    StackError::Refused { device, reason, next: next.to_owned() }.into()
 }
 
 /// Starts a process that serves, and waits until the disk is there.
 fn start(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
-    let failed =
-        |error| stack_error(StackError::io("start", Path::new("crosspoint attach"))(error));
+    let failed = |error| StackError::io("start", Path::new("crosspoint attach"))(error);
     let program = std::env::current_exe().map_err(failed)?;
     let words = std::env::args_os().skip(1).filter(|word| word != "--json");
     let mut child = Command::new(program);
@@ -88,14 +92,17 @@ fn show(disk: &Disk, json: bool) {
         out!("block:  {}", block.display());
     }
     out!("model:  {} ({})", disk.model, disk.title);
-    let floor = units::Nanos(disk.floor_ns);
+    let floor = Nanos(disk.floor_ns);
+    let block = if disk.block.is_some() { " and a loop device" } else { "" };
     out!(
-        "floor:  {floor} through FUSE and back; clients see the model's times and a kernel's, no more"
+        "floor:  {floor} through FUSE ({}){block} and back; clients see the model's times and a \
+         kernel's, no more",
+        disk.transport.word()
     );
     out!("detach: crosspoint detach {}", disk.file.display());
 }
 
-/// Serves until it is told to stop or somebody unmounts it.
+/// Serves until a signal asks to detach or somebody unmounts it.
 fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     if let Err((reason, next)) = attach::available() {
         return Err(refused(format!("model:{model}"), reason, &next));
@@ -103,40 +110,47 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let profile = runner::profile(model)?;
     if arguments.size > profile.capacity || !arguments.size.get().is_multiple_of(4096) {
         let reason = format!(
-            "a disk of {} cannot be had: whole blocks of 4 KiB, at most {}",
+            "a disk of {} is not possible: whole blocks of 4 KiB, at most {}",
             arguments.size, profile.capacity
         );
         return Err(refused(format!("model:{model}"), reason, "--size 4GiB"));
     }
-    let condition = match arguments.condition {
-        AttachCondition::Steady => Condition::Steady,
-        AttachCondition::Fresh => Condition::Fresh,
-        AttachCondition::Filled => Condition::Filled,
-    };
-    let state = state_directory().map_err(stack_error)?;
+    let condition = runner::condition_of(arguments.condition);
+    let state = state_directory()?;
     // Signals ask for nothing but to detach: a second one must not take a disk from under its users.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| stack_error(StackError::io("hear signals in", &state)(error)))?;
+            .map_err(StackError::io("take signals in", &state))?;
     }
+    // One that measures on the disk says so when it counts.
+    let anew = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR1, Arc::clone(&anew))
+        .map_err(StackError::io("take signals in", &state))?;
     let journal = Journal::new(&state, sql_mysql::restore);
+    let fresh = arguments.store.as_ref().filter(|path| !path.exists());
     let made = make(&journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
-    let (attached, mut disk) = made?;
+    // What was made for nothing would stand in the way of another size.
+    let (attached, mut disk) = made.inspect_err(|_| {
+        let _ = fresh.map(std::fs::remove_file);
+    })?;
     disk.title = profile.title;
-    let entry = match Entry::new(&state, &disk) {
+    let entry = match DiskEntry::new(&state, &disk) {
         Ok(entry) => entry,
         Err(error) => {
             let _ = let_go(&disk);
             let _ = attached.ended();
-            return Err(stack_error(error));
+            return Err(error.into());
         }
     };
     show(&disk, arguments.json);
     while attached.is_served() {
         std::thread::park_timeout(TELL);
+        if anew.swap(false, Ordering::Relaxed) {
+            attached.begin_anew();
+        }
         disk.served = attached.served();
-        // Who cannot be told will ask again.
+        // The next one comes soon.
         let _ = entry.tell(&disk);
         if stop.swap(false, Ordering::Relaxed) {
             match let_go(&disk) {
@@ -174,49 +188,63 @@ fn make(
     (model, arguments): (&str, &AttachArguments),
     device: Model,
 ) -> Result<(Attached, Disk), Failure> {
-    let fresh = arguments.store.as_ref().filter(|path| !path.exists());
     let store = match &arguments.store {
-        Some(path) => Store::in_file(path, arguments.size)
-            .map_err(|error| stack_error(StackError::io("keep data in", path)(error)))?,
-        None => Store::in_memory(arguments.size).map_err(|error| {
-            stack_error(StackError::io("keep data in", Path::new("memory"))(error))
-        })?,
+        Some(path) => {
+            let parent = path.parent().filter(|parent| *parent != Path::new(""));
+            check_directory(parent.unwrap_or(Path::new(".")))?;
+            Store::in_file(path, arguments.size).map_err(StackError::io("keep data in", path))?
+        }
+        None => Store::in_memory(arguments.size)
+            .map_err(StackError::io("keep data in", Path::new("memory")))?,
     };
-    let area = WorkArea::create(journal, &arguments.at, "disk").map_err(stack_error)?;
-    let place = area.fresh("mount").map_err(stack_error)?;
-    journal.note(Undo::Unmount { path: place.clone() }).map_err(stack_error)?;
+    let area = WorkArea::create(journal, &arguments.at, "disk")?;
+    let place = area.fresh("mount")?;
+    journal.note(Undo::Unmount { path: place.clone() })?;
     let path = HostModel::named("psync").unwrap_or(HostModel::io_uring());
     let path = path.submit + path.wake + path.jitter + path.complete;
-    let wanted = Wanted { scale: arguments.scale, spin: arguments.spin, path };
+    let spin = arguments.spin.unwrap_or_else(overshoot);
+    let pace = Pace { scale: arguments.scale, spin, path };
     let unmount = || {
         let _ = release(&place, None);
     };
-    let attached = Attached::new(&place, (device, store), wanted, &unmount).map_err(|error| {
-        // What was made for nothing would stand in the way of another size.
-        let _ = fresh.map(std::fs::remove_file);
-        let next = match &error {
-            attach::AttachError::TooFast { scale, .. } => format!("--scale {scale}"),
-            attach::AttachError::Io(..) => "crosspoint doctor".to_owned(),
-        };
-        refused(format!("model:{model}"), error.to_string(), &next)
-    })?;
-    let file = attached.file();
-    let block = match arguments.block {
-        true => match loop_over(journal, &file) {
-            Ok(block) => Some(block),
-            Err(error) => {
-                unmount();
-                return Err(stack_error(error));
-            }
-        },
-        false => None,
+    let transport = match arguments.transport {
+        TransportWord::Auto => None,
+        TransportWord::Rings => Some(Transport::Rings),
+        TransportWord::Classic => Some(Transport::Classic),
     };
+    let next = |error: &AttachError| match error {
+        AttachError::NoRings => "--transport classic".to_owned(),
+        AttachError::TooFast { scale, .. } => format!("--scale {scale}"),
+        AttachError::Io(..) => "crosspoint doctor".to_owned(),
+    };
+    let failed =
+        |error: AttachError| refused(format!("model:{model}"), error.to_string(), &next(&error));
+    // Killed in the middle of it, it stays allowed until `clean`.
+    let meanwhile = Journal::new(&state_directory()?, sql_mysql::restore);
+    if transport != Some(Transport::Classic) && attach::allows_rings() {
+        meanwhile.note(Undo::ForbidRings)?;
+    }
+    let made = Attached::new(&place, (device, store), (pace, transport), &unmount);
+    let _ = meanwhile.undo_all();
+    let mut attached = made.map_err(failed)?;
+    let file = attached.file();
+    let mut block = None;
+    if arguments.block {
+        let made = loop_over(journal, &file).map_err(Failure::from).and_then(|made| {
+            attached.measure(&made).map_err(failed)?;
+            Ok(made)
+        });
+        block = Some(made.inspect_err(|_| {
+            let _ = release(&place, Some(&file));
+        })?);
+    }
     let disk = Disk {
         process: std::process::id(),
         model: model.to_owned(),
         title: String::new(),
         size: arguments.size.get(),
         store: arguments.store.clone(),
+        transport: attached.transport(),
         floor_ns: attached.floor().get(),
         file,
         block,
@@ -226,8 +254,15 @@ fn make(
     Ok((attached, disk))
 }
 
+/// How much too long nine of ten sleeps are here, at most [`SPIN_MAX`].
+fn overshoot() -> Nanos {
+    let sleeps = observe::interrupt_wake_ups().map(|(sleeps, _)| sleeps).unwrap_or_default();
+    let at = sleeps.len().saturating_sub(1) * 9 / 10;
+    sleeps.get(at).copied().unwrap_or(SPIN_MAX).min(SPIN_MAX)
+}
+
 fn list(json: bool) -> Result<ExitCode, Failure> {
-    let disks = all(&state_directory().map_err(stack_error)?).map_err(stack_error)?;
+    let disks = all(&state_directory()?)?;
     if json {
         out!("{:#}", json!({"schema": 1, "disks": disks}));
         return Ok(exit::OK);
@@ -245,10 +280,10 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
 
 /// Detaches one disk, or all.
 pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
-    let state = state_directory().map_err(stack_error)?;
+    let state = state_directory()?;
     let wanted = match disk {
-        Some(disk) => vec![find(&state, disk).map_err(stack_error)?],
-        None => all(&state).map_err(stack_error)?,
+        Some(disk) => vec![find(&state, disk)?],
+        None => all(&state)?,
     };
     let mut served = Vec::new();
     for disk in wanted {
@@ -257,7 +292,7 @@ pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
             let reason = format!("it is in use by {}", users.join(", "));
             return Err(refused(disk.file.display().to_string(), reason, "end that first"));
         }
-        served.push(disk.end(&state, PATIENCE).map_err(stack_error)?);
+        served.push(disk.end(&state, PATIENCE)?);
     }
     if json {
         out!("{:#}", json!({"schema": 1, "disks": served}));

@@ -14,19 +14,19 @@ use stack::{StackError, state_directory};
 use units::human_count;
 
 use crate::exit::{self, ExitCode};
-use crate::host_file::{file, stack_error};
+use crate::host_file::file;
 use crate::result_file::{self, There};
 use crate::running::Running;
 use crate::show::Failure;
 
 /// Does what was asked.
 pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failure> {
-    let state = state_directory().map_err(stack_error)?;
+    let state = state_directory()?;
     let path = file(&state);
     if forget {
         return match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(stack_error(StackError::io("remove", &path)(error)))
+                Err(StackError::io("remove", &path)(error).into())
             }
             _ => {
                 out!("predictions are of the published host");
@@ -66,7 +66,7 @@ fn print(found: &Calibration, path: &Path) {
         "{:<10} {:>5} {:>14} {:>10} {:>16} {:>10}",
         "path",
         "depth",
-        "CPU of an I/O",
+        "CPU per I/O",
         "sleeps",
         "CPU without",
         "rate here"

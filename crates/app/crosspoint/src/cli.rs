@@ -117,7 +117,8 @@ pub enum Verb {
     },
     /// Attach a modelled device as a live file or block device, or list what is attached
     #[command(after_help = "Examples: crosspoint attach samsung-pm9a3 --size 64GiB\n          \
-            sudo crosspoint attach intel-p4800x --size 8GiB --block && mkfs.ext4 /dev/loopN")]
+            sudo crosspoint attach samsung-pm9a3 --size 8GiB --block\n\n\
+            mkfs.ext4 and mount take the block device that it prints.")]
     Attach(AttachArguments),
     /// Detach a device that was attached
     #[command(after_help = "Example: crosspoint detach --all")]
@@ -156,6 +157,14 @@ pub enum Verb {
     },
 }
 
+fn condition(word: &str) -> Result<study::Condition, String> {
+    let all = study::Condition::ALL;
+    all.into_iter().find(|one| one.word() == word).ok_or_else(|| {
+        let words = all.map(study::Condition::word).join(", ");
+        format!("allowed: {words}")
+    })
+}
+
 /// Arguments of `attach`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AttachArguments {
@@ -176,29 +185,23 @@ pub struct AttachArguments {
     /// Stretch the time of the device so many times
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub scale: u32,
-    /// State of a modelled drive
-    #[arg(long, value_enum, default_value_t = AttachCondition::Steady)]
-    pub condition: AttachCondition,
-    /// Waits shorter than this are spent looking instead of sleeping; 0us on a busy machine
-    #[arg(long, default_value = "50us")]
-    pub spin: units::Nanos,
+    /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
+    #[arg(long, default_value = "steady", value_parser = condition)]
+    pub condition: study::Condition,
+    /// Waits shorter than this are spent looking instead of sleeping, 0us for none; without it as long as
+    /// sleeps overshoot on this machine, at most 120 us
+    #[arg(long)]
+    pub spin: Option<units::Nanos>,
+    /// How requests come from the kernel: auto (rings where there are), rings (FUSE over io_uring, Linux
+    /// 6.14) or classic
+    #[arg(long, default_value = "auto")]
+    pub transport: TransportWord,
     /// Stay in the foreground, until Ctrl-C
     #[arg(long)]
     pub foreground: bool,
     /// Print a JSON document
     #[arg(long)]
     pub json: bool,
-}
-
-/// State of a drive that is attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AttachCondition {
-    /// Written over and over
-    Steady,
-    /// Never written
-    Fresh,
-    /// Written once, in order
-    Filled,
 }
 
 /// Arguments of `run`.
@@ -377,6 +380,17 @@ pub enum PhaseKind {
     Act,
     /// One test of each
     Both,
+}
+
+/// How requests come from the kernel to an attached disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TransportWord {
+    /// Rings where there are
+    Auto,
+    /// FUSE over io_uring
+    Rings,
+    /// FUSE by read and write
+    Classic,
 }
 
 /// How progress is shown.

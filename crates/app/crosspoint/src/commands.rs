@@ -218,11 +218,15 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
     for skip in &plan.skipped {
         out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
     }
-    let measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
+    let mut measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
     let writes = measured
-        .clone()
         .any(|trial| trial.job.writes_blocks() || matches!(trial.job, Job::Kv(_) | Job::Sql(_)));
-    out!("trials:     {} ({} measured)", plan.trials.len(), measured.count());
+    let of = |source| plan.trials.iter().filter(|trial| trial.source == source).count();
+    let emulated = match of(Source::Emulated) {
+        0 => String::new(),
+        count => format!(", {count} emulated"),
+    };
+    out!("trials:     {} ({} measured{emulated})", plan.trials.len(), of(Source::Measured));
     out!("time:       about {:.0} s", estimate.seconds);
     out!(
         "written:    {} to prepare{}; at most {} in use at once, removed afterwards",

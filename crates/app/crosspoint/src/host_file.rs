@@ -7,9 +7,6 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use sim::Calibration;
-use stack::StackError;
-
-use crate::show::Failure;
 
 /// Where it is kept.
 pub fn file(state: &Path) -> PathBuf {
@@ -40,9 +37,4 @@ pub fn here(state: &Path) -> Option<Calibration> {
             );
         })
         .ok()
-}
-
-/// An error of the machine as this program reports it.
-pub fn stack_error(error: StackError) -> Failure {
-    Failure::from(runner::RunnerError::from(error))
 }

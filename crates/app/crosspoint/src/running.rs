@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use runner::{Options, RunnerError};
+use runner::Options;
 use stack::{Journal, state_directory};
 
 use crate::show::Failure;
@@ -36,7 +36,7 @@ impl Running {
     /// # Errors
     /// Where there is no directory for its journal.
     pub fn start() -> Result<Self, Failure> {
-        let here = host_file::here(&state_directory().map_err(RunnerError::from)?);
+        let here = host_file::here(&state_directory()?);
         Ok(Self { here, ..Self::start_uncalibrated()? })
     }
 
@@ -45,7 +45,7 @@ impl Running {
     /// # Errors
     /// As [`Running::start`].
     pub fn start_uncalibrated() -> Result<Self, Failure> {
-        let state = state_directory().map_err(RunnerError::from)?;
+        let state = state_directory()?;
         let journal = Arc::new(Journal::new(&state, sql_mysql::restore));
         let asked = signals::watch(Arc::clone(&journal));
         Ok(Self { journal, asked, here: None })

@@ -28,6 +28,12 @@ impl From<RunnerError> for Failure {
     }
 }
 
+impl From<stack::StackError> for Failure {
+    fn from(error: stack::StackError) -> Self {
+        RunnerError::from(error).into()
+    }
+}
+
 impl From<archive::ArchiveError> for Failure {
     fn from(error: archive::ArchiveError) -> Self {
         RunnerError::Archive(error).into()

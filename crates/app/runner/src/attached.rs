@@ -9,10 +9,11 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use attach::Served;
+use attach::Transport;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use stack::StackError;
+use stack::{StackError, check_directory};
+use stats::Served;
 
 /// A disk that is attached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +33,8 @@ pub struct Disk {
     pub file: PathBuf,
     /// The block device over it.
     pub block: Option<PathBuf>,
+    /// How requests come.
+    pub transport: Transport,
     /// What the way through the kernel and back takes.
     pub floor_ns: u64,
     /// What was delivered.
@@ -47,18 +50,14 @@ fn directory(state: &Path) -> PathBuf {
     state.join("attached")
 }
 
-fn failed<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StackError + 'a {
-    StackError::io(what, path)
-}
-
 /// The file of a disk that this process serves.
 #[derive(Debug)]
-pub struct Entry {
+pub struct DiskEntry {
     path: PathBuf,
     file: File,
 }
 
-impl Entry {
+impl DiskEntry {
     /// Notes a disk of this process.
     ///
     /// # Errors
@@ -66,17 +65,18 @@ impl Entry {
     pub fn new(state: &Path, disk: &Disk) -> Result<Self, StackError> {
         let dir = directory(state);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
-        made.map_err(failed("create", &dir))?;
+        made.map_err(StackError::io("create", &dir))?;
+        check_directory(&dir)?;
         let name = stack::random_hex(32);
         let (path, hidden) = (dir.join(format!("{name}.json")), dir.join(format!(".{name}")));
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&hidden);
-        let file = file.map_err(failed("note the disk in", &hidden))?;
-        file.try_lock().map_err(io::Error::from).map_err(failed("lock", &hidden))?;
+        let file = file.map_err(StackError::io("note the disk in", &hidden))?;
+        file.try_lock().map_err(io::Error::from).map_err(StackError::io("lock", &hidden))?;
         let entry = Self { path: path.clone(), file };
         entry.tell(disk)?;
         // Seen by others once it is locked and whole.
-        fs::rename(&hidden, &path).map_err(failed("note the disk in", &path))?;
+        fs::rename(&hidden, &path).map_err(StackError::io("note the disk in", &path))?;
         Ok(entry)
     }
 
@@ -89,7 +89,7 @@ impl Entry {
         // One write of always the same length: who reads meanwhile sees one state or the other.
         text.resize(text.len().max(LENGTH), b' ');
         let write = || self.file.write_all_at(&text, 0);
-        write().map_err(failed("note the disk in", &self.path))
+        write().map_err(StackError::io("note the disk in", &self.path))
     }
 }
 
@@ -108,8 +108,10 @@ pub fn all(state: &Path) -> Result<Vec<Disk>, StackError> {
 fn read(dir: &Path) -> Result<Vec<(PathBuf, Disk)>, StackError> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed("read", dir))?,
+        entries => entries.map_err(StackError::io("read", dir))?,
     };
+    // Names and numbers in it are acted upon: nobody else may write them.
+    check_directory(dir)?;
     let mut found = Vec::new();
     let paths = entries.flatten().map(|entry| entry.path());
     for path in paths.filter(|path| path.extension().is_some_and(|end| end == "json")) {
@@ -149,6 +151,13 @@ pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
     })
 }
 
+/// Whether a process has that file open.
+fn has_open(process: u32, path: &Path) -> bool {
+    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let open = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    open.into_iter().any(|one| fs::read_link(one.path()).is_ok_and(|to| to == whole))
+}
+
 impl Disk {
     /// Asks the process that serves it to end, and waits until it has; gives what it served.
     ///
@@ -161,7 +170,8 @@ impl Disk {
         };
         let number = i32::try_from(self.process).ok().and_then(Pid::from_raw);
         let held = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        if let Some(held) = held {
+        // Looked at once it is held: the number may be another process's, here or in another container.
+        if let Some(held) = held.filter(|_| has_open(self.process, &path)) {
             let _ = pidfd_send_signal(&held, Signal::TERM);
         }
         let began = Instant::now();
@@ -190,8 +200,14 @@ impl Disk {
         }
         Err(StackError::Refused {
             device: self.file.display().to_string(),
-            reason: format!("process {} does not end", self.process),
-            next: format!("kill -9 {}; crosspoint clean", self.process),
+            reason: format!(
+                "process {} serves it still: it is in use, or was stopped",
+                self.process
+            ),
+            next: format!(
+                "crosspoint detach, once nothing uses it and after kill -CONT {}",
+                self.process
+            ),
         })
     }
 }

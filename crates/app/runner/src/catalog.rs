@@ -23,6 +23,8 @@ const STUDIES: &[(&str, &str)] = &[
     ("anandtech-optane", include_str!("../../../../studies/anandtech-optane.toml")),
     ("circuitblvd-nvmeof", include_str!("../../../../studies/circuitblvd-nvmeof.toml")),
     ("rocksdb-overwrite", include_str!("../../../../studies/rocksdb-overwrite.toml")),
+    ("live-mariadb", include_str!("../../../../studies/live-mariadb.toml")),
+    ("live-rocksdb", include_str!("../../../../studies/live-rocksdb.toml")),
     ("live-databases", include_str!("../../../../studies/live-databases.toml")),
     ("icpads-mysql", include_str!("../../../../studies/icpads-mysql.toml")),
     ("intel-cas-mysql", include_str!("../../../../studies/intel-cas-mysql.toml")),

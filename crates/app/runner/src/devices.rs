@@ -16,12 +16,13 @@ use stack::{
     Access, DeviceRates, Format, HeldDevice, Journal, StackError, Volume, WorkArea,
     direct_io_works, fill, free_space,
 };
+use stats::Served;
 use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
 use units::{Bytes, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
-use crate::emulated::Emulated;
+use crate::emulated::{Emulated, Servers};
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
 use crate::predicted::Modelled;
@@ -50,6 +51,8 @@ pub(crate) struct Targets<'a> {
     volumes: BTreeMap<String, Volume>,
     /// Disks of attached models, by stack. After the volumes on them.
     emulated: BTreeMap<String, Emulated>,
+    /// Their processes.
+    pub servers: Servers,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices by the study's names for them, resolved before the first trial and held until the
@@ -80,6 +83,7 @@ impl<'a> Targets<'a> {
             areas: BTreeMap::new(),
             volumes: BTreeMap::new(),
             emulated: BTreeMap::new(),
+            servers: Servers::default(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
             passed: BTreeSet::new(),
@@ -258,7 +262,7 @@ impl<'a> Targets<'a> {
             return Ok(Some(Opened { files: files?, paths }));
         }
         if stack.attach {
-            let path = self.attach(stack)?;
+            let path = self.attach(stack, false)?;
             return Ok(Some(Opened {
                 files: vec![open_file(&path, stack.direct)?],
                 paths: vec![path],
@@ -277,7 +281,7 @@ impl<'a> Targets<'a> {
     }
 
     /// Attaches the model of a stack anew; gives the file that is the disk.
-    fn attach(&mut self, stack: &Stack) -> Result<PathBuf, RunnerError> {
+    fn attach(&mut self, stack: &Stack, block: bool) -> Result<PathBuf, RunnerError> {
         self.volumes.remove(&stack.name);
         self.emulated.remove(&stack.name);
         let journal = self.journal;
@@ -286,21 +290,21 @@ impl<'a> Targets<'a> {
         let DeviceName::Model(name) = &stack.device else {
             unreachable!("invariant: only models are attached");
         };
-        let made = Emulated::start(journal, area, (stack, name, profile.capacity))?;
+        let made = Emulated::start(journal, area, (stack, name, profile.capacity), block)?;
         let path = made.file().to_owned();
+        self.servers.note(&stack.name, made.process());
         self.emulated.insert(stack.name.clone(), made);
         Ok(path)
     }
 
-    /// What an attached model has delivered, for people.
-    pub fn served(&self, stack: &str) -> Option<String> {
-        let served = self.emulated.get(stack)?.served()?;
-        Some(match self.volumes.contains_key(stack) {
-            true => {
-                format!("{served}; the loop device over it adds a way of its own, not taken off")
-            }
-            false => served,
-        })
+    /// Whether a stack's model is attached now.
+    pub fn is_emulated(&self, stack: &str) -> bool {
+        self.emulated.contains_key(stack)
+    }
+
+    /// What an attached model has delivered in a trial; none of others.
+    pub fn served(&self, stack: &str) -> Option<Served> {
+        self.emulated.get(stack)?.served(self.servers.marks(stack))
     }
 
     /// The device of the volume that was made for a stack's databases, and what may be done to it.
@@ -329,9 +333,11 @@ impl<'a> Targets<'a> {
         };
         self.leave(paths, Some(&stack.name));
         if stack.attach && !self.volumes.contains_key(&stack.name) {
-            let path = self.attach(stack)?;
+            self.attach(stack, true)?;
             let (journal, format) = (self.journal, format_of(stack.file_system));
-            let made = Volume::over_file(journal, self.area(stack)?, &path, format)?;
+            self.area(stack)?;
+            let (area, emulated) = (&self.areas[&stack.name], &self.emulated[&stack.name]);
+            let made = Volume::on_loop_of(journal, area, emulated.block()?, format)?;
             self.volumes.insert(stack.name.clone(), made);
         }
         if !self.volumes.contains_key(&stack.name) {

@@ -3,21 +3,29 @@
 //! Invariants: the process ends before its directory goes; a disk begins anew, as the study says its drive
 //! is, whenever its stack does. What it is not: serving; that is `crosspoint attach`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use stack::{Journal, StackError, Undo, WorkArea, release, state_directory};
-use study::{Condition, Stack};
+use stats::Served;
+use study::Stack;
 use units::Bytes;
 
 use crate::attached::{Disk, all};
+use crate::watch::{Event, Watcher};
 
 /// Word of the verb that attaches.
 const VERB: &str = "attach";
+/// How often it says how it is, and time within which it has.
+const SAYS_EVERY: Duration = Duration::from_millis(100);
+const SAID_WITHIN: Duration = Duration::from_secs(2);
 /// Time that it has to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,11 +39,12 @@ pub(crate) struct Emulated {
 }
 
 impl Emulated {
-    /// Attaches the model of that name for a stack, in `area`.
+    /// Attaches the model of that name for a stack, in `area`; with a block device if need be.
     pub fn start(
         journal: &Journal,
         area: &WorkArea,
         (stack, model, capacity): (&Stack, &str, Bytes),
+        block: bool,
     ) -> Result<Self, StackError> {
         let failed = StackError::io("attach a disk in", area.path());
         let refused = |reason: String| StackError::Refused {
@@ -50,11 +59,10 @@ impl Emulated {
             Err(error) => return Err(failed(error)),
         };
         command.args([VERB, model, "--foreground", "--json", "--size"]).arg(size.exact());
-        command.arg("--at").arg(&at).arg("--condition").arg(match stack.condition {
-            Condition::Steady => "steady",
-            Condition::Fresh => "fresh",
-            Condition::Filled => "filled",
-        });
+        command.arg("--at").arg(&at).args(["--condition", stack.condition.word()]);
+        if block {
+            command.arg("--block");
+        }
         // Ctrl-C is for the run: the disk goes when its users have gone.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         journal.mark().put_on(&mut command);
@@ -78,11 +86,89 @@ impl Emulated {
         &self.disk.file
     }
 
-    /// What it has delivered since it was attached, for people; none where it cannot be told.
-    pub fn served(&self) -> Option<String> {
-        let disks = all(&state_directory().ok()?).ok()?;
-        let own = disks.into_iter().find(|disk| disk.file == self.disk.file)?;
-        Some(format!("emulated: {}", own.served))
+    /// Its block device, and the file that this is over.
+    pub fn block(&self) -> Result<(&Path, &Path), StackError> {
+        let block = self.disk.block.as_deref().map(|block| (block, self.file()));
+        block.ok_or_else(|| StackError::Refused {
+            device: self.file().display().to_string(),
+            reason: "it has no block device".into(),
+            next: "crosspoint doctor".into(),
+        })
+    }
+
+    /// What it has delivered since counting began anew for the `marks`th time; none where that is not known.
+    pub fn served(&self, marks: u32) -> Option<Served> {
+        let state = state_directory().ok()?;
+        let began = Instant::now();
+        // It says how it is ten times a second: once more for what happened until now.
+        std::thread::sleep(SAYS_EVERY * 2);
+        while began.elapsed() < SAID_WITHIN {
+            let own = all(&state).ok()?.into_iter().find(|disk| disk.file == self.disk.file)?;
+            if own.served.marks >= marks {
+                return Some(own.served);
+            }
+            std::thread::sleep(SAYS_EVERY);
+        }
+        None
+    }
+
+    /// The process that serves it.
+    pub fn process(&self) -> Option<OwnedFd> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)?;
+        pidfd_open(pid, PidfdFlags::empty()).ok()
+    }
+}
+
+/// The processes that serve the stacks of a run, and how often each was to count anew.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Servers(Arc<Mutex<BTreeMap<String, (OwnedFd, u32)>>>);
+
+impl Servers {
+    /// That of a stack, from now on.
+    pub fn note(&self, stack: &str, server: Option<OwnedFd>) {
+        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.remove(stack);
+        servers.extend(server.map(|server| (stack.to_owned(), (server, 0))));
+    }
+
+    /// Lets the one of a stack count anew, if there is one.
+    fn begin_anew(&self, stack: &str) {
+        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((server, marks)) = servers.get_mut(stack) {
+            let _ = pidfd_send_signal(server, Signal::USR1);
+            *marks += 1;
+        }
+    }
+
+    /// How often the one of a stack was to.
+    pub fn marks(&self, stack: &str) -> u32 {
+        let servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.get(stack).map_or(0, |(_, marks)| *marks)
+    }
+}
+
+/// A watcher that lets emulated drives count anew when a trial's first interval has ended: what was delivered
+/// before was for loading.
+pub(crate) struct CountingAnew<'a> {
+    inner: &'a mut dyn Watcher,
+    servers: Servers,
+    begun: BTreeSet<u32>,
+}
+
+impl<'a> CountingAnew<'a> {
+    pub const fn new(inner: &'a mut dyn Watcher, servers: Servers) -> Self {
+        Self { inner, servers, begun: BTreeSet::new() }
+    }
+}
+
+impl Watcher for CountingAnew<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        if let Event::Interval { trial, .. } = event
+            && self.begun.insert(trial.number)
+        {
+            self.servers.begin_anew(&trial.stack);
+        }
+        self.inner.event(event);
     }
 }
 
@@ -99,7 +185,9 @@ impl Drop for Emulated {
         // One that was stopped, or whose disk is held: its clients get errors, and nothing waits for it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = release(&self.place, None);
+        // The loop device first: once it is unmounted nobody knows what that is over.
+        let backing = self.disk.block.is_some().then_some(self.disk.file.as_path());
+        let _ = release(&self.place, backing);
         // What it noted of itself goes, too.
         let _ = state_directory().map(|state| all(&state));
     }

@@ -17,6 +17,7 @@ use units::Seed;
 
 use crate::RunnerError;
 use crate::devices::Targets;
+use crate::emulated::CountingAnew;
 use crate::estimate::{estimate, trial_seconds};
 use crate::options::Options;
 use crate::record::headline;
@@ -216,9 +217,10 @@ impl<'a> Runner<'a> {
             ran += 1;
             self.began = Instant::now();
             let (known, offered) = self.reached.offer(plan, trial)?;
-            let outcome = self.trial(&known, watcher)?.map(|mut outcome| {
+            let mut watching = CountingAnew::new(watcher, self.targets.servers.clone());
+            let outcome = self.trial(&known, &mut watching)?.map(|mut outcome| {
                 outcome.notes.extend(offered);
-                outcome.notes.extend(self.targets.served(&trial.stack));
+                self.add_served(&trial.stack, &mut outcome);
                 outcome
             });
             left -= trial_seconds(trial);
@@ -297,6 +299,19 @@ impl<'a> Runner<'a> {
             (_, Job::Kv(job)) => self.kv(stack, experiment, (trial, job), seed, watcher),
             (_, Job::Block(_) | Job::Act(_)) => self.block(stack, experiment, trial, seed, watcher),
         }
+    }
+
+    /// Adds what an emulated drive has delivered; what serving it took is nobody else's.
+    fn add_served(&self, stack: &str, outcome: &mut TrialResult) {
+        outcome.served = self.targets.served(stack);
+        let Some(served) = outcome.served else {
+            if self.targets.is_emulated(stack) {
+                outcome.notes.push("what the emulated drive delivered is not known".into());
+            }
+            return;
+        };
+        let own = served.cpu_share / f64::from(observe::cpus().max(1));
+        outcome.limits = outcome.limits.iter().filter_map(|limit| limit.without(own)).collect();
     }
 
     /// A trial in virtual time, with others that are still to come beside it.

@@ -43,5 +43,5 @@ pub use estimate::{Estimate, estimate};
 pub use execute::{Ending, Resumed, RunEnd, execute, resume};
 pub use lacks::{Lack, lacks, privileges};
 pub use options::Options;
-pub use predicted::check_profile;
+pub use predicted::{check_profile, condition_of};
 pub use watch::{Event, Watcher};

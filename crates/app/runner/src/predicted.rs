@@ -52,12 +52,7 @@ pub(crate) fn predict(
     let clients: Vec<_> = groups.iter().flat_map(|group| group.clients(seed)).collect();
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
     let host = *host;
-    let condition = match stack.condition {
-        study::Condition::Steady => Condition::Steady,
-        study::Condition::Fresh => Condition::Fresh,
-        study::Condition::Filled => Condition::Filled,
-    };
-    let device = Model::new(profile, condition, seed);
+    let device = Model::new(profile, condition_of(stack.condition), seed);
     let target = BlockPath::new(device, host, clients.len(), seed);
     let stopping = || stop.load(Ordering::Relaxed);
     let Some(recording) = run_unless(target, clients, trial.timeline, &stopping) else {
@@ -67,6 +62,16 @@ pub(crate) fn predict(
     let path = "virtual time".to_owned();
     let notes = beyond(profile, &trial.job).into_iter().collect();
     Ok(Some(TrialResult { recording, path, limits, notes, ..TrialResult::default() }))
+}
+
+/// The state of a drive as its model knows it.
+#[must_use]
+pub const fn condition_of(condition: study::Condition) -> Condition {
+    match condition {
+        study::Condition::Steady => Condition::Steady,
+        study::Condition::Fresh => Condition::Fresh,
+        study::Condition::Filled => Condition::Filled,
+    }
 }
 
 /// In what a job leaves what was measured of a device that is known from measurements alone; `None` where

@@ -1,125 +1,88 @@
-//! How near what was delivered came to what the model asked for.
+//! How near what was delivered came to what the model asked for, for each kind of request.
 //!
 //! Invariant: both are of the same requests. What it is not: the model's own error.
 
-use serde::{Deserialize, Serialize};
-use stats::Histogram;
+use device::Operation;
+use stats::{Histogram, ServedKind};
 use units::Nanos;
 
-/// Delivered and requested differ by no more than this at the median, or figures say so.
-pub const DIFFERENCE_MAX: f64 = 0.10;
-
-/// What serves waits for a processor for no more of the time than this, or figures say so.
-pub const STARVED_MAX: f64 = 0.05;
-
-/// Service times of the requests that were timed.
+/// Service times of the requests of one kind.
 #[derive(Debug, Clone)]
-pub(crate) struct Fidelity {
+struct Pair {
     requested: Histogram,
     delivered: Histogram,
+    /// Nanoseconds in all, of both.
+    sums: (u64, u64),
 }
+
+impl Pair {
+    fn new() -> Self {
+        Self { requested: stats::new_histogram(), delivered: stats::new_histogram(), sums: (0, 0) }
+    }
+
+    fn summary(&self) -> ServedKind {
+        let at = |of: &Histogram, quantile| of.value_at_quantile(quantile);
+        let mean = |sum: u64| sum / self.requested.len().max(1);
+        ServedKind {
+            requests: self.requested.len(),
+            requested_mean_ns: mean(self.sums.0),
+            delivered_mean_ns: mean(self.sums.1),
+            requested_p50_ns: at(&self.requested, 0.5),
+            requested_p99_ns: at(&self.requested, 0.99),
+            delivered_p50_ns: at(&self.delivered, 0.5),
+            delivered_p99_ns: at(&self.delivered, 0.99),
+        }
+    }
+}
+
+/// Service times of the requests that were timed: reads, writes, flushes. Discards are not among them.
+#[derive(Debug, Clone)]
+pub(crate) struct Fidelity([Pair; 3]);
 
 impl Fidelity {
     pub fn new() -> Self {
-        Self { requested: stats::new_histogram(), delivered: stats::new_histogram() }
+        Self(std::array::from_fn(|_| Pair::new()))
     }
 
     /// One request: what the model said, and what it took from its arrival to its answer and on the way.
     #[inline]
-    pub fn note(&mut self, requested: Nanos, delivered: Nanos) {
-        self.requested.saturating_record(requested.get());
-        self.delivered.saturating_record(delivered.get());
+    pub fn note(&mut self, operation: Operation, requested: Nanos, delivered: Nanos) {
+        let kind = match operation {
+            Operation::Read => 0,
+            Operation::Write | Operation::WriteZeroes => 1,
+            Operation::Flush => 2,
+            Operation::Discard => return,
+        };
+        let pair = &mut self.0[kind];
+        pair.requested.saturating_record(requested.get());
+        pair.delivered.saturating_record(delivered.get());
+        pair.sums.0 = pair.sums.0.saturating_add(requested.get());
+        pair.sums.1 = pair.sums.1.saturating_add(delivered.get());
     }
 
-    /// `(floor, scale)` of the device; CPU time, time in which the thread waited for a processor, and time
-    /// since the start.
-    pub fn summary(
-        &self,
-        (floor, scale): (Nanos, u32),
-        (cpu, starved, wall): (Nanos, Nanos, Nanos),
-    ) -> Served {
-        let share = |time: Nanos| time.as_secs_f64() / wall.as_secs_f64().max(1e-9);
-        let at = |of: &Histogram, quantile| Nanos(of.value_at_quantile(quantile));
-        Served {
-            requests: self.requested.len(),
-            floor_ns: floor.get(),
-            scale,
-            requested_p50_ns: at(&self.requested, 0.5).get(),
-            requested_p99_ns: at(&self.requested, 0.99).get(),
-            delivered_p50_ns: at(&self.delivered, 0.5).get(),
-            delivered_p99_ns: at(&self.delivered, 0.99).get(),
-            cpu_share: share(cpu),
-            starved_share: share(starved),
+    /// What `other` has seen was seen here, too.
+    pub fn add(&mut self, other: &Self) {
+        for (own, other) in self.0.iter_mut().zip(&other.0) {
+            // Of the same shape: it cannot fail.
+            let _ = own.requested.add(&other.requested);
+            let _ = own.delivered.add(&other.delivered);
+            own.sums.0 = own.sums.0.saturating_add(other.sums.0);
+            own.sums.1 = own.sums.1.saturating_add(other.sums.1);
         }
     }
-}
 
-/// What an attached device has served so far.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Served {
-    /// Requests that the model timed.
-    pub requests: u64,
-    /// What the way through the kernel and back takes, taken off the model's times.
-    pub floor_ns: u64,
-    /// Times that device time is stretched.
-    pub scale: u32,
-    /// Service time that the model asked for, with the scale.
-    pub requested_p50_ns: u64,
-    /// The same, 99th percentile.
-    pub requested_p99_ns: u64,
-    /// Service time that was delivered, the way there and back included.
-    pub delivered_p50_ns: u64,
-    /// The same, 99th percentile.
-    pub delivered_p99_ns: u64,
-    /// Share of one processor that serving took.
-    pub cpu_share: f64,
-    /// Share of the time in which what serves waited for a processor: requests waited meanwhile.
-    pub starved_share: f64,
-}
-
-impl Served {
-    /// Delivered over requested at the median, less 1; none where nothing was served.
-    #[must_use]
-    pub fn difference(&self) -> Option<f64> {
-        (self.requests > 0 && self.requested_p50_ns > 0)
-            .then(|| self.delivered_p50_ns as f64 / self.requested_p50_ns as f64 - 1.0)
+    /// Nothing was seen yet.
+    pub fn reset(&mut self) {
+        for pair in &mut self.0 {
+            pair.requested.reset();
+            pair.delivered.reset();
+            pair.sums = (0, 0);
+        }
     }
 
-    /// Whether what runs on it may be judged: at the median it was as the model wanted it.
-    #[must_use]
-    pub fn is_faithful(&self) -> bool {
-        let near = self.difference().is_none_or(|off| off.abs() <= DIFFERENCE_MAX);
-        near && self.starved_share <= STARVED_MAX
-    }
-}
-
-impl std::fmt::Display for Served {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let time = |ns| Nanos(ns);
-        write!(
-            out,
-            "{} requests; service time median {} for {} asked, p99 {} for {}; {:.0} % of a processor",
-            self.requests,
-            time(self.delivered_p50_ns),
-            time(self.requested_p50_ns),
-            time(self.delivered_p99_ns),
-            time(self.requested_p99_ns),
-            self.cpu_share * 100.0
-        )?;
-        if self.scale > 1 {
-            write!(out, "; time stretched {}-fold", self.scale)?;
-        }
-        if self.starved_share > STARVED_MAX {
-            let share = self.starved_share * 100.0;
-            write!(out, "; it waited for a processor {share:.0} % of the time: not to be judged")?;
-        }
-        match self.difference().filter(|off| off.abs() > DIFFERENCE_MAX) {
-            Some(off) => {
-                write!(out, "; off by {:+.0} % at the median: not to be judged", off * 100.0)
-            }
-            None => Ok(()),
-        }
+    /// Reads, writes, flushes.
+    pub fn kinds(&self) -> [ServedKind; 3] {
+        std::array::from_fn(|kind| self.0[kind].summary())
     }
 }
 
@@ -127,26 +90,16 @@ impl std::fmt::Display for Served {
 mod tests {
     use super::*;
 
-    /// A disk that is twice as slow as its model would be taken for it.
     #[test]
-    fn what_is_off_by_more_than_a_tenth_says_so() {
-        let mut fidelity = Fidelity::new();
-        for _ in 0..100 {
-            fidelity.note(Nanos(10_000), Nanos(10_500));
-        }
-        let second = Nanos::from_secs(1);
-        let near =
-            fidelity.summary((Nanos(4_000), 1), (Nanos::from_millis(250), Nanos::ZERO, second));
-        assert!(near.is_faithful() && (near.cpu_share - 0.25).abs() < 1e-9, "{near}");
-        let starved = (Nanos::ZERO, Nanos::from_millis(200), second);
-        let starved = fidelity.summary((Nanos(4_000), 1), starved);
-        assert!(!starved.is_faithful() && starved.to_string().contains("20 %"), "{starved}");
-        for _ in 0..1000 {
-            fidelity.note(Nanos(10_000), Nanos(20_000));
-        }
-        let far = fidelity.summary((Nanos(4_000), 2), (Nanos::ZERO, Nanos::ZERO, second));
-        assert!(!far.is_faithful());
-        assert!(far.to_string().contains("not to be judged") && far.to_string().contains("2-fold"));
-        assert!(Served::default().is_faithful(), "nothing was served");
+    fn what_several_threads_saw_adds_up() {
+        let (mut one, mut other) = (Fidelity::new(), Fidelity::new());
+        one.note(Operation::Write, Nanos(10), Nanos(11));
+        other.note(Operation::Write, Nanos(10), Nanos(11));
+        other.note(Operation::Flush, Nanos(10), Nanos(11));
+        one.add(&other);
+        assert_eq!(one.kinds().map(|kind| kind.requests), [0, 2, 1]);
+        assert_eq!(one.kinds()[1].delivered_mean_ns, 11);
+        one.reset();
+        assert_eq!(one.kinds().map(|kind| kind.requests), [0, 0, 0]);
     }
 }

@@ -14,14 +14,21 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// How often it is looked at.
 const EVERY: Duration = Duration::from_millis(2);
 
-/// No processor in particular.
-const ANYWHERE: usize = usize::MAX;
+/// Where this thread may run now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Confined {
+    /// Where it may by its process.
+    Anywhere,
+    /// On one processor.
+    To(usize),
+}
 
 /// Where the last client ran.
 #[derive(Debug)]
 pub(crate) struct Follower {
     looked: Instant,
-    processor: Option<usize>,
+    /// None until it was looked at.
+    now: Option<Confined>,
     /// Where this thread may run.
     allowed: Option<CpuSet>,
     /// What says where a process ran, and of which.
@@ -32,7 +39,7 @@ impl Follower {
     pub fn new() -> Self {
         Self {
             looked: Instant::now(),
-            processor: None,
+            now: None,
             allowed: sched_getaffinity(None).ok(),
             stat: None,
         }
@@ -49,17 +56,17 @@ impl Follower {
     /// anywhere.
     #[inline]
     pub fn follow(&mut self, process: u32, now: Instant, many: bool) {
-        let early = now.duration_since(self.looked) < EVERY && self.processor.is_some();
+        let early = now.duration_since(self.looked) < EVERY && self.now.is_some();
         if early || self.allowed.is_none() {
             return;
         }
         self.looked = now;
         if many {
             if let Some(allowed) =
-                self.allowed.as_ref().filter(|_| self.processor != Some(ANYWHERE))
+                self.allowed.as_ref().filter(|_| self.now != Some(Confined::Anywhere))
             {
                 let _ = sched_setaffinity(None, allowed);
-                self.processor = Some(ANYWHERE);
+                self.now = Some(Confined::Anywhere);
             }
             return;
         }
@@ -72,12 +79,12 @@ impl Follower {
         let Ok(length) = file.read_at(&mut line, 0) else { return };
         let stat = std::str::from_utf8(&line[..length]).unwrap_or_default();
         let Some(processor) = processor_of(stat) else { return };
-        if self.processor != Some(processor) {
+        if self.now != Some(Confined::To(processor)) {
             let mut only = CpuSet::new();
             only.set(processor);
             // Not allowed there: it stays where it is.
             let _ = sched_setaffinity(None, &only);
-            self.processor = Some(processor);
+            self.now = Some(Confined::To(processor));
         }
     }
 }

@@ -9,18 +9,21 @@
 //! it is stretched; what was delivered is measured all the time. What it is not: the model (`device`) or
 //! its clock (`realtime`).
 
-#![forbid(unsafe_code)]
-
+mod answering;
+mod classic;
 mod fidelity;
 mod follow;
 mod mount;
-mod serve;
+mod places;
+mod ring;
 mod store;
+mod timed;
 mod wire;
 
 use std::fs::OpenOptions;
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,22 +34,41 @@ use std::time::Instant;
 use device::{Completion, Device, Request};
 use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid};
+use serde::{Deserialize, Serialize};
+use stats::Served;
 use units::Nanos;
 
-pub use fidelity::{DIFFERENCE_MAX, Served};
-pub use mount::available;
+pub use mount::{allows_rings, available};
 pub use store::Store;
+pub use timed::Pace;
 
-use serve::{Pace, Server, Told};
+use classic::ClassicServer;
+use ring::{RingServer, Rings};
+use timed::ServedDisk;
 
-/// Reads that the way there and back is measured with, after as many that warm it up.
-const PROBES: usize = 2_000;
+/// What the fuzz targets read besides: requests as the kernel lays them out.
+pub mod parsing {
+    /// Whether these bytes are a request, in one piece or with its parts apart.
+    #[must_use]
+    pub fn request(bytes: &[u8]) -> bool {
+        let (head, rest) = bytes.split_at(bytes.len().min(128));
+        let (arguments, data) = rest.split_at(rest.len().min(128));
+        let apart = crate::wire::FuseRequest::of_parts(head, arguments, data).is_some();
+        crate::wire::FuseRequest::parse(bytes).is_some() || apart
+    }
+}
+
+/// Reads of a batch, and batches, that the way there and back is measured with.
+const PROBES: usize = 250;
+const BATCHES: usize = 8;
 
 /// Why a device cannot be attached.
 #[derive(Debug)]
 pub enum AttachError {
     /// What failed, and how.
     Io(&'static str, io::Error),
+    /// This kernel hands nothing over through rings, or does not let this user.
+    NoRings,
     /// The way there and back takes longer than the device.
     TooFast {
         /// What the device takes for a read of 4 KiB.
@@ -64,6 +86,10 @@ impl std::fmt::Display for AttachError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(what, error) => write!(out, "{what}: {error}"),
+            Self::NoRings => out.write_str(
+                "FUSE over io_uring is not here: it needs Linux 6.14 or later, and root or \
+                 /sys/module/fuse/parameters/enable_uring",
+            ),
             Self::TooFast { takes, path, floor, scale } => write!(
                 out,
                 "a read takes {takes} on the model and {path} on the way to it, the way through FUSE and \
@@ -75,83 +101,164 @@ impl std::fmt::Display for AttachError {
 
 impl std::error::Error for AttachError {}
 
-/// How to attach.
-#[derive(Debug, Clone, Copy)]
-pub struct Wanted {
-    /// Device time is stretched so many times; 1: as it is.
-    pub scale: u32,
-    /// Waits shorter than this are spent looking instead of sleeping.
-    pub spin: Nanos,
-    /// What the way through the kernel to a real device and back takes, which the clients of this one are
-    /// to see as well.
-    pub path: Nanos,
+/// How requests come from the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// FUSE over io_uring: a thread for each processor.
+    Rings,
+    /// FUSE by reading and writing `/dev/fuse`: one thread.
+    Classic,
+}
+
+impl Transport {
+    /// The word in studies, options and figures.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Rings => "rings",
+            Self::Classic => "classic",
+        }
+    }
+}
+
+/// What the thread that attached does with a disk, whatever its model.
+trait Disk: Send + Sync + std::fmt::Debug {
+    fn served(&self, floor: Nanos) -> Served;
+    fn begin_anew(&self);
+    fn begin_timing(&self, floor: Nanos);
+    fn end_timing(&self);
+    fn stop(&self);
+}
+
+impl<D: Device + Send + std::fmt::Debug> Disk for ServedDisk<D> {
+    fn served(&self, floor: Nanos) -> Served {
+        self.state.served(floor, self.pace.scale)
+    }
+
+    fn begin_anew(&self) {
+        self.state.begin_anew();
+    }
+
+    fn begin_timing(&self, floor: Nanos) {
+        Self::begin_timing(self, floor);
+    }
+
+    fn end_timing(&self) {
+        self.state.end_timing();
+    }
+
+    fn stop(&self) {
+        self.state.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A device that is attached; it is served until it is unmounted, or [`Attached::ended`].
 #[derive(Debug)]
 pub struct Attached {
     place: PathBuf,
-    told: Arc<Told>,
-    thread: JoinHandle<io::Result<Served>>,
+    disk: Arc<dyn Disk>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+    pace: Pace,
+    /// What a read takes on the model alone.
+    takes: Nanos,
     floor: Nanos,
+    transport: Transport,
 }
 
 /// The file of a disk that is attached at `place`.
-#[must_use]
-pub fn file_at(place: &Path) -> PathBuf {
+fn file_at(place: &Path) -> PathBuf {
     place.join(wire::NAME)
 }
 
 impl Attached {
     /// Mounts at the empty directory `place`, measures the way, and serves what `device` makes there.
-    /// `unmount` is how it is undone where that fails.
+    /// Without a `transport` it is the best that the kernel has. `unmount` is how it is undone where that
+    /// fails.
     ///
     /// # Errors
     /// [`AttachError`]; then nothing is mounted, unless unmounting failed as well.
-    pub fn new<D: Device + Clone + Send + 'static>(
+    pub fn new<D: Device + Clone + Send + std::fmt::Debug + 'static>(
         place: &Path,
         (device, store): (D, Store),
-        Wanted { scale, spin, path }: Wanted,
+        (pace, transport): (Pace, Option<Transport>),
         unmount: &dyn Fn(),
     ) -> Result<Self, AttachError> {
         let takes = read_time(device.clone());
+        let (fuse, transport) = mount::mount(place, transport)?;
+        let owner = (geteuid().as_raw(), getegid().as_raw());
+        let disk = Arc::new(ServedDisk::new(store, device, pace, owner));
+        let own: Arc<dyn Disk> = Arc::<ServedDisk<D>>::clone(&disk);
+        let mut made = Self {
+            place: place.to_owned(),
+            disk: own,
+            threads: Vec::new(),
+            pace,
+            takes,
+            floor: Nanos::ZERO,
+            transport,
+        };
+        let served = made.serve(fuse, disk);
+        let served = served.map_err(|error| AttachError::Io("start a thread", error));
+        match served.and_then(|()| made.measure(&file_at(place))) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                made.disk.stop();
+                unmount();
+                // Where a thread knows why, that is the reason.
+                match (error, made.ended()) {
+                    (AttachError::Io(..), Err(reason)) => Err(AttachError::Io("serve", reason)),
+                    (error, _) => Err(error),
+                }
+            }
+        }
+    }
+
+    /// Measures the way to `file`, the disk's or a block device over it, anew: what clients there see are
+    /// the model's times from now on.
+    ///
+    /// # Errors
+    /// [`AttachError`]; where the way takes too long for the model, it is not timed any more.
+    pub fn measure(&mut self, file: &Path) -> Result<(), AttachError> {
+        self.disk.end_timing();
+        let floor = probe(file).map_err(|error| AttachError::Io("measure the way", error))?;
+        let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
         // With time stretched, the way to the device is, too.
         let seen = (takes + path).get().max(1);
-        let fuse = mount::mount(place).map_err(|error| AttachError::Io("mount", error))?;
-        let told = Arc::new(Told::default());
-        let owner = (geteuid().as_raw(), getegid().as_raw());
-        let own = Arc::clone(&told);
-        let thread = std::thread::Builder::new().name("attached".into()).spawn(move || {
-            // Timers of this thread are exact to what the kernel can.
-            let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-            observe::give_way();
-            Server::new((fuse, store), device, Pace { scale, spin, path }, (own, owner)).run()
-        });
-        let known = match &thread {
-            Ok(_) => {
-                probe(&file_at(place)).map_err(|error| AttachError::Io("measure the way", error))
-            }
-            Err(error) => Err(AttachError::Io("start a thread", io::Error::from(error.kind()))),
-        };
-        let wanted = known.and_then(|floor| {
-            let least = u32::try_from(floor.get().div_ceil(seen)).unwrap_or(u32::MAX);
-            match least > scale {
-                true => Err(AttachError::TooFast { takes, path, floor, scale: least }),
-                false => Ok(floor),
-            }
-        });
-        match (wanted, thread) {
-            (Ok(floor), Ok(thread)) => {
-                told.floor.store(floor.get(), Ordering::Relaxed);
-                told.timed.store(true, Ordering::Release);
-                Ok(Self { place: place.to_owned(), told, thread, floor })
-            }
-            (Err(error), _) => {
-                unmount();
-                Err(error)
-            }
-            (Ok(_), Err(error)) => Err(AttachError::Io("start a thread", error)),
+        let least = u32::try_from(floor.get().div_ceil(seen)).unwrap_or(u32::MAX);
+        if least > scale {
+            return Err(AttachError::TooFast { takes, path, floor, scale: least });
         }
+        self.floor = floor;
+        self.disk.begin_timing(floor);
+        Ok(())
+    }
+
+    /// Starts the threads that serve.
+    fn serve<D: Device + Send + std::fmt::Debug + 'static>(
+        &mut self,
+        fuse: OwnedFd,
+        disk: Arc<ServedDisk<D>>,
+    ) -> io::Result<()> {
+        let named = |number: usize| std::thread::Builder::new().name(format!("attached-{number}"));
+        // Timers of these threads are exact to what the kernel can.
+        let exact = || rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        if self.transport == Transport::Classic {
+            self.threads.push(named(0).spawn(move || {
+                let _ = exact();
+                ClassicServer::new(fuse, disk).run()
+            })?);
+            return Ok(());
+        }
+        let rings = Arc::new(Rings::new(fuse, disk, mount::processors()?));
+        for number in 0..rings.processors() {
+            let rings = Arc::clone(&rings);
+            self.threads.push(named(number).spawn(move || {
+                let _ = exact();
+                RingServer::of_thread(&rings, number)?.run()
+            })?);
+        }
+        Ok(())
     }
 
     /// The file that is the disk.
@@ -166,16 +273,27 @@ impl Attached {
         self.floor
     }
 
-    /// What was served until a tenth of a second ago or so.
+    /// How requests come.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// What was served since it was attached, or since counting began anew.
     #[must_use]
     pub fn served(&self) -> Served {
-        self.told.served()
+        self.disk.served(self.floor)
+    }
+
+    /// Counts anew from now on.
+    pub fn begin_anew(&self) {
+        self.disk.begin_anew();
     }
 
     /// Whether it is still served; it is not once somebody has unmounted it.
     #[must_use]
     pub fn is_served(&self) -> bool {
-        !self.thread.is_finished()
+        !self.threads.iter().any(JoinHandle::is_finished)
     }
 
     /// Ends serving; gives what was served. Unmount it before: what still has it mounted gets errors.
@@ -183,10 +301,19 @@ impl Attached {
     /// # Errors
     /// Why serving ended before that.
     pub fn ended(self) -> io::Result<Served> {
-        self.told.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that serves died")))
+        self.disk.stop();
+        let mut ended = Ok(());
+        for thread in self.threads {
+            let one = thread.join();
+            let one = one.unwrap_or_else(|_| Err(io::Error::other("a thread that serves died")));
+            ended = ended.and(one);
+        }
+        ended.map(|()| self.disk.served(self.floor))
     }
 }
+
+/// Blocks among which reads are tried: all of the smallest disk that makes sense.
+const BLOCKS: u64 = 16 << 10;
 
 /// What a read of 4 KiB takes on an idle device, median of many.
 fn read_time<D: Device>(mut device: D) -> Nanos {
@@ -194,7 +321,9 @@ fn read_time<D: Device>(mut device: D) -> Nanos {
     let (mut now, mut done, mut took) = (Nanos::ZERO, Vec::new(), Vec::new());
     for number in 0..READS {
         let began = now;
-        device.submit(now, Request::read(number, number * 4096, 4096));
+        // Far apart: what follows the last one may be in a drive's memory.
+        let block = number * 7_919 % BLOCKS;
+        device.submit(now, Request::read(number, block * 4096, 4096));
         while let Some(next) = device.next_event().filter(|_| done.is_empty()) {
             device.advance(next, &mut done);
         }
@@ -206,21 +335,28 @@ fn read_time<D: Device>(mut device: D) -> Nanos {
     took[took.len() / 2]
 }
 
-/// What a read takes that is answered at once: median of many.
+/// What a read takes that is answered at once: the least median of some batches, since what else the machine
+/// does is none of the way.
 fn probe(file: &Path) -> io::Result<Nanos> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(file)?;
     let mut space = vec![0u8; 8192];
     let start = space.as_ptr().align_offset(4096);
     let buffer = &mut space[start..start + 4096];
-    let mut took = Vec::with_capacity(PROBES);
-    for number in 0..2 * PROBES {
-        let began = Instant::now();
-        file.read_exact_at(buffer, 0)?;
-        if number >= PROBES {
+    let mut least = None;
+    // The first one warms up.
+    for batch in 0..=BATCHES {
+        let mut took = Vec::with_capacity(PROBES);
+        for _ in 0..PROBES {
+            let began = Instant::now();
+            file.read_exact_at(buffer, 0)?;
             took.push(Nanos::from(began.elapsed()));
         }
+        took.sort_unstable();
+        let median = took[PROBES / 2];
+        if batch > 0 && least.is_none_or(|least| median < least) {
+            least = Some(median);
+        }
     }
-    took.sort_unstable();
-    Ok(took[took.len() / 2])
+    Ok(least.unwrap_or_default())
 }

@@ -3,13 +3,16 @@
 //! Invariant: what is mounted can be unmounted by the same user. What it is not: what is served there.
 
 use std::ffi::CString;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open};
+use io_uring::IoUring;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, Mode, OFlags, fcntl_getfl, fcntl_setfl, flock, open};
 use rustix::mount::MountFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
@@ -17,8 +20,15 @@ use rustix::net::{
 };
 use rustix::process::{getegid, geteuid};
 
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, offers_rings};
+use crate::{AttachError, Transport};
+
 /// The program that mounts for users, of the package `fuse3`.
 const HELPER: &str = "fusermount3";
+/// Whether mounts may use rings (Linux 6.14).
+const RINGS_PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+/// Time that the kernel has to begin.
+const BEGIN_SECONDS: i64 = 10;
 /// Name of the file system in lists of mounts.
 const SOURCE: &str = "crosspoint";
 
@@ -32,7 +42,12 @@ pub fn available() -> Result<&'static str, (String, String)> {
         return Err((format!("/dev/fuse cannot be opened: {error}"), "modprobe fuse".into()));
     }
     if geteuid().is_root() {
-        return Ok("by FUSE");
+        let rings = Path::new(RINGS_PARAMETER).exists() && IoUring::new(2).is_ok();
+        return Ok(if rings {
+            "by FUSE over io_uring, a thread for each processor"
+        } else {
+            "by FUSE, one thread; FUSE over io_uring needs Linux 6.14"
+        });
     }
     match Command::new(HELPER).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok("by FUSE, through fusermount3"),
@@ -40,12 +55,100 @@ pub fn available() -> Result<&'static str, (String, String)> {
     }
 }
 
-/// Mounts at the directory `place`; gives the line to the kernel, which does not block.
-pub(crate) fn mount(place: &Path) -> io::Result<OwnedFd> {
-    let fuse = if geteuid().is_root() { as_root(place)? } else { by_helper(place)? };
-    let flags = fcntl_getfl(&fuse)?;
-    fcntl_setfl(&fuse, flags | OFlags::NONBLOCK)?;
-    Ok(fuse)
+/// Mounts at the directory `place` and agrees with the kernel on how requests come: as `wanted`, or, without
+/// that, the best that there is. Gives the open `/dev/fuse`, which does not block.
+///
+/// # Errors
+/// What failed; then nothing is mounted.
+pub(crate) fn mount(
+    place: &Path,
+    wanted: Option<Transport>,
+) -> Result<(OwnedFd, Transport), AttachError> {
+    let rings = wanted != Some(Transport::Classic) && IoUring::new(2).is_ok();
+    let allowed = if rings { RingsAllowed::new() } else { None };
+    let mounted = if geteuid().is_root() { as_root(place) } else { by_helper(place) };
+    let fuse = mounted.map_err(|error| AttachError::Io("mount", error))?;
+    let agreed = agree(&fuse, rings);
+    drop(allowed);
+    match agreed.map_err(|error| AttachError::Io("agree with the kernel", error)) {
+        Ok(Transport::Classic) if wanted == Some(Transport::Rings) => Err(AttachError::NoRings),
+        Ok(transport) => Ok((fuse, transport)),
+        Err(error) => Err(error),
+    }
+    .inspect_err(|_| {
+        let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+    })
+}
+
+/// Answers the kernel's first request.
+fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<Transport> {
+    let flags = fcntl_getfl(fuse)?;
+    fcntl_setfl(fuse, flags | OFlags::NONBLOCK)?;
+    let mut polled = [PollFd::new(fuse, PollFlags::IN)];
+    let wait = Timespec { tv_sec: BEGIN_SECONDS, tv_nsec: 0 };
+    if poll(&mut polled, Some(&wait))? == 0 {
+        return Err(io::Error::other("the kernel asked for nothing"));
+    }
+    let mut buffer = vec![0u8; REQUEST_MAX];
+    let length = rustix::io::read(fuse, &mut buffer[..])?;
+    let request = FuseRequest::parse(&buffer[..length]);
+    let Some((unique, readahead, flags)) = request.and_then(|request| match request.asked {
+        FuseOperation::Init { readahead, flags } => Some((request.unique, readahead, flags)),
+        _ => None,
+    }) else {
+        return Err(io::Error::other("the kernel did not begin with INIT"));
+    };
+    let rings = rings && offers_rings(flags);
+    let mut answer = FuseAnswer::default();
+    answer.clear().init(readahead, flags, rings);
+    rustix::io::write(fuse, answer.finish(unique, None))?;
+    Ok(if rings { Transport::Rings } else { Transport::Classic })
+}
+
+/// Whether attaching would allow FUSE over io_uring for a moment: it is there, forbidden, and this user may.
+#[must_use]
+pub fn allows_rings() -> bool {
+    let forbidden = std::fs::read_to_string(RINGS_PARAMETER).is_ok_and(|word| word.trim() == "N");
+    forbidden && OpenOptions::new().write(true).open(RINGS_PARAMETER).is_ok()
+}
+
+/// Processors that there can be: the kernel wants a ring for each.
+pub(crate) fn processors() -> io::Result<usize> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = text.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<usize>().ok());
+    last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{} processors", text.trim())))
+}
+
+/// FUSE over io_uring allowed, if need be for as long as this lives: mounting asks, what is mounted goes on.
+struct RingsAllowed {
+    /// The parameter, locked, if it was changed.
+    changed: Option<File>,
+}
+
+impl RingsAllowed {
+    /// None where it cannot be allowed, or the kernel has none.
+    fn new() -> Option<Self> {
+        let read = || std::fs::read_to_string(RINGS_PARAMETER).ok();
+        let file = OpenOptions::new().write(true).open(RINGS_PARAMETER);
+        let Ok(file) = file else {
+            return read().filter(|word| word.trim() == "Y").map(|_| Self { changed: None });
+        };
+        // Who attaches at the same time waits: it would find it allowed and leave it so.
+        flock(&file, FlockOperation::LockExclusive).ok()?;
+        if read()?.trim() == "Y" {
+            return Some(Self { changed: None });
+        }
+        rustix::io::write(&file, b"Y").ok()?;
+        Some(Self { changed: Some(file) })
+    }
+}
+
+impl Drop for RingsAllowed {
+    fn drop(&mut self) {
+        if let Some(file) = &self.changed {
+            let _ = rustix::io::write(file, b"N");
+        }
+    }
 }
 
 fn as_root(place: &Path) -> io::Result<OwnedFd> {

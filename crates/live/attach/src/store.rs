@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FlockOperation, MemfdFlags, fallocate, flock, memfd_create};
@@ -46,8 +46,8 @@ impl Store {
             }
         })?;
         let data = file.metadata()?;
-        if !data.is_file() {
-            return Err(io::Error::other("it is no file"));
+        if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it is no file of this user"));
         }
         match data.len() {
             0 => file.set_len(size.get())?,

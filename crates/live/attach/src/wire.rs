@@ -27,6 +27,10 @@ const ASYNC_READ: u32 = 1 << 0;
 const BIG_WRITES: u32 = 1 << 5;
 const ASYNC_DIO: u32 = 1 << 15;
 const MAX_PAGES: u32 = 1 << 22;
+/// There are flags beyond the first 32.
+const MORE_FLAGS: u32 = 1 << 30;
+/// Requests may be handed over through rings of io_uring (Linux 6.14).
+const OVER_IO_URING: u64 = 1 << 41;
 /// Flags of OPEN: past the page cache, with writes side by side; or with what is cached kept.
 const OPEN_DIRECT: u32 = 1 << 0;
 const OPEN_KEEP_CACHE: u32 = 1 << 1;
@@ -38,11 +42,11 @@ const ZERO_RANGE: u32 = 16;
 
 /// What the kernel asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum FuseOperation<'a> {
     /// To begin: what it offers.
     Init {
         readahead: u32,
-        flags: u32,
+        flags: u64,
     },
     Lookup {
         name: &'a [u8],
@@ -86,19 +90,26 @@ pub(crate) enum Asked<'a> {
     Nothing,
     /// Nothing, and no answer.
     Silent,
+    /// Something whose parts are missing.
+    Malformed,
     /// Nothing that is known here.
     Unknown,
 }
 
 /// A request of the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Message<'a> {
+pub(crate) struct FuseRequest<'a> {
     /// Its number.
     pub unique: u64,
     pub node: u64,
-    /// Who asks; 0 where that is not to be told.
+    /// Who asks; 0 where that is not known.
     pub process: u32,
-    pub asked: Asked<'a>,
+    pub asked: FuseOperation<'a>,
+}
+
+/// Whether a kernel that says so to INIT hands requests over through rings.
+pub(crate) const fn offers_rings(flags: u64) -> bool {
+    flags & OVER_IO_URING != 0
 }
 
 /// Numbers from a body.
@@ -114,61 +125,91 @@ impl Body<'_> {
     }
 }
 
-impl<'a> Message<'a> {
-    /// Reads a message; `None` where it is cut short.
+impl<'a> FuseRequest<'a> {
+    /// Reads a message; `None` where its header is cut short.
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let head = Body(bytes);
         let length = head.u32(0)? as usize;
         let body = bytes.get(IN_HEADER..length)?;
         let (unique, node) = (head.u64(8)?, head.u64(16)?);
-        let (process, asked) = (head.u32(32)?, asked(head.u32(4)?, body)?);
+        // One that is cut short is answered as well: whoever asked waits for that.
+        let asked = asked(head.u32(4)?, body).unwrap_or(FuseOperation::Malformed);
+        let process = head.u32(32)?;
         Some(Self { unique, node, process, asked })
+    }
+
+    /// Reads a request whose header, arguments and data are apart, as in a ring; `None` where the header is
+    /// cut short.
+    pub fn of_parts(head: &[u8], arguments: &'a [u8], data: &'a [u8]) -> Option<Self> {
+        let head = Body(head);
+        let (operation, unique, node) = (head.u32(4)?, head.u64(8)?, head.u64(16)?);
+        let body = Body(arguments);
+        let asked = match operation {
+            // What has no arguments but a name has it among the data.
+            LOOKUP => asked(operation, data),
+            WRITE => body.u64(8).zip(body.u32(16)).and_then(|(offset, length)| {
+                data.get(..length as usize).map(|data| FuseOperation::Write { offset, data })
+            }),
+            _ => asked(operation, arguments),
+        };
+        let asked = asked.unwrap_or(FuseOperation::Malformed);
+        Some(Self { unique, node, process: head.u32(32)?, asked })
     }
 }
 
-fn asked(operation: u32, bytes: &[u8]) -> Option<Asked<'_>> {
+/// Operations whose parts lie elsewhere in a ring.
+const LOOKUP: u32 = 1;
+const WRITE: u32 = 16;
+
+fn asked(operation: u32, bytes: &[u8]) -> Option<FuseOperation<'_>> {
     let body = Body(bytes);
     Some(match operation {
-        1 => {
+        LOOKUP => {
             let end = bytes.iter().position(|byte| *byte == 0)?;
-            Asked::Lookup { name: &bytes[..end] }
+            FuseOperation::Lookup { name: &bytes[..end] }
         }
         // FORGET, INTERRUPT, DESTROY, BATCH_FORGET: the kernel does not listen.
-        2 | 36 | 38 | 42 => Asked::Silent,
-        3 => Asked::Attributes,
+        2 | 36 | 38 | 42 => FuseOperation::Silent,
+        3 => FuseOperation::Attributes,
         4 => {
             let which = body.u32(0)?;
             let size = if which & 8 != 0 { Some(body.u64(16)?) } else { None };
-            Asked::SetAttributes { size, owner: which & 7 != 0 }
+            FuseOperation::SetAttributes { size, owner: which & 7 != 0 }
         }
-        14 => Asked::Open { direct: body.u32(0)? & O_DIRECT != 0 },
-        15 => Asked::Read { offset: body.u64(8)?, length: body.u32(16)? },
-        16 => {
+        14 => FuseOperation::Open { direct: body.u32(0)? & O_DIRECT != 0 },
+        15 => FuseOperation::Read { offset: body.u64(8)?, length: body.u32(16)? },
+        WRITE => {
             let (offset, length) = (body.u64(8)?, body.u32(16)? as usize);
-            Asked::Write { offset, data: bytes.get(40..40 + length)? }
+            FuseOperation::Write { offset, data: bytes.get(40..40 + length)? }
         }
-        17 => Asked::Statistics,
+        17 => FuseOperation::Statistics,
         // RELEASE, FLUSH (a close), RELEASEDIR, FSYNCDIR, ACCESS.
-        18 | 25 | 29 | 30 | 34 => Asked::Nothing,
-        20 => Asked::Flush,
+        18 | 25 | 29 | 30 | 34 => FuseOperation::Nothing,
+        20 => FuseOperation::Flush,
         // SYMLINK, MKNOD, MKDIR, UNLINK, RMDIR, RENAME, LINK, CREATE, RENAME2.
-        6 | 8 | 9 | 10 | 11 | 12 | 13 | 35 | 45 => Asked::Forbidden,
-        26 => Asked::Init { readahead: body.u32(8)?, flags: body.u32(12)? },
-        27 => Asked::OpenDirectory,
-        28 => Asked::ReadDirectory { from: body.u64(8)? },
+        6 | 8 | 9 | 10 | 11 | 12 | 13 | 35 | 45 => FuseOperation::Forbidden,
+        26 => {
+            let (readahead, flags) = (body.u32(8)?, u64::from(body.u32(12)?));
+            // Older kernels say nothing more.
+            let more =
+                u64::from(body.u32(16).filter(|_| flags as u32 & MORE_FLAGS != 0).unwrap_or(0));
+            FuseOperation::Init { readahead, flags: flags | more << 32 }
+        }
+        27 => FuseOperation::OpenDirectory,
+        28 => FuseOperation::ReadDirectory { from: body.u64(8)? },
         43 => {
             let (offset, length, mode) = (body.u64(8)?, body.u64(16)?, body.u32(24)?);
             let emptied = mode == KEEP_SIZE | PUNCH_HOLE || mode & !KEEP_SIZE == ZERO_RANGE;
             match emptied {
-                true => Asked::Discard { offset, length },
+                true => FuseOperation::Discard { offset, length },
                 // Space that is set aside: the disk has all of it.
                 false if mode & !KEEP_SIZE == 0 => {
-                    Asked::Allocate { end: offset.saturating_add(length) }
+                    FuseOperation::Allocate { end: offset.saturating_add(length) }
                 }
-                false => Asked::Unknown,
+                false => FuseOperation::Unknown,
             }
         }
-        _ => Asked::Unknown,
+        _ => FuseOperation::Unknown,
     })
 }
 
@@ -187,11 +228,16 @@ pub(crate) struct Attributes {
 
 /// An answer that is being written; the header is filled in at the end.
 #[derive(Debug, Default)]
-pub(crate) struct Answer(Vec<u8>);
+pub(crate) struct FuseAnswer(Vec<u8>);
 
-impl Answer {
+impl FuseAnswer {
     pub fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(OUT_HEADER + bytes))
+    }
+
+    /// What was put, without the header.
+    pub fn body(&self) -> &[u8] {
+        &self.0[OUT_HEADER..]
     }
 
     /// Begins anew.
@@ -235,14 +281,19 @@ impl Answer {
         &mut self.0[at..]
     }
 
-    /// The answer to INIT: what is spoken, of what was offered.
-    pub fn init(&mut self, readahead: u32, offered: u32) {
-        let flags = (ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES) & offered;
+    /// The answer to INIT: what is spoken, of what was offered; whether through rings.
+    pub fn init(&mut self, readahead: u32, offered: u64, ring: bool) {
+        let mut flags = (ASYNC_READ | BIG_WRITES | ASYNC_DIO | MAX_PAGES) & offered as u32;
+        let mut more = 0;
+        if ring {
+            flags |= MORE_FLAGS;
+            more = (OVER_IO_URING >> 32) as u32;
+        }
         self.u32(VERSION.0).u32(VERSION.1).u32(readahead).u32(flags);
         self.u16(BACKGROUND_MAX).u16(BACKGROUND_MAX / 4 * 3).u32(TRANSFER_MAX);
-        // Time granularity; pages of a request; no alignment of mappings, no further flags.
-        self.u32(1).u16((TRANSFER_MAX / 4096) as u16).u16(0);
-        for _ in 0..8 {
+        // Time granularity; pages of a request; no alignment of mappings.
+        self.u32(1).u16((TRANSFER_MAX / 4096) as u16).u16(0).u32(more);
+        for _ in 0..7 {
             self.u32(0);
         }
     }
@@ -327,36 +378,40 @@ mod tests {
     #[test]
     fn requests_are_read_as_the_kernel_lays_them_out() {
         let read = message(15, &numbers(&[0, 8192, 4096, 0, 0]));
-        let asked = Message::parse(&read).unwrap();
+        let asked = FuseRequest::parse(&read).unwrap();
         assert_eq!((asked.unique, asked.node), (7, FILE));
-        assert_eq!(asked.asked, Asked::Read { offset: 8192, length: 4096 });
+        assert_eq!(asked.asked, FuseOperation::Read { offset: 8192, length: 4096 });
         let mut body = numbers(&[0, 4096, 3, 0, 0]);
         body.extend_from_slice(b"abc");
         let write = message(16, &body);
-        let expected = Asked::Write { offset: 4096, data: b"abc" };
-        assert_eq!(Message::parse(&write).unwrap().asked, expected);
+        let expected = FuseOperation::Write { offset: 4096, data: b"abc" };
+        assert_eq!(FuseRequest::parse(&write).unwrap().asked, expected);
         // A write that says more than came with it is none.
         body.pop();
-        assert_eq!(Message::parse(&message(16, &body)), None);
+        let cut = message(16, &body);
+        assert_eq!(FuseRequest::parse(&cut).unwrap().asked, FuseOperation::Malformed);
         let hole = message(43, &numbers(&[0, 0, 1 << 20, 3]));
         assert_eq!(
-            Message::parse(&hole).unwrap().asked,
-            Asked::Discard { offset: 0, length: 1 << 20 }
+            FuseRequest::parse(&hole).unwrap().asked,
+            FuseOperation::Discard { offset: 0, length: 1 << 20 }
         );
         let name = message(1, b"disk\0");
-        assert_eq!(Message::parse(&name).unwrap().asked, Asked::Lookup { name: b"disk" });
+        assert_eq!(
+            FuseRequest::parse(&name).unwrap().asked,
+            FuseOperation::Lookup { name: b"disk" }
+        );
     }
 
     /// The kernel refuses answers of a wrong length, and then everything hangs on them.
     #[test]
     fn answers_have_the_lengths_that_the_kernel_expects() {
         let of = Attributes { node: FILE, size: 4096, owner: (0, 0) };
-        let mut answer = Answer::default();
-        let mut length = |fill: &dyn Fn(&mut Answer)| {
+        let mut answer = FuseAnswer::default();
+        let mut length = |fill: &dyn Fn(&mut FuseAnswer)| {
             fill(answer.clear());
             answer.finish(1, None).len() - OUT_HEADER
         };
-        assert_eq!(length(&|a| a.init(0, u32::MAX)), 64);
+        assert_eq!(length(&|a| a.init(0, u64::MAX, true)), 64);
         assert_eq!(length(&|a| a.entry(of)), 128);
         assert_eq!(length(&|a| a.attributes(of)), 104);
         assert_eq!(length(&|a| a.opened(true)), 16);
@@ -369,9 +424,9 @@ mod tests {
         /// A request that stops the program stops whoever waits for the disk.
         #[test]
         fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Message::parse(&bytes);
+            let _ = FuseRequest::parse(&bytes);
             for operation in 0..60 {
-                let _ = Message::parse(&message(operation, &bytes));
+                let _ = FuseRequest::parse(&message(operation, &bytes));
             }
         }
     }

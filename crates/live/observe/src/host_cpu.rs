@@ -23,7 +23,7 @@ pub fn cpus() -> u32 {
 /// Cores that the processors belong to which this process may use, and whether it may use two of one.
 #[must_use]
 pub fn cores() -> (u32, bool) {
-    let own = crate::wake_ups::allowed();
+    let own = crate::scheduling::allowed();
     let list = |cpu: &usize| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
         crate::first_line(path).unwrap_or_else(|| cpu.to_string())

@@ -10,6 +10,7 @@ mod host_cpu;
 mod io_workers;
 mod provenance;
 mod sampler;
+mod scheduling;
 mod usage;
 mod wake_ups;
 
@@ -19,8 +20,9 @@ pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts};
 pub use sampler::{Counter, sample};
+pub use scheduling::{ThreadClock, ThreadTimes, give_way, go_first};
 pub use usage::{thread_usage, usage};
-pub use wake_ups::{give_way, handed_wake_ups, interrupt_wake_ups, take_part, thread_delay};
+pub use wake_ups::{handed_wake_ups, interrupt_wake_ups};
 
 /// The first line of a small file under `/proc` or `/sys`, trimmed.
 pub(crate) fn first_line(path: impl AsRef<std::path::Path>) -> Option<String> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use units::Nanos;
 
+use crate::scheduling::allowed;
 use crate::thread_usage;
 
 /// Sleeps after which the overshoot is read.
@@ -19,34 +20,6 @@ const SLEEPS: usize = 1_000;
 const SLEEP: Nanos = Nanos::from_micros(60);
 /// Round trips of two threads.
 const ROUNDS: u32 = 10_000;
-
-/// Makes this thread run only where nothing else wants to (`SCHED_IDLE`): who is woken by it on its
-/// processor stays there and goes on at once, instead of moving to one that must be woken first. Refused,
-/// it changes nothing.
-pub fn give_way() {
-    // SAFETY: a policy and a priority of this thread; the struct is valid for the call.
-    unsafe {
-        let none = libc::sched_param { sched_priority: 0 };
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const none);
-    }
-}
-
-/// The usual policy again.
-pub fn take_part() {
-    // SAFETY: as above.
-    unsafe {
-        let none = libc::sched_param { sched_priority: 0 };
-        libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const none);
-    }
-}
-
-/// Time that this thread wanted to run and did not (`/proc/thread-self/schedstat`, the second number); zero
-/// where the kernel does not say.
-#[must_use]
-pub fn thread_delay() -> Nanos {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Nanos(text.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0))
-}
 
 /// Overshoots of sleeps, sorted: interrupt, leaving idle, and getting a processor; and the CPU time that
 /// one sleep with its wake-up takes. Takes about 0.1 s.
@@ -108,17 +81,6 @@ pub fn handed_wake_ups() -> io::Result<(Nanos, Option<Nanos>)> {
 
 fn half(round: Duration) -> Nanos {
     Nanos::from(round / 2)
-}
-
-/// Processors that this thread may use.
-pub(crate) fn allowed() -> Vec<usize> {
-    // SAFETY: a cpu_set_t is plain data; all zero is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is valid and writable, its size is given.
-    let read = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
-    let places = 0..libc::CPU_SETSIZE as usize;
-    // SAFETY: places lie within the set.
-    places.filter(|cpu| read == 0 && unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
 }
 
 fn stay_on(cpu: usize) {

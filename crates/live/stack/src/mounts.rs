@@ -131,11 +131,9 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
 
 /// Unmounts what `fusermount3` mounted for this user.
 fn by_helper(path: &Path) -> rustix::io::Result<()> {
-    let mut helper = Command::new("fusermount3");
-    helper.args(["-u", "--"]).arg(path).stdin(Stdio::null());
-    helper.stdout(Stdio::null()).stderr(Stdio::null());
-    let done = helper.status().is_ok_and(|status| status.success());
-    if done { Ok(()) } else { Err(rustix::io::Errno::PERM) }
+    let words = ["-u", "--", &path.display().to_string()];
+    let done = run(("fusermount3", "fuse3"), &words, path, (Stdio::null(), None));
+    done.map(|_| ()).map_err(|_| rustix::io::Errno::PERM)
 }
 
 /// Who uses a disk of ours, the file `disk`: processes that have something open beside it or the loop

@@ -45,6 +45,8 @@ pub enum Undo {
         /// Where its processes were before.
         home: PathBuf,
     },
+    /// Forbid FUSE over io_uring again, which was allowed for as long as mounting takes.
+    ForbidRings,
     /// Set a variable of a server that others use to what it was.
     RestoreSetting {
         /// The server, without a password.
@@ -90,8 +92,31 @@ pub(crate) fn undo(
             })?;
             Ok(Some(format!("set {name} of {dsn} back to {value}")))
         }
+        Undo::ForbidRings => {
+            let forbidden = forbid_rings();
+            let forbidden = forbidden.map_err(StackError::io("write", Path::new(RINGS)))?;
+            Ok(forbidden.then(|| "FUSE over io_uring is forbidden again".to_owned()))
+        }
         Undo::RemoveTree { path } => remove_tree(path, mark),
     }
+}
+
+/// Whether mounts may use FUSE over io_uring (Linux 6.14).
+const RINGS: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether it was allowed until now.
+fn forbid_rings() -> io::Result<bool> {
+    let file = match fs::OpenOptions::new().write(true).open(RINGS) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file?,
+    };
+    // Whoever allows it for a moment holds it meanwhile.
+    file.lock()?;
+    let allowed = fs::read_to_string(RINGS)?.trim() == "Y";
+    if allowed {
+        io::Write::write_all(&mut &file, b"N")?;
+    }
+    Ok(allowed)
 }
 
 fn remove_tree(path: &Path, mark: &Mark) -> Result<Option<String>, StackError> {

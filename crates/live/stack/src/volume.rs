@@ -86,11 +86,8 @@ impl Volume {
         Self::over_file(journal, area, &backing, format)
     }
 
-    /// A loop device over a file in `area`, or in what is mounted there.
-    ///
-    /// # Errors
-    /// Without root, a program or a free loop device.
-    pub fn over_file(
+    /// A loop device over a file in `area`.
+    fn over_file(
         journal: &Journal,
         area: &WorkArea,
         backing: &Path,
@@ -100,6 +97,21 @@ impl Volume {
         let found = loop_over(journal, backing)?;
         let device = HeldDevice::over_file(&found, backing)?;
         device.detach_at_last_close();
+        Self::made(journal, area, (Arc::new(device), false), format)
+    }
+
+    /// A loop device over `backing` that somebody else has made, and takes away.
+    ///
+    /// # Errors
+    /// Without root or a program, or when it is not over that file.
+    pub fn on_loop_of(
+        journal: &Journal,
+        area: &WorkArea,
+        (device, backing): (&Path, &Path),
+        format: Option<Format>,
+    ) -> Result<Self, StackError> {
+        need_root()?;
+        let device = HeldDevice::over_file(device, backing)?;
         Self::made(journal, area, (Arc::new(device), false), format)
     }
 

@@ -279,6 +279,18 @@ mod tests {
         }
     }
 
+    /// A thread that computes when something completes sees it next, and is not woken: 12 us of submission an
+    /// operation, and 10 us of the device meanwhile, are one operation in 12 us, whatever a wake-up takes.
+    #[test]
+    fn who_is_awake_is_not_woken() {
+        let host = HostModel { submit: Nanos(12_000), wake: Nanos(30_000), ..NO_HOST };
+        let ops = run(host, 64, 2, 1, 1).total(None).counts.ops;
+        assert!((825..=840).contains(&ops), "{ops}");
+        // Alone it sleeps each time.
+        let ops = run(host, 64, 1, 1, 1).total(None).counts.ops;
+        assert!((190..=194).contains(&ops), "{ops}");
+    }
+
     /// Without siblings two cores give two threads' worth to any number of them.
     #[test]
     fn cores_of_one_hardware_thread_slow_nobody_down() {

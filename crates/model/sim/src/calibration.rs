@@ -1,7 +1,8 @@
 //! What was measured of a host, and the submission paths that follow from it.
 //!
-//! Invariant: a path of a calibrated host has the name of the published path of its kind, so that figures
-//! that were published of that path still speak of predictions with it. What it is not: the measurement.
+//! Invariant: a path of a calibrated host has the name of the published path of its kind, and times of its
+//! own; what was published of that path says nothing of a prediction with it. What it is not: the
+//! measurement.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;

@@ -168,8 +168,8 @@ fn text_of(points: &[FitPoint], naming: &Naming, device: &DeviceTimes) -> Result
     let half = thread.within[0].min(thread.within[1]) / 2.0;
     let [submit, submit_write] = thread.within.map(|within| quoted(Nanos((within - half) as u64)));
     let writes = written.as_ref().unwrap_or(&reads);
-    let of_reads = |row: Row| move |p: &FitPoint| device.of(p, 0, row(&p.reads));
-    let of_writes = |row: Row| {
+    let of_reads = |row: TimesOf| move |p: &FitPoint| device.of(p, 0, row(&p.reads));
+    let of_writes = |row: TimesOf| {
         let written = written.is_some();
         move |p: &FitPoint| match written {
             true => device.of(p, 1, row(&p.writes)),
@@ -286,7 +286,7 @@ fn quoted(time: Nanos) -> String {
 }
 
 /// Times of a row from those of a job.
-type Row = fn(&FitTimes) -> Vec<Nanos>;
+type TimesOf = fn(&FitTimes) -> Vec<Nanos>;
 
 /// The text of tables of times.
 fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String {

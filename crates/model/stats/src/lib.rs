@@ -20,6 +20,7 @@ mod recorded;
 mod recorder;
 mod recording;
 mod result;
+mod served;
 pub mod steady;
 mod timeline;
 
@@ -30,6 +31,7 @@ pub use recorded::{Recorded, SqlParts};
 pub use recorder::{Recorder, Sample, Summary};
 pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{CounterSample, DiskCounters, Limit, LoadRecord, TrialResult, Usage};
+pub use served::{Served, ServedKind};
 pub use timeline::Timeline;
 
 /// The latency histogram: nanoseconds from 1 ns to 1 h (longer ones count as 1 h), three significant

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::Recording;
+use crate::{Recording, Served};
 
 /// What a trial gave.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +28,8 @@ pub struct TrialResult {
     pub usage: Option<Usage>,
     /// Served by the device below over the same time; none where there is no block device.
     pub disk: Option<DiskCounters>,
+    /// What an emulated drive delivered meanwhile; none of others.
+    pub served: Option<Served>,
     /// Loading the database, where there was one.
     pub load: Option<LoadRecord>,
     /// The database's own counters over time; empty where it has none.
@@ -48,7 +50,8 @@ impl TrialResult {
     /// What is to be said of it, for people: its failure, its limits, its notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
-        self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned())
+        let served = self.served.iter().map(|served| format!("emulated: {served}"));
+        self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned()).chain(served)
     }
 }
 
@@ -101,6 +104,18 @@ impl Limit {
             return Some(Self::Processors { busy, others });
         }
         (others >= Self::OTHERS).then_some(Self::Others { others: others.min(1.0) })
+    }
+
+    /// The same, where `own` of what others used was the drive that is emulated; none where that is all.
+    #[must_use]
+    pub fn without(self, own: f64) -> Option<Self> {
+        match self {
+            Self::Others { others } => Self::of_host((0.0, (others - own).max(0.0))),
+            Self::Processors { busy, others } => {
+                Some(Self::Processors { busy, others: (others - own).max(0.0) })
+            }
+            Self::Thread { .. } => Some(self),
+        }
     }
 
     /// Share of its time from which on a submitting thread counts as the limit.

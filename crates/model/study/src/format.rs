@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
-use crate::{ActMatrix, BlockMatrix, DeviceName, KvMatrix, SqlMatrix};
+use crate::{ActMatrix, BlockMatrix, Condition, DeviceName, KvMatrix, SqlMatrix};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -124,19 +124,6 @@ pub enum FileSystem {
     Btrfs,
     /// None: the database has the device to itself.
     Raw,
-}
-
-/// State of a modelled flash drive.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Condition {
-    /// Overwritten at random until nothing changes any more.
-    #[default]
-    Steady,
-    /// Erased: no garbage collection until the drive was filled once.
-    Fresh,
-    /// Erased, then written once from beginning to end: no garbage collection while the spare blocks last.
-    Filled,
 }
 
 /// How operations reach the kernel.

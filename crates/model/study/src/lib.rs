@@ -45,7 +45,7 @@ pub use device_name::DeviceName;
 pub use error::StudyError;
 pub use fio::{Imported, import_fio};
 pub use fio_text::Surroundings;
-pub use format::{Condition, Experiment, FileSystem, IoLimit, OnError, Stack, Study, Submission};
+pub use format::{Experiment, FileSystem, IoLimit, OnError, Stack, Study, Submission};
 pub use job::{ActJob, BlockJob, Job};
 pub use kv::{Engine, KvJob, KvMatrix, KvWorkload};
 pub use many::Many;
@@ -59,4 +59,4 @@ pub use sql::{SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatri
 pub use sql_check::listen_port;
 pub use sql_keys::SqlKeys;
 pub use sql_settings::check_setting;
-pub use words::Durability;
+pub use words::{Condition, Durability};

@@ -15,6 +15,19 @@ pub enum Durability {
     Device,
 }
 
+/// State of a modelled flash drive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// Overwritten at random until nothing changes any more.
+    #[default]
+    Steady,
+    /// Erased: no garbage collection until the drive was filled once.
+    Fresh,
+    /// Erased, then written once from beginning to end: no garbage collection while the spare blocks last.
+    Filled,
+}
+
 /// Gives an enum its words.
 macro_rules! words {
     ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
@@ -29,5 +42,12 @@ macro_rules! words {
 }
 
 pub(crate) use words;
+
+words!(Condition { Steady => "steady", Fresh => "fresh", Filled => "filled" });
+
+impl Condition {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Steady, Self::Fresh, Self::Filled];
+}
 
 words!(Durability { None => "none", Os => "os", Device => "device" });

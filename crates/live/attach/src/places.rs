@@ -1,0 +1,167 @@
+//! The memory that is shared with the kernel where requests come through rings
+//! (linux/include/uapi/linux/fuse.h, `struct fuse_uring_req_header`), and the commands about it.
+//!
+//! Invariants: a place is read and written here only between a request and its answer, and by the kernel
+//! only between an answer and the next request; memory that was registered is never given back, since the
+//! kernel takes a ring apart in its own time. What it is not: what requests mean.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use io_uring::types::Fd;
+use io_uring::{IoUring, cqueue, opcode, squeue};
+
+use crate::wire::OUT_HEADER;
+
+/// The rings of threads that serve.
+pub(crate) type ServerRing = IoUring<squeue::Entry128, cqueue::Entry>;
+
+/// Commands of `enum fuse_uring_cmd`.
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+/// Where the length stands in `struct io_uring_sqe`.
+const SQE_LENGTH: usize = 24;
+
+/// Which place it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PlaceOf {
+    /// The processor.
+    pub queue: u16,
+    /// What completions name it by.
+    pub token: u64,
+}
+
+/// `struct fuse_uring_req_header`.
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    /// The header of the request, then of the answer.
+    head: [u8; 128],
+    arguments: [u8; 128],
+    flags: u64,
+    commit: u64,
+    payload_size: u32,
+    padding: u32,
+    reserved: u64,
+}
+
+/// Room for one request and its answer.
+#[derive(Debug)]
+pub(crate) struct Place {
+    header: NonNull<Header>,
+    payload: NonNull<[u8]>,
+    /// Both, as the kernel gets them.
+    vectors: &'static [libc::iovec; 2],
+}
+
+// SAFETY: the pointers are to memory of this place, which lives for ever and is used by its owner alone.
+unsafe impl Send for Place {}
+
+/// A ring of so many entries.
+pub(crate) fn new_ring(entries: u32) -> std::io::Result<ServerRing> {
+    IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(entries)
+}
+
+/// Puts a command into a ring; one that is full is emptied before.
+pub(crate) fn push(ring: &mut ServerRing, entry: &squeue::Entry128) -> std::io::Result<()> {
+    // SAFETY: what a command refers to is memory of places, which lives for ever.
+    while unsafe { ring.submission().push(entry) }.is_err() {
+        ring.submit()?;
+    }
+    Ok(())
+}
+
+impl Place {
+    /// With room for so many bytes of data.
+    pub fn new(bytes: usize) -> Self {
+        let header = Header {
+            head: [0; 128],
+            arguments: [0; 128],
+            flags: 0,
+            commit: 0,
+            payload_size: 0,
+            padding: 0,
+            reserved: 0,
+        };
+        let header = NonNull::from(Box::leak(Box::new(header)));
+        let payload = NonNull::from(vec![0u8; bytes].leak());
+        let vector = |at: *mut u8, length| libc::iovec { iov_base: at.cast(), iov_len: length };
+        let vectors = Box::leak(Box::new([
+            vector(header.as_ptr().cast(), size_of::<Header>()),
+            vector(payload.as_ptr().cast(), payload.len()),
+        ]));
+        Self { header, payload, vectors }
+    }
+
+    fn header(&mut self) -> &mut Header {
+        // SAFETY: it lives for ever, is this place's alone, and the kernel leaves it alone until it is
+        // answered (the module's invariant).
+        unsafe { self.header.as_mut() }
+    }
+
+    /// The header, the arguments and the data of the request in it.
+    pub fn request(&self) -> (&[u8], &[u8], &[u8]) {
+        // SAFETY: as of `header`; nothing is changed while these are looked at.
+        let (header, payload) = unsafe { (self.header.as_ref(), self.payload.as_ref()) };
+        let length = (header.payload_size as usize).min(payload.len());
+        (&header.head, &header.arguments, &payload[..length])
+    }
+
+    /// Room for so many bytes of an answer; no more than there is.
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        // SAFETY: as of `header`.
+        let payload = unsafe { self.payload.as_mut() };
+        let bytes = bytes.min(payload.len());
+        &mut payload[..bytes]
+    }
+
+    /// Gives the place to the kernel for the first time.
+    pub fn register(
+        &mut self,
+        ring: &mut ServerRing,
+        fuse: &OwnedFd,
+        of: PlaceOf,
+    ) -> std::io::Result<()> {
+        let vectors = self.vectors.as_ptr() as u64;
+        self.command(ring, fuse, of, (REGISTER, vectors))
+    }
+
+    /// Answers the request in it, with an error or so many bytes of data, and gives the place back. The
+    /// request's number stands where the answer's does.
+    pub fn answer(
+        &mut self,
+        ring: &mut ServerRing,
+        fuse: &OwnedFd,
+        of: PlaceOf,
+        (error, bytes): (Option<i32>, usize),
+    ) -> std::io::Result<()> {
+        let bytes = bytes.min(self.payload.len());
+        let header = self.header();
+        header.payload_size = bytes as u32;
+        header.head[..4].copy_from_slice(&((OUT_HEADER + bytes) as u32).to_ne_bytes());
+        header.head[4..8].copy_from_slice(&(-error.unwrap_or(0)).to_ne_bytes());
+        self.command(ring, fuse, of, (COMMIT_AND_FETCH, 0))
+    }
+
+    fn command(
+        &mut self,
+        ring: &mut ServerRing,
+        fuse: &OwnedFd,
+        of: PlaceOf,
+        (command, address): (u32, u64),
+    ) -> std::io::Result<()> {
+        // `struct fuse_uring_cmd_req`: flags, which request is answered, the processor.
+        let mut body = [0u8; 80];
+        body[8..16].copy_from_slice(&self.header().commit.to_ne_bytes());
+        body[16..18].copy_from_slice(&of.queue.to_ne_bytes());
+        let built = opcode::UringCmd80::new(Fd(fuse.as_raw_fd()), command).cmd(body);
+        let mut entry = built.addr(Some(address)).build().user_data(of.token);
+        if command == REGISTER {
+            let count = self.vectors.len() as u32;
+            // SAFETY: an entry is a `struct io_uring_sqe` and 64 bytes more (`repr(C)`); the length lies
+            // within it, and is any number.
+            unsafe { (&raw mut entry).cast::<u8>().add(SQE_LENGTH).cast::<u32>().write(count) };
+        }
+        push(ring, &entry)
+    }
+}

@@ -1,0 +1,309 @@
+//! Serving through rings of io_uring (Linux 6.14 and later): a thread for each processor serves what asks
+//! there, so that no request wakes another processor.
+//!
+//! The kernel puts a request into one of a thread's places, and the answer goes back from the same place.
+//! Invariants: each request is answered once, by the thread that it came to; after warm-up nothing is
+//! allocated. What it is not: the memory of the places, which is `places`.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use device::{Device, Operation};
+use io_uring::opcode;
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use units::Nanos;
+
+use crate::answering::{Decision, FailedChanges, decide, hand_over};
+use crate::places::{Place, PlaceOf, ServerRing, new_ring, push};
+use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay, errno, lock};
+use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
+
+/// Places of a thread: so many requests of a processor are with the model at once, more wait before it.
+const PLACES: usize = 256;
+/// The same on machines with many processors.
+const PLACES_OF_MANY: usize = 64;
+/// From so many processors on.
+const MANY: usize = 16;
+/// What a thread is woken with.
+const WAKE: u64 = u64::MAX;
+
+/// Where a thread is reached.
+#[derive(Debug)]
+struct Inbox {
+    /// Its ring; negative until there is one.
+    ring: AtomicI32,
+    /// What is due and belongs to it.
+    due: Mutex<Vec<UnderWay>>,
+}
+
+/// What the threads of one disk share.
+#[derive(Debug)]
+pub(crate) struct Rings<D> {
+    fuse: OwnedFd,
+    disk: Arc<ServedDisk<D>>,
+    inboxes: Vec<Inbox>,
+}
+
+impl<D: Device> Rings<D> {
+    /// For every processor that there can be.
+    pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk<D>>, processors: usize) -> Self {
+        let inbox =
+            || Inbox { ring: AtomicI32::new(-1), due: Mutex::new(Vec::with_capacity(1024)) };
+        Self { fuse, disk, inboxes: (0..processors).map(|_| inbox()).collect() }
+    }
+
+    pub const fn processors(&self) -> usize {
+        self.inboxes.len()
+    }
+}
+
+/// One thread.
+pub(crate) struct RingServer<D> {
+    shared: Arc<Rings<D>>,
+    number: usize,
+    ring: ServerRing,
+    places: Vec<Place>,
+    serving: Arc<Serving>,
+    answer: FuseAnswer,
+    due: Vec<UnderWay>,
+    failed: FailedChanges,
+    /// Threads that have something in their inbox now.
+    to_wake: Vec<usize>,
+    /// Requests of this thread that are with the model.
+    under_way: usize,
+    /// Since when every place is taken: who comes now waits where nobody sees it.
+    full: Option<Instant>,
+    turn: Turn,
+    /// Requests that are handed over the other way: ones that nobody waits for.
+    other: Vec<u8>,
+}
+
+impl<D: Device> RingServer<D> {
+    /// The calling thread becomes the one of processor `number`.
+    pub fn of_thread(shared: &Arc<Rings<D>>, number: usize) -> std::io::Result<Self> {
+        let mut only = CpuSet::new();
+        only.set(number);
+        // One that is not there now, or not for this process: it serves from where it may run.
+        let _ = sched_setaffinity(None, &only);
+        // Where this thread cannot serve, nobody does: the others end, and with them the mount.
+        Self::make(Arc::clone(shared), number).inspect_err(|_| {
+            shared.disk.state.stop.store(true, Ordering::Relaxed);
+        })
+    }
+
+    fn make(shared: Arc<Rings<D>>, number: usize) -> std::io::Result<Self> {
+        let many = if shared.processors() < MANY { PLACES } else { PLACES_OF_MANY };
+        let mut ring = new_ring(2 * many as u32)?;
+        shared.inboxes[number].ring.store(ring.as_raw_fd(), Ordering::Release);
+        let mut places = Vec::with_capacity(many);
+        for token in 0..many as u64 {
+            let mut place = Place::new(TRANSFER_MAX as usize);
+            place.register(&mut ring, &shared.fuse, PlaceOf { queue: number as u16, token })?;
+            places.push(place);
+        }
+        let serving = shared.disk.state.enter();
+        Ok(Self {
+            shared,
+            number,
+            ring,
+            places,
+            serving,
+            answer: FuseAnswer::with_capacity(4096),
+            due: Vec::with_capacity(1024),
+            failed: FailedChanges::default(),
+            to_wake: Vec::with_capacity(16),
+            under_way: 0,
+            full: None,
+            turn: Turn::new(),
+            other: vec![0; if number == 0 { REQUEST_MAX } else { 0 }],
+        })
+    }
+
+    /// Serves until it is unmounted.
+    pub fn run(mut self) -> std::io::Result<()> {
+        let ended = self.serve();
+        self.shared.disk.state.leave(&self.serving);
+        // Where one thread ends, none of the others is of use.
+        self.shared.disk.state.stop.store(true, Ordering::Relaxed);
+        ended
+    }
+
+    fn serve(&mut self) -> std::io::Result<()> {
+        loop {
+            // All of a batch have been there since now, however long taking the first ones takes.
+            let arrived = Instant::now();
+            loop {
+                let next = self.ring.completion().next();
+                let Some(entry) = next else { break };
+                match (entry.user_data(), entry.result()) {
+                    (WAKE, _) => {}
+                    (token, 0) => self.take(token as usize, arrived)?,
+                    (_, error) => {
+                        let gone =
+                            [Errno::NOTCONN, Errno::CANCELED, Errno::NODEV, Errno::CONNABORTED];
+                        let error = Errno::from_raw_os_error(-error);
+                        return if gone.contains(&error) { Ok(()) } else { Err(error.into()) };
+                    }
+                }
+            }
+            self.deliver()?;
+            if self.shared.disk.is_to_end() {
+                return Ok(());
+            }
+            self.wait()?;
+            if Nanos::from(self.turn.looked.elapsed()) >= LOOK {
+                let disk = Arc::clone(&self.shared);
+                disk.disk.look(&self.serving, &mut self.turn);
+                if !self.drain() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes the request in a place: answers it at once, or hands it to the model.
+    fn take(&mut self, token: usize, arrived: Instant) -> std::io::Result<()> {
+        let disk = &self.shared.disk;
+        let Some(place) = self.places.get(token) else {
+            return Err(std::io::Error::other("the kernel named a place that is none"));
+        };
+        let (head, arguments, data) = place.request();
+        let Some(request) = FuseRequest::of_parts(head, arguments, data) else {
+            return Err(std::io::Error::other("the kernel handed over what is no request"));
+        };
+        let decision = decide(&disk.store, disk.owner, &request, &mut self.answer);
+        match decision {
+            Decision::Timed(operation, offset, length) => {
+                let key = (token as u64, self.number);
+                let slot = UnderWay::new(key, (operation, offset, length), arrived);
+                if hand_over(disk, slot, &request.asked, &mut self.failed) {
+                    self.under_way += 1;
+                    if self.under_way == self.places.len() {
+                        self.full = Some(Instant::now());
+                    }
+                    return Ok(());
+                }
+                self.conclude(&slot)?;
+                self.shared.disk.note_inside(arrived);
+                Ok(())
+            }
+            // Nothing of a ring goes unanswered: its place would be lost.
+            Decision::Silent => self.put(token, None),
+            Decision::Now(error) => self.put(token, error),
+        }
+    }
+
+    /// Answers everything that is due here, and hands the others' to them.
+    fn deliver(&mut self) -> std::io::Result<()> {
+        let mut due = std::mem::take(&mut self.due);
+        let (shared, to_wake) = (Arc::clone(&self.shared), &mut self.to_wake);
+        due.append(&mut lock(&shared.inboxes[self.number].due));
+        shared.disk.model().due(|slot| {
+            if slot.server == self.number {
+                due.push(slot);
+                return;
+            }
+            lock(&shared.inboxes[slot.server].due).push(slot);
+            if !to_wake.contains(&slot.server) {
+                to_wake.push(slot.server);
+            }
+        });
+        for slot in due.drain(..) {
+            self.under_way -= 1;
+            if let Some(full) = self.full.take() {
+                self.serving.was_away(full.elapsed().into());
+            }
+            self.conclude(&slot)?;
+            shared.disk.note(&self.serving, &slot);
+        }
+        self.due = due;
+        while let Some(server) = self.to_wake.pop() {
+            let ring = Fd(shared.inboxes[server].ring.load(Ordering::Acquire));
+            let message = opcode::MsgRingData::new(ring, 0, WAKE, None).build().user_data(WAKE);
+            push(&mut self.ring, &message.into())?;
+        }
+        Ok(())
+    }
+
+    /// Answers one request that was timed.
+    fn conclude(&mut self, slot: &UnderWay) -> std::io::Result<()> {
+        let token = slot.token as usize;
+        let mut error = self.failed.take(slot.token);
+        self.answer.clear();
+        match slot.operation {
+            Operation::Read => {
+                let room = self.places[token].room(slot.length as usize);
+                error = self.shared.disk.store.read(slot.offset, room).err().as_ref().map(errno);
+                return self.answer_with(token, error, slot.length as usize);
+            }
+            Operation::Write => self.answer.written(slot.length),
+            Operation::Flush | Operation::Discard | Operation::WriteZeroes => {}
+        }
+        self.put(token, error)
+    }
+
+    /// Answers with what was written down.
+    fn put(&mut self, token: usize, error: Option<i32>) -> std::io::Result<()> {
+        let body = self.answer.body();
+        self.places[token].room(body.len()).copy_from_slice(body);
+        let length = body.len();
+        self.answer_with(token, error, length)
+    }
+
+    /// Answers with what is in the place.
+    fn answer_with(
+        &mut self,
+        token: usize,
+        error: Option<i32>,
+        length: usize,
+    ) -> std::io::Result<()> {
+        let length = if error.is_some() { 0 } else { length };
+        let of = PlaceOf { queue: self.number as u16, token: token as u64 };
+        self.places[token].answer(&mut self.ring, &self.shared.fuse, of, (error, length))
+    }
+
+    /// Waits for a request, or until shortly before something is due.
+    fn wait(&mut self) -> std::io::Result<()> {
+        let left = if self.under_way > 0 { self.shared.disk.model().left() } else { None };
+        let Some(time) = self.shared.disk.pause(left, &self.turn) else {
+            self.ring.submit()?;
+            self.serving.give_way();
+            return Ok(());
+        };
+        let time = Timespec::from(std::time::Duration::from(time));
+        let until = SubmitArgs::new().timespec(&time);
+        match self.ring.submitter().submit_with_args(1, &until) {
+            Ok(_) => Ok(()),
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Reads what still comes the other way: what the kernel has forgotten, which nobody waits for; anything
+    /// else is refused there. Whether it is still mounted.
+    fn drain(&mut self) -> bool {
+        if self.other.is_empty() {
+            return true;
+        }
+        loop {
+            let length = match rustix::io::read(&self.shared.fuse, &mut self.other[..]) {
+                Ok(length) => length,
+                Err(Errno::INTR | Errno::NOENT) => continue,
+                Err(Errno::NODEV) => return false,
+                Err(_) => return true,
+            };
+            let request = FuseRequest::parse(&self.other[..length]);
+            if let Some(request) = request.filter(|one| one.asked != FuseOperation::Silent) {
+                let refusal = Some(Errno::IO.raw_os_error());
+                let answer = self.answer.clear().finish(request.unique, refusal);
+                let _ = rustix::io::write(&self.shared.fuse, answer);
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! What every thread that serves one disk shares: the model and its clock, the data, and what was served.
+//!
+//! Invariants: a request that was handed in comes out once; after warm-up nothing is allocated; the model
+//! is held for as long as it computes, no longer. What it is not: a way to the kernel.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use device::{Completion, Device, Operation, Request};
+use observe::{ThreadClock, ThreadTimes};
+use realtime::RealTime;
+use stats::{Histogram, Served};
+use units::Nanos;
+
+use crate::fidelity::Fidelity;
+use crate::store::Store;
+
+/// How often a thread that serves looks whether it is to end.
+pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
+
+/// More than this is not the usual wait for a turn.
+const USUAL_MAX: Nanos = Nanos::from_micros(10);
+/// One that waited for more than one in so many of the time was kept from running.
+const STARVED: u64 = 20;
+/// Looks after which one that went first gives way again.
+const CALM: u32 = 100;
+
+/// How to serve.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Device time is stretched so many times; 1: as it is.
+    pub scale: u32,
+    /// Waits shorter than this are spent looking instead of sleeping.
+    pub spin: Nanos,
+    /// What the way through the kernel to a real device and back takes, which the clients of this one are
+    /// to see as well.
+    pub path: Nanos,
+}
+
+/// A request that is with the model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UnderWay {
+    /// What its thread knows it by.
+    pub token: u64,
+    /// Which thread answers it.
+    pub server: usize,
+    pub operation: Operation,
+    pub offset: u64,
+    pub length: u32,
+    pub arrived: Instant,
+    /// When the model was asked.
+    submitted: Nanos,
+    /// What the model takes, as the client is to see it; known when it is due.
+    requested: Nanos,
+}
+
+impl UnderWay {
+    pub fn new(
+        (token, server): (u64, usize),
+        (operation, offset, length): (Operation, u64, u32),
+        arrived: Instant,
+    ) -> Self {
+        let (submitted, requested) = (Nanos::ZERO, Nanos::ZERO);
+        Self { token, server, operation, offset, length, arrived, submitted, requested }
+    }
+}
+
+/// The model, and what is with it.
+#[derive(Debug)]
+pub(crate) struct TimedModel<D> {
+    clock: RealTime<D>,
+    pace: Pace,
+    slots: Vec<Option<UnderWay>>,
+    free: Vec<u32>,
+    done: Vec<Completion>,
+}
+
+impl<D: Device> TimedModel<D> {
+    fn new(device: D, pace: Pace) -> Self {
+        let clock = RealTime::new(device).stretched(pace.scale);
+        let room = 4096;
+        let (slots, free) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        Self { clock, pace, slots, free, done: Vec::with_capacity(room) }
+    }
+
+    /// The way through the kernel and back takes `floor`: where that is more than the way to a real
+    /// device, answers come so much too early.
+    fn calibrate(&mut self, floor: Nanos) {
+        let path = Nanos(self.pace.path.get() * u64::from(self.pace.scale));
+        self.clock.lead_by(floor.since(path));
+    }
+
+    pub fn submit(&mut self, mut slot: UnderWay) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        let (operation, offset, length) = (slot.operation, slot.offset, slot.length);
+        let request = Request { id: u64::from(place), operation, fua: false, offset, length };
+        slot.submitted = self.clock.submit(request, &mut self.done);
+        self.slots[place as usize] = Some(slot);
+    }
+
+    /// Hands out what is due, in the order in which the model ended it.
+    pub fn due(&mut self, mut out: impl FnMut(UnderWay)) {
+        self.clock.advance(&mut self.done);
+        for completion in self.done.drain(..) {
+            let place = completion.id as usize;
+            let Some(mut slot) = self.slots.get_mut(place).and_then(Option::take) else { continue };
+            self.free.push(place as u32);
+            let requested = completion.at.since(slot.submitted) + self.pace.path;
+            slot.requested = Nanos(requested.get() * u64::from(self.pace.scale));
+            out(slot);
+        }
+    }
+
+    /// Time until something is due; none with nothing under way.
+    pub fn left(&mut self) -> Option<Nanos> {
+        let idle = self.free.len() == self.slots.len();
+        if idle { None } else { self.clock.left() }
+    }
+}
+
+/// What one thread that serves has to show.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    clock: ThreadClock,
+    fidelity: Mutex<Fidelity>,
+    /// Time for which it gave its processor away by itself, nanoseconds.
+    given: AtomicU64,
+    /// Time for which requests waited where it could not see them, nanoseconds.
+    away: AtomicU64,
+    /// Processor times when it ended.
+    last: Mutex<Option<ThreadTimes>>,
+}
+
+impl Serving {
+    fn times(&self) -> ThreadTimes {
+        let times = lock(&self.last).or_else(|| self.clock.times()).unwrap_or_default();
+        let given = Nanos(self.given.load(Ordering::Relaxed));
+        let away = Nanos(self.away.load(Ordering::Relaxed));
+        ThreadTimes { waited: times.waited.since(given) + away, ..times }
+    }
+
+    /// Requests waited for so long where it could not see them.
+    pub fn was_away(&self, time: Nanos) {
+        self.away.fetch_add(time.get(), Ordering::Relaxed);
+    }
+
+    /// Lets others run who want to, whoever was answered among them; time for which they do is not time in
+    /// which this thread was kept waiting.
+    pub fn give_way(&self) {
+        let began = Instant::now();
+        rustix::thread::sched_yield();
+        let given = Nanos::from(began.elapsed());
+        self.given.fetch_add(given.get(), Ordering::Relaxed);
+    }
+}
+
+/// What counting began with.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    number: u32,
+    at: Instant,
+    times: ThreadTimes,
+}
+
+/// What the threads that serve share with the one that attached.
+#[derive(Debug)]
+pub(crate) struct ServeState {
+    /// Whether the model times requests; until then they are answered at once, to find out what the way
+    /// takes.
+    timed: AtomicBool,
+    /// What of the way passes outside of the threads that serve, nanoseconds.
+    outside: AtomicU64,
+    /// What passed inside of them while the way was measured.
+    inside: Mutex<Histogram>,
+    /// What a turn on a processor is usually waited for, nanoseconds.
+    usual: AtomicU64,
+    /// Whether to end, though it may still be mounted elsewhere.
+    pub stop: AtomicBool,
+    serving: Mutex<Vec<Arc<Serving>>>,
+    mark: Mutex<Mark>,
+}
+
+impl ServeState {
+    fn new() -> Self {
+        let mark = Mark { number: 0, at: Instant::now(), times: ThreadTimes::default() };
+        Self {
+            timed: AtomicBool::new(false),
+            outside: AtomicU64::new(0),
+            inside: Mutex::new(stats::new_histogram()),
+            usual: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            serving: Mutex::default(),
+            mark: Mutex::new(mark),
+        }
+    }
+
+    /// Adds the calling thread to those that serve.
+    pub fn enter(&self) -> Arc<Serving> {
+        let own = Arc::new(Serving {
+            clock: ThreadClock::of_this_thread(),
+            fidelity: Mutex::new(Fidelity::new()),
+            given: AtomicU64::new(0),
+            away: AtomicU64::new(0),
+            last: Mutex::new(None),
+        });
+        lock(&self.serving).push(Arc::clone(&own));
+        own
+    }
+
+    /// The calling thread serves no longer.
+    pub fn leave(&self, serving: &Serving) {
+        *lock(&serving.last) = serving.clock.times();
+    }
+
+    fn times(&self) -> ThreadTimes {
+        let serving = lock(&self.serving);
+        serving.iter().fold(ThreadTimes::default(), |sum, one| sum.plus(one.times()))
+    }
+
+    /// Requests are answered at once again.
+    pub fn end_timing(&self) {
+        self.timed.store(false, Ordering::Release);
+        lock(&self.inside).reset();
+        self.begin_anew();
+    }
+
+    /// Time for which a thread was kept from running for longer than it usually takes to get a turn.
+    fn starved(&self, times: ThreadTimes) -> Nanos {
+        let usual = self.usual.load(Ordering::Relaxed).saturating_mul(times.turns);
+        times.waited.since(Nanos(usual))
+    }
+
+    /// From now on what is served is counted anew.
+    pub fn begin_anew(&self) {
+        for one in lock(&self.serving).iter() {
+            lock(&one.fidelity).reset();
+        }
+        let times = self.times();
+        let mut mark = lock(&self.mark);
+        *mark = Mark { number: mark.number + 1, at: Instant::now(), times };
+    }
+
+    /// What was served since then.
+    pub fn served(&self, floor: Nanos, scale: u32) -> Served {
+        let mut all = Fidelity::new();
+        for one in lock(&self.serving).iter() {
+            all.add(&lock(&one.fidelity));
+        }
+        let mark = *lock(&self.mark);
+        let times = self.times().since(mark.times);
+        let wall = mark.at.elapsed().as_secs_f64().max(1e-9);
+        let [reads, writes, flushes] = all.kinds();
+        Served {
+            marks: mark.number,
+            floor_ns: floor.get(),
+            scale,
+            reads,
+            writes,
+            flushes,
+            cpu_share: times.ran.as_secs_f64() / wall,
+            starved_share: self.starved(times).as_secs_f64() / wall,
+        }
+    }
+}
+
+/// How readily a thread runs.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// When it last looked, and its times then.
+    pub looked: Instant,
+    times: ThreadTimes,
+    /// Whether it goes before others.
+    first: bool,
+    /// Looks in a row at which nothing kept it from running.
+    calm: u32,
+}
+
+impl Turn {
+    /// Of the calling thread, which gives way to others.
+    pub fn new() -> Self {
+        observe::give_way();
+        Self { looked: Instant::now(), times: ThreadTimes::default(), first: false, calm: 0 }
+    }
+}
+
+/// What every thread that serves one disk shares.
+#[derive(Debug)]
+pub(crate) struct ServedDisk<D> {
+    pub store: Store,
+    pub pace: Pace,
+    /// User and group that own it.
+    pub owner: (u32, u32),
+    pub state: ServeState,
+    model: Mutex<TimedModel<D>>,
+}
+
+impl<D: Device> ServedDisk<D> {
+    pub fn new(store: Store, device: D, pace: Pace, owner: (u32, u32)) -> Self {
+        let model = Mutex::new(TimedModel::new(device, pace));
+        Self { store, pace, owner, state: ServeState::new(), model }
+    }
+
+    pub fn model(&self) -> MutexGuard<'_, TimedModel<D>> {
+        lock(&self.model)
+    }
+
+    /// The way takes `floor`: requests are timed from now on.
+    pub fn begin_timing(&self, floor: Nanos) {
+        self.model().calibrate(floor);
+        let inside = Nanos(lock(&self.state.inside).value_at_quantile(0.5));
+        self.state.outside.store(floor.since(inside).get(), Ordering::Relaxed);
+        let mark = *lock(&self.state.mark);
+        let probing = self.state.times().since(mark.times);
+        let usual = (probing.waited.get() / probing.turns.max(1)).min(USUAL_MAX.get());
+        self.state.usual.store(usual, Ordering::Relaxed);
+        self.state.begin_anew();
+        lock(&self.state.mark).number = 0;
+        self.state.timed.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    pub fn is_timed(&self) -> bool {
+        self.state.timed.load(Ordering::Acquire)
+    }
+
+    /// A request was answered at once, which took so long here.
+    pub fn note_inside(&self, arrived: Instant) {
+        lock(&self.state.inside).saturating_record(Nanos::from(arrived.elapsed()).get());
+    }
+
+    /// A request was answered.
+    #[inline]
+    pub fn note(&self, serving: &Serving, slot: &UnderWay) {
+        let outside = Nanos(self.state.outside.load(Ordering::Relaxed));
+        let delivered = Nanos::from(slot.arrived.elapsed()) + outside;
+        lock(&serving.fidelity).note(slot.operation, slot.requested, delivered);
+    }
+
+    /// Sleeping for so long is what waiting for `left` comes to; none: it is to be looked at again at once.
+    /// Where others want the processors, sleeps do not overshoot: nothing there rests.
+    pub fn pause(&self, left: Option<Nanos>, turn: &Turn) -> Option<Nanos> {
+        let spin = if turn.first { Nanos::ZERO } else { self.pace.spin };
+        match left {
+            Some(left) if left <= spin => None,
+            Some(left) => Some(left.since(spin).min(LOOK)),
+            // What a model does when nobody asks shows when somebody does.
+            None => Some(LOOK),
+        }
+    }
+
+    /// Looks whether others keep the calling thread from running, and lets it go before them while they do.
+    /// Whether that is so.
+    pub fn look(&self, serving: &Serving, turn: &mut Turn) -> bool {
+        let passed = Nanos::from(turn.looked.elapsed());
+        // One that was stopped, or whose machine was, does not even wait for a processor.
+        if passed > LOOK * 2 {
+            serving.was_away(passed.since(LOOK));
+        }
+        let times = serving.times();
+        let kept = self.state.starved(times.since(turn.times)).get() * STARVED > passed.get();
+        turn.calm = if kept { 0 } else { turn.calm + 1 };
+        let first = kept || turn.first && turn.calm < CALM;
+        match (turn.first, first) {
+            (false, true) => observe::go_first(),
+            (true, false) => observe::give_way(),
+            _ => {}
+        }
+        turn.first = first;
+        (turn.looked, turn.times) = (Instant::now(), times);
+        turn.first
+    }
+
+    pub fn is_to_end(&self) -> bool {
+        self.state.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// A panic elsewhere leaves times and counters as they are: they are still the best there is.
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| rustix::io::Errno::IO.raw_os_error())
+}

@@ -1,0 +1,167 @@
+//! Where and how readily this thread runs, and how long it wanted to and did not.
+//!
+//! Invariant: only the calling thread is changed. What it is not: a measurement of anybody else.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use units::Nanos;
+
+/// Makes this thread run only where nothing else wants to (`SCHED_IDLE`): who is woken by it on its
+/// processor stays there and goes on at once, instead of moving to one that must be woken first. Refused,
+/// it changes nothing.
+pub fn give_way() {
+    set_policy(libc::SCHED_IDLE);
+}
+
+/// Makes this thread run soon when it wants to, as far as its user may: the usual policy, before others, and
+/// in turns so short that it need not wait for the end of theirs (Linux 6.12). For one that others wait for.
+/// Refused, it changes the policy alone. Real time would be sooner, and keeps those who ask from asking.
+pub fn go_first() {
+    set_policy(libc::SCHED_OTHER);
+    for nice in [FIRST, 0] {
+        let how = SchedAttr {
+            size: size_of::<SchedAttr>() as u32,
+            nice,
+            runtime: SHORTEST_TURN.get(),
+            ..SchedAttr::default()
+        };
+        // SAFETY: the struct is valid for the call, and says its size; of this thread alone.
+        if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const how, 0) } == 0 {
+            return;
+        }
+    }
+}
+
+/// Nice value of one that goes first.
+const FIRST: libc::c_int = -15;
+/// The shortest turn that the kernel gives.
+const SHORTEST_TURN: Nanos = Nanos::from_micros(100);
+
+/// `struct sched_attr` (sched_setattr(2)); zeros: the usual policy.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+fn set_policy(policy: libc::c_int) {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the struct is valid for the call; of this thread alone.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const none) };
+}
+
+/// What a thread has done with its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThreadTimes {
+    /// It ran.
+    pub ran: Nanos,
+    /// It wanted to run, and did not.
+    pub waited: Nanos,
+    /// How often it was given a processor.
+    pub turns: u64,
+}
+
+impl ThreadTimes {
+    /// Of two threads.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            ran: self.ran + other.ran,
+            waited: self.waited + other.waited,
+            turns: self.turns + other.turns,
+        }
+    }
+
+    /// Since an earlier look.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            ran: self.ran.since(earlier.ran),
+            waited: self.waited.since(earlier.waited),
+            turns: self.turns.saturating_sub(earlier.turns),
+        }
+    }
+}
+
+/// The times of one thread, for whoever asks (`/proc/PID/task/TID/schedstat`, proc(5)).
+#[derive(Debug)]
+pub struct ThreadClock(Option<File>);
+
+impl ThreadClock {
+    /// Of the calling thread.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        Self(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    /// Times since the thread began; none once it has ended, or where the kernel does not say. Allocates
+    /// nothing.
+    #[must_use]
+    pub fn times(&self) -> Option<ThreadTimes> {
+        let mut text = [0u8; 96];
+        let read = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..read]).ok()?;
+        let mut words = text.split_ascii_whitespace().map_while(|word| word.parse().ok());
+        let mut next = || words.next();
+        Some(ThreadTimes { ran: Nanos(next()?), waited: Nanos(next()?), turns: next()? })
+    }
+}
+
+/// Processors that this thread may use.
+pub(crate) fn allowed() -> Vec<usize> {
+    // SAFETY: a cpu_set_t is plain data; all zero is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid and writable, its size is given.
+    let read = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    let places = 0..libc::CPU_SETSIZE as usize;
+    // SAFETY: places lie within the set.
+    places.filter(|cpu| read == 0 && unsafe { libc::CPU_ISSET(*cpu, &set) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that is kept from running must know: whoever it serves waits meanwhile.
+    #[test]
+    fn time_in_which_others_ran_is_counted() {
+        let cpu = allowed()[0];
+        let stay = move || {
+            let mut only = rustix::thread::CpuSet::new();
+            only.set(cpu);
+            rustix::thread::sched_setaffinity(None, &only).expect("it was allowed");
+        };
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        let waited = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stay();
+                while !stopped() {
+                    std::hint::spin_loop();
+                }
+            });
+            let waiting = scope.spawn(|| {
+                stay();
+                let clock = ThreadClock::of_this_thread();
+                let waited = || clock.times().expect("the kernel counts").waited;
+                let before = waited();
+                // Both want the one processor until some of it was missed.
+                while waited().since(before) < Nanos::from_millis(5) {
+                    std::hint::spin_loop();
+                }
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                waited().since(before)
+            });
+            waiting.join().expect("it ended")
+        });
+        assert!(waited >= Nanos::from_millis(5));
+    }
+}

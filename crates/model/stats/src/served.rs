@@ -1,0 +1,202 @@
+//! What an emulated drive delivered and what its model asked for, for each kind of request.
+//!
+//! Invariant: both are of the same requests. What it is not: the model's own error.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use units::Nanos;
+
+/// Delivered and requested differ by no more than this at the median and in the mean, or figures say so.
+const DIFFERENCE_MAX: f64 = 0.10;
+/// A kind of request counts where it has at least this share of the time that was served.
+const SHARE_MIN: f64 = 0.05;
+/// What serves waits for a processor for no more of the time than this, or figures say so.
+const STARVED_MAX: f64 = 0.05;
+
+/// What was served of one kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServedKind {
+    /// Requests that the model timed.
+    pub requests: u64,
+    /// Service time that the model asked for, with the scale: mean.
+    pub requested_mean_ns: u64,
+    /// The same, median.
+    pub requested_p50_ns: u64,
+    /// The same, 99th percentile.
+    pub requested_p99_ns: u64,
+    /// Service time that was delivered, the way there and back included: mean.
+    pub delivered_mean_ns: u64,
+    /// The same, median.
+    pub delivered_p50_ns: u64,
+    /// The same, 99th percentile.
+    pub delivered_p99_ns: u64,
+}
+
+impl ServedKind {
+    /// Delivered over requested, less 1, at the median or in the mean, whichever is more; none where nothing
+    /// was served.
+    #[must_use]
+    pub fn difference(&self) -> Option<f64> {
+        let off = |delivered: u64, requested: u64| delivered as f64 / requested.max(1) as f64 - 1.0;
+        let median = off(self.delivered_p50_ns, self.requested_p50_ns);
+        let mean = off(self.delivered_mean_ns, self.requested_mean_ns);
+        (self.requests > 0).then_some(if mean.abs() > median.abs() { mean } else { median })
+    }
+
+    /// The time that it took in all.
+    fn weight(&self) -> f64 {
+        self.requests as f64 * self.requested_mean_ns.max(self.delivered_mean_ns) as f64
+    }
+}
+
+/// What an attached device has served since it was attached, or since the last mark.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Served {
+    /// How often counting began anew.
+    pub marks: u32,
+    /// What the way through the kernel and back takes, taken off the model's times.
+    pub floor_ns: u64,
+    /// Times that device time is stretched.
+    pub scale: u32,
+    /// Reads.
+    pub reads: ServedKind,
+    /// Writes.
+    pub writes: ServedKind,
+    /// Flushes.
+    pub flushes: ServedKind,
+    /// Share of one processor that serving took.
+    pub cpu_share: f64,
+    /// Share of the time in which what serves waited for a processor: requests waited meanwhile.
+    pub starved_share: f64,
+}
+
+impl Served {
+    /// Requests that the model timed.
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        self.reads.requests + self.writes.requests + self.flushes.requests
+    }
+
+    /// Each kind by its name.
+    fn kinds(&self) -> [(&'static str, &ServedKind); 3] {
+        [("reads", &self.reads), ("writes", &self.writes), ("flushes", &self.flushes)]
+    }
+
+    /// The greatest difference of a kind of request that has a share in the time, and its name.
+    #[must_use]
+    pub fn difference(&self) -> Option<(f64, &'static str)> {
+        let all: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
+        let counted = self.kinds().into_iter().filter(|(_, kind)| kind.weight() >= SHARE_MIN * all);
+        counted
+            .filter_map(|(name, kind)| kind.difference().map(|off| (off, name)))
+            .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
+    }
+
+    /// Whether its shares are shares, as those of a damaged archive may not be.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let share = |of: f64| of.is_finite() && of >= 0.0;
+        share(self.cpu_share) && share(self.starved_share)
+    }
+
+    /// Whether what runs on it may be judged: at the median and in the mean it was as the model wanted it.
+    #[must_use]
+    pub fn is_faithful(&self) -> bool {
+        let near = self.difference().is_none_or(|(off, _)| off.abs() <= DIFFERENCE_MAX);
+        near && self.starved_share <= STARVED_MAX
+    }
+}
+
+impl fmt::Display for Served {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.requests() == 0 {
+            write!(out, "nothing was asked")?;
+        }
+        let mut begun = false;
+        for (name, kind) in self.kinds().into_iter().filter(|(_, kind)| kind.requests > 0) {
+            write!(
+                out,
+                "{}{} {name}: mean {} for {} asked, median {} for {}, p99 {} for {}",
+                if begun { "; " } else { "" },
+                kind.requests,
+                Nanos(kind.delivered_mean_ns),
+                Nanos(kind.requested_mean_ns),
+                Nanos(kind.delivered_p50_ns),
+                Nanos(kind.requested_p50_ns),
+                Nanos(kind.delivered_p99_ns),
+                Nanos(kind.requested_p99_ns),
+            )?;
+            begun = true;
+        }
+        write!(out, "; {:.0} % of a processor", self.cpu_share * 100.0)?;
+        if self.scale > 1 {
+            write!(out, "; time stretched {}-fold", self.scale)?;
+        }
+        if self.starved_share > STARVED_MAX {
+            let share = self.starved_share * 100.0;
+            write!(out, "; it waited for a processor {share:.0} % of the time: not to be judged")?;
+        }
+        match self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX) {
+            Some((off, name)) => {
+                write!(out, "; {name} are off by {:+.0} %: not to be judged", off * 100.0)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(reads: ServedKind, writes: ServedKind) -> Served {
+        Served { reads, writes, scale: 1, ..Served::default() }
+    }
+
+    const fn kind(requests: u64, requested: u64, delivered: u64) -> ServedKind {
+        ServedKind {
+            requests,
+            requested_mean_ns: requested,
+            requested_p50_ns: requested,
+            requested_p99_ns: requested,
+            delivered_mean_ns: delivered,
+            delivered_p50_ns: delivered,
+            delivered_p99_ns: delivered,
+        }
+    }
+
+    /// A disk that is twice as slow as its model would be taken for it.
+    #[test]
+    fn what_is_off_by_more_than_a_tenth_says_so() {
+        let near = served(kind(100, 10_000, 10_500), ServedKind::default());
+        assert!(near.is_faithful(), "{near}");
+        let starved = Served { starved_share: 0.2, ..near };
+        assert!(!starved.is_faithful() && starved.to_string().contains("20 %"), "{starved}");
+        let far = Served { scale: 2, ..served(kind(100, 10_000, 20_000), ServedKind::default()) };
+        assert!(!far.is_faithful());
+        assert!(far.to_string().contains("not to be judged") && far.to_string().contains("2-fold"));
+        assert!(Served::default().is_faithful(), "nothing was served");
+    }
+
+    /// A tail that the disk was late for shows in rates, not at the median.
+    #[test]
+    fn a_mean_that_is_off_says_so() {
+        let late = ServedKind { delivered_mean_ns: 15_000, ..kind(1000, 10_000, 10_000) };
+        let late = served(late, ServedKind::default());
+        assert!(!late.is_faithful() && late.to_string().contains("+50 %"), "{late}");
+    }
+
+    /// Writes that are wrong would hide behind many reads that are right.
+    #[test]
+    fn one_kind_does_not_hide_behind_another() {
+        let hidden = served(kind(1000, 10_000, 10_000), kind(100, 10_000, 30_000));
+        assert_eq!(hidden.difference().map(|(_, name)| name), Some("writes"));
+        assert!(!hidden.is_faithful() && hidden.to_string().contains("writes are off"), "{hidden}");
+        // A kind that took next to none of the time says nothing about the rest.
+        let few = served(kind(1000, 10_000, 10_000), kind(1, 10_000, 30_000));
+        assert!(few.is_faithful(), "{few}");
+    }
+}
