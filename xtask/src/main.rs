@@ -1,10 +1,11 @@
 //! Project tasks: `schema` writes the schema of study files, `validation` the tables of
 //! docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time,
-//! `speed-databases` the driver of databases.
+//! `speed-databases` the driver of databases, `attached` holds fio on attached disks against predictions.
 //!
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
 //! of the product.
 
+mod attached;
 mod coverage;
 mod databases;
 mod marked;
@@ -31,12 +32,13 @@ fn main() -> ExitCode {
             let devices = root().join("devices");
             speed::machine(&devices).and_then(|()| speed::table(&devices, None))
         }
+        ["attached", work] => attached::table(&root(), Path::new(work)),
         ["speed-databases"] => databases::table(),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
         _ => Err(
             "usage: cargo xtask schema | validation | coverage | fuzz [SECONDS] | speed [ROW] | \
-                 speed-databases"
+                 speed-databases | attached DIRECTORY"
                 .to_owned(),
         ),
     };
@@ -82,9 +84,25 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1";
 
 /// The fuzz targets: every parser of what comes from outside.
-const TARGETS: [&str; 16] = [
-    "study", "profile", "archive", "quantity", "act", "fio", "trial", "header", "reply", "journal",
-    "sums", "set", "settings", "wire", "host", "error",
+const TARGETS: [&str; 18] = [
+    "study",
+    "profile",
+    "archive",
+    "quantity",
+    "act",
+    "fio",
+    "trial",
+    "header",
+    "reply",
+    "journal",
+    "sums",
+    "set",
+    "settings",
+    "wire",
+    "host",
+    "error",
+    "fuse",
+    "calibration",
 ];
 
 /// Builds and runs every fuzz target for `seconds` each; new inputs stay in `fuzz/corpus`.
