@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use attach::{AttachError, Attached, Pace, Store, Transport};
-use device::Model;
+use device::{FaultPlan, Model};
 use runner::attached::{Disk, DiskEntry, all, find};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
@@ -83,6 +83,15 @@ fn start(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
+/// Reads a plan of faults.
+fn plan_of_faults(path: &Path) -> Result<FaultPlan, Failure> {
+    let text = runner::read_text(path).map_err(StackError::io("read", path))?;
+    FaultPlan::parse(&text).map_err(|error| {
+        let next = "docs/FAULTS.md has every key, with examples";
+        refused(path.display().to_string(), error.to_string(), next)
+    })
+}
+
 fn show(disk: &Disk, json: bool) {
     if json {
         return out!("{}", serde_json::to_string(disk).unwrap_or_default());
@@ -115,6 +124,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         );
         return Err(refused(format!("model:{model}"), reason, "--size 4GiB"));
     }
+    let faults = arguments.faults.as_deref().map(plan_of_faults).transpose()?;
     let condition = runner::condition_of(arguments.condition);
     let state = state_directory()?;
     // Signals ask for nothing but to detach: a second one must not take a disk from under its users.
@@ -135,6 +145,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         let _ = fresh.map(std::fs::remove_file);
     })?;
     disk.title = profile.title;
+    attached.begin_faults(faults);
     let entry = match DiskEntry::new(&state, &disk) {
         Ok(entry) => entry,
         Err(error) => {

@@ -5,9 +5,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Instant;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use sim::{Calibration, HostModel};
 use stack::{StackError, state_directory};
@@ -15,6 +13,7 @@ use units::human_count;
 
 use crate::exit::{self, ExitCode};
 use crate::host_file::file;
+use crate::progress::Counted;
 use crate::result_file::{self, There};
 use crate::running::Running;
 use crate::show::Failure;
@@ -35,21 +34,10 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
         };
     }
     let running = Running::start_uncalibrated()?;
-    let bar = ProgressBar::new(1).with_style(
-        ProgressStyle::with_template("{bar:30} {pos} of {len} measurements, {eta} left")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    let began = Instant::now();
-    let mut tell = |done: usize, of: usize| {
-        bar.set_length(of as u64);
-        bar.set_position(done as u64);
-        if bar.is_hidden() && done.is_multiple_of(10) && done > 0 {
-            let left = began.elapsed().as_secs_f64() / done as f64 * (of - done) as f64;
-            say!("{done} of {of} measurements, about {left:.0} s left");
-        }
-    };
+    let mut counted = Counted::new("measurements");
+    let mut tell = |done: usize, of: usize| counted.tell(done, of);
     let found = runner::calibrate(directory, running.parts(), &mut tell);
-    bar.finish_and_clear();
+    drop(counted);
     running.undo();
     let Some(found) = found? else { return Ok(exit::INTERRUPTED) };
     result_file::write(&found.text(), &path, There::Any)?;

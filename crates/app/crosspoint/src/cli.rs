@@ -133,6 +133,11 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Cut the power under a database on an emulated drive, again and again, and look for what it lost
+    #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
+            Exit code 7: something that had been acknowledged was lost. With --lying-flush that is what is to be \
+            seen.")]
+    PowerCuts(PowerCutsArguments),
     /// Undo whatever a killed run left on this machine
     Clean {
         /// Print a JSON document
@@ -179,6 +184,9 @@ pub struct AttachArguments {
     /// File that keeps the data, made if need be; without it data are in memory and go when it is detached
     #[arg(long)]
     pub store: Option<PathBuf>,
+    /// Plan of faults, a TOML file (docs/FAULTS.md): errors, stalls, lies, power cuts
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
     /// Make a block device of it, too (root)
     #[arg(long)]
     pub block: bool,
@@ -199,6 +207,64 @@ pub struct AttachArguments {
     /// Stay in the foreground, until Ctrl-C
     #[arg(long)]
     pub foreground: bool,
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A database to cut the power under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum CutEngine {
+    /// LMDB
+    Lmdb,
+    /// RocksDB, of the system
+    Rocksdb,
+    /// SQLite with a write-ahead log
+    Sqlite,
+    /// MariaDB (InnoDB), a private server
+    Mariadb,
+}
+
+/// A file system that recovers by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum CutFileSystem {
+    /// ext4
+    Ext4,
+    /// XFS
+    Xfs,
+}
+
+/// Arguments of `power-cuts`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PowerCutsArguments {
+    /// The database
+    #[arg(value_enum)]
+    pub engine: CutEngine,
+    /// How many cuts
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub cuts: u32,
+    /// What is drawn comes from this
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The drive acknowledges so many of the flushes and does not do them: what a database loses then shows
+    /// that losses are seen
+    #[arg(long, value_name = "SHARE", default_value = "0%", default_missing_value = "100%", num_args = 0..=1)]
+    pub lying_flush: units::Share,
+    /// The power goes with one of so many first writes to the drive
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub writes: u64,
+    /// Model of the drive: a name from `crosspoint device list`, or a profile file
+    #[arg(long, default_value = "intel-s3520")]
+    pub model: String,
+    /// Size of the drive
+    #[arg(long, default_value = "320MiB")]
+    pub size: units::Bytes,
+    /// File system on it
+    #[arg(long, value_enum, default_value_t = CutFileSystem::Ext4)]
+    pub file_system: CutFileSystem,
+    /// Directory below which everything is made
+    #[arg(long, default_value = ".")]
+    pub at: PathBuf,
     /// Print a JSON document
     #[arg(long)]
     pub json: bool,

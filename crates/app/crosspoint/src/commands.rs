@@ -17,7 +17,7 @@ use crate::result_file::There;
 use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
-use crate::{act_test, attach, calibrate, device, import, progress, result_file};
+use crate::{act_test, attach, calibrate, device, import, power_cuts, progress, result_file};
 
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -44,6 +44,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Doctor { directory, json } => Ok(doctor(&directory, json)),
         Verb::Attach(arguments) => attach::run(&arguments),
         Verb::Detach { disk, json, .. } => attach::detach(disk.as_deref(), json),
+        Verb::PowerCuts(arguments) => power_cuts::run(&arguments),
         Verb::Calibrate { directory, forget, json } => calibrate::run(&directory, forget, json),
         Verb::Clean { json } => clean(json),
         Verb::Completions { shell } => {

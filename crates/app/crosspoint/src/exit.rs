@@ -16,6 +16,8 @@ pub const USAGE: ExitCode = ExitCode(2);
 pub const ENVIRONMENT: ExitCode = ExitCode(5);
 /// A target failed.
 pub const TARGET_FAILED: ExitCode = ExitCode(6);
+/// Data are not what was acknowledged.
+pub const NOT_KEPT: ExitCode = ExitCode(7);
 /// What was asked for was measured and not reached.
 pub const OBJECTIVE_MISSED: ExitCode = ExitCode(8);
 /// Stopped by the user, results kept.

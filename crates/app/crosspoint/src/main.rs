@@ -20,6 +20,7 @@ mod host_file;
 mod import;
 mod memory;
 mod place;
+mod power_cuts;
 mod progress;
 mod result_file;
 mod running;

@@ -17,6 +17,9 @@ use crate::words::plain;
 /// Shortest time between two plain lines.
 const LINE_SPACING: Duration = Duration::from_secs(1);
 
+/// The same of things that are counted.
+const COUNT_SPACING: Duration = Duration::from_secs(5);
+
 /// Makes a watcher of the asked kind.
 pub fn watcher(kind: ProgressKind) -> Box<dyn Watcher> {
     let bar = match kind {
@@ -26,6 +29,42 @@ pub fn watcher(kind: ProgressKind) -> Box<dyn Watcher> {
         ProgressKind::None => return Box::new(Silent),
     };
     if bar { Box::new(Bar::new()) } else { Box::new(Plain::default()) }
+}
+
+/// Progress through a number of things that take about the same time each.
+pub struct Counted {
+    bar: ProgressBar,
+    what: &'static str,
+    began: Instant,
+    last: Instant,
+}
+
+impl Counted {
+    /// Of things of that name.
+    pub fn new(what: &'static str) -> Self {
+        let form = format!("{{bar:30}} {{pos}} of {{len}} {what}, {{eta}} left");
+        let style =
+            ProgressStyle::with_template(&form).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let now = Instant::now();
+        Self { bar: ProgressBar::new(1).with_style(style), what, began: now, last: now }
+    }
+
+    /// So many are done.
+    pub fn tell(&mut self, done: usize, of: usize) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(done as u64);
+        if self.bar.is_hidden() && done > 0 && self.last.elapsed() >= COUNT_SPACING {
+            self.last = Instant::now();
+            let left = self.began.elapsed().as_secs_f64() / done as f64 * (of - done) as f64;
+            say!("{done} of {of} {}, about {left:.0} s left", self.what);
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 struct Silent;

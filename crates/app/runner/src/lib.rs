@@ -8,6 +8,7 @@ pub mod attached;
 mod block_trial;
 mod calibrate;
 mod catalog;
+mod cut_databases;
 mod database_trial;
 mod databases;
 mod devices;
@@ -19,6 +20,7 @@ mod execute;
 mod lacks;
 mod measured;
 mod options;
+mod power_cuts;
 mod precondition;
 mod predicted;
 mod race;
@@ -43,5 +45,14 @@ pub use estimate::{Estimate, estimate};
 pub use execute::{Ending, Resumed, RunEnd, execute, resume};
 pub use lacks::{Lack, lacks, privileges};
 pub use options::Options;
+pub use power_cuts::{CutRecord, Kept, PowerCuts, power_cuts, study_of};
 pub use predicted::{check_profile, condition_of};
 pub use watch::{Event, Watcher};
+
+/// Whether the private server of a SQL job is there, and what it lacks.
+///
+/// # Errors
+/// [`RunnerError::Environment`].
+pub fn server_of(job: &study::SqlJob) -> Result<(), RunnerError> {
+    servers::probe("drive", job)
+}

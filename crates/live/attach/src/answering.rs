@@ -6,7 +6,7 @@ use device::{Device, Operation};
 use rustix::io::Errno;
 
 use crate::store::Store;
-use crate::timed::{ServedDisk, UnderWay, errno};
+use crate::timed::{ServedDisk, UnderWay};
 use crate::wire::{Attributes, FILE, FuseAnswer, FuseOperation, FuseRequest, NAME, ROOT};
 
 /// What is to be done about a request.
@@ -97,26 +97,13 @@ pub(crate) fn hand_over<D: Device>(
     if timed {
         disk.model().submit(slot);
     }
-    if let Err(error) = change(&disk.store, asked) {
+    if let Some(error) = disk.medium.comes(&slot, asked) {
         failed.note(slot.token, error);
     }
     timed
 }
 
-/// Does what a request changes.
-///
-/// # Errors
-/// The number of the error that it is to be answered with.
-fn change(store: &Store, asked: &FuseOperation<'_>) -> Result<(), i32> {
-    let done = match *asked {
-        FuseOperation::Write { offset, data } => store.write(offset, data),
-        FuseOperation::Discard { offset, length } => store.discard(offset, length),
-        _ => Ok(()),
-    };
-    done.map_err(|error| errno(&error))
-}
-
-/// Requests whose changes failed while the model timed them: next to never any.
+/// Requests that will end with an error, while the model times them: next to never any.
 #[derive(Debug, Default)]
 pub(crate) struct FailedChanges(Vec<(u64, i32)>);
 

@@ -122,7 +122,7 @@ impl<D: Device> ClassicServer<D> {
         if matches!(message.asked, FuseOperation::Read { .. } | FuseOperation::Write { .. }) {
             self.follower.follow(message.process, self.read, self.under_way > FEW);
         }
-        match decide(&self.disk.store, self.disk.owner, &message, &mut self.answer) {
+        match decide(self.disk.medium.store(), self.disk.owner, &message, &mut self.answer) {
             Decision::Silent => Ok(()),
             Decision::Now(error) => self.send(message.unique, error),
             Decision::Timed(operation, offset, length) => {
@@ -154,12 +154,14 @@ impl<D: Device> ClassicServer<D> {
 
     /// Answers one request.
     fn conclude(&mut self, slot: &UnderWay) -> std::io::Result<()> {
-        let mut error = self.failed.take(slot.token);
+        let medium = &self.disk.medium;
+        let mut error = self.failed.take(slot.token).or_else(|| medium.ends(slot));
         let answer = self.answer.clear();
         match slot.operation {
             Operation::Read => {
                 let room = answer.room(slot.length as usize);
-                error = self.disk.store.read(slot.offset, room).err().as_ref().map(errno);
+                let read = || medium.store().read(slot.offset, room).err().as_ref().map(errno);
+                error = error.or_else(read);
             }
             Operation::Write => answer.written(slot.length),
             Operation::Flush | Operation::Discard | Operation::WriteZeroes => {}

@@ -13,11 +13,13 @@ mod answering;
 mod classic;
 mod fidelity;
 mod follow;
+mod medium;
 mod mount;
 mod places;
 mod ring;
 mod store;
 mod timed;
+mod unflushed;
 mod wire;
 
 use std::fs::OpenOptions;
@@ -31,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use device::{Completion, Device, Request};
+use device::{Completion, Device, FaultPlan, Request};
 use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,7 @@ use units::Nanos;
 pub use mount::{allows_rings, available};
 pub use store::Store;
 pub use timed::Pace;
+pub use unflushed::PowerCut;
 
 use classic::ClassicServer;
 use ring::{RingServer, Rings};
@@ -128,6 +131,9 @@ trait Disk: Send + Sync + std::fmt::Debug {
     fn begin_anew(&self);
     fn begin_timing(&self, floor: Nanos);
     fn end_timing(&self);
+    fn begin_faults(&self, plan: Option<FaultPlan>);
+    fn cut_power(&self) -> io::Result<()>;
+    fn power_cut(&self) -> Option<PowerCut>;
     fn stop(&self);
 }
 
@@ -146,6 +152,18 @@ impl<D: Device + Send + std::fmt::Debug> Disk for ServedDisk<D> {
 
     fn end_timing(&self) {
         self.state.end_timing();
+    }
+
+    fn begin_faults(&self, plan: Option<FaultPlan>) {
+        Self::begin_faults(self, plan);
+    }
+
+    fn cut_power(&self) -> io::Result<()> {
+        self.medium.cut()
+    }
+
+    fn power_cut(&self) -> Option<PowerCut> {
+        self.medium.power_cut()
     }
 
     fn stop(&self) {
@@ -223,9 +241,7 @@ impl Attached {
         self.disk.end_timing();
         let floor = probe(file).map_err(|error| AttachError::Io("measure the way", error))?;
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
-        // With time stretched, the way to the device is, too.
-        let seen = (takes + path).get().max(1);
-        let least = u32::try_from(floor.get().div_ceil(seen)).unwrap_or(u32::MAX);
+        let least = least_scale(floor, takes + path);
         if least > scale {
             return Err(AttachError::TooFast { takes, path, floor, scale: least });
         }
@@ -290,6 +306,27 @@ impl Attached {
         self.disk.begin_anew();
     }
 
+    /// From now on faults are as `plan` says, its times counted from now; without one there are none any
+    /// more, and the power is back.
+    pub fn begin_faults(&self, plan: Option<FaultPlan>) {
+        self.disk.begin_faults(plan);
+    }
+
+    /// Takes the power away now: every request ends with an error, and of what was written and not flushed
+    /// since faults began only some stays. Nothing happens without a plan.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn cut_power(&self) -> io::Result<()> {
+        self.disk.cut_power()
+    }
+
+    /// What the power cut did; none while there is power.
+    #[must_use]
+    pub fn power_cut(&self) -> Option<PowerCut> {
+        self.disk.power_cut()
+    }
+
     /// Whether it is still served; it is not once somebody has unmounted it.
     #[must_use]
     pub fn is_served(&self) -> bool {
@@ -310,6 +347,12 @@ impl Attached {
         }
         ended.map(|()| self.disk.served(self.floor))
     }
+}
+
+/// How many times slower a device must be of which clients see `seen`, for a way that takes `floor`: with
+/// time stretched, the way to the device is, too.
+fn least_scale(floor: Nanos, seen: Nanos) -> u32 {
+    u32::try_from(floor.get().div_ceil(seen.get().max(1))).unwrap_or(u32::MAX)
 }
 
 /// Blocks among which reads are tried: all of the smallest disk that makes sense.
@@ -359,4 +402,17 @@ fn probe(file: &Path) -> io::Result<Nanos> {
         }
     }
     Ok(least.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that is faster than the way to it would be shown slower than it is.
+    #[test]
+    fn a_device_that_is_faster_than_the_way_is_stretched() {
+        let scale = |floor, seen| least_scale(Nanos(floor), Nanos(seen));
+        assert_eq!([scale(10_000, 9_999), scale(10_000, 10_000)], [2, 1]);
+        assert_eq!([scale(10_000, 50_000), scale(10_000, 0)], [1, 10_000]);
+    }
 }

@@ -175,7 +175,7 @@ impl<D: Device> RingServer<D> {
         let Some(request) = FuseRequest::of_parts(head, arguments, data) else {
             return Err(std::io::Error::other("the kernel handed over what is no request"));
         };
-        let decision = decide(&disk.store, disk.owner, &request, &mut self.answer);
+        let decision = decide(disk.medium.store(), disk.owner, &request, &mut self.answer);
         match decision {
             Decision::Timed(operation, offset, length) => {
                 let key = (token as u64, self.number);
@@ -232,12 +232,14 @@ impl<D: Device> RingServer<D> {
     /// Answers one request that was timed.
     fn conclude(&mut self, slot: &UnderWay) -> std::io::Result<()> {
         let token = slot.token as usize;
-        let mut error = self.failed.take(slot.token);
+        let medium = &self.shared.disk.medium;
+        let error = self.failed.take(slot.token).or_else(|| medium.ends(slot));
         self.answer.clear();
         match slot.operation {
             Operation::Read => {
                 let room = self.places[token].room(slot.length as usize);
-                error = self.shared.disk.store.read(slot.offset, room).err().as_ref().map(errno);
+                let read = || medium.store().read(slot.offset, room).err().as_ref().map(errno);
+                let error = error.or_else(read);
                 return self.answer_with(token, error, slot.length as usize);
             }
             Operation::Write => self.answer.written(slot.length),

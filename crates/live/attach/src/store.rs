@@ -66,6 +66,14 @@ impl Store {
         self.size
     }
 
+    /// Bytes of memory, or of the file system below, that its contents take.
+    ///
+    /// # Errors
+    /// Of the file below.
+    pub fn used(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.blocks() * 512)
+    }
+
     /// Bytes from `offset` on; fewer at the end of the disk.
     ///
     /// # Errors

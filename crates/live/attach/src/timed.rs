@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use device::{Completion, Device, Operation, Request};
+use device::{Completion, Device, FaultPlan, Faulty, Operation, Request};
 use observe::{ThreadClock, ThreadTimes};
 use realtime::RealTime;
 use stats::{Histogram, Served};
 use units::Nanos;
 
 use crate::fidelity::Fidelity;
+use crate::medium::Medium;
 use crate::store::Store;
 
 /// How often a thread that serves looks whether it is to end.
@@ -70,7 +71,7 @@ impl UnderWay {
 /// The model, and what is with it.
 #[derive(Debug)]
 pub(crate) struct TimedModel<D> {
-    clock: RealTime<D>,
+    clock: RealTime<Faulty<D>>,
     pace: Pace,
     slots: Vec<Option<UnderWay>>,
     free: Vec<u32>,
@@ -79,7 +80,7 @@ pub(crate) struct TimedModel<D> {
 
 impl<D: Device> TimedModel<D> {
     fn new(device: D, pace: Pace) -> Self {
-        let clock = RealTime::new(device).stretched(pace.scale);
+        let clock = RealTime::new(Faulty::new(device)).stretched(pace.scale);
         let room = 4096;
         let (slots, free) = (Vec::with_capacity(room), Vec::with_capacity(room));
         Self { clock, pace, slots, free, done: Vec::with_capacity(room) }
@@ -90,6 +91,14 @@ impl<D: Device> TimedModel<D> {
     fn calibrate(&mut self, floor: Nanos) {
         let path = Nanos(self.pace.path.get() * u64::from(self.pace.scale));
         self.clock.lead_by(floor.since(path));
+    }
+
+    fn begin_faults(&mut self, plan: Option<&FaultPlan>) {
+        let now = self.clock.now();
+        match plan {
+            Some(plan) => self.clock.device().begin(plan, now),
+            None => self.clock.device().end(),
+        }
     }
 
     pub fn submit(&mut self, mut slot: UnderWay) {
@@ -291,7 +300,7 @@ impl Turn {
 /// What every thread that serves one disk shares.
 #[derive(Debug)]
 pub(crate) struct ServedDisk<D> {
-    pub store: Store,
+    pub medium: Medium,
     pub pace: Pace,
     /// User and group that own it.
     pub owner: (u32, u32),
@@ -302,7 +311,8 @@ pub(crate) struct ServedDisk<D> {
 impl<D: Device> ServedDisk<D> {
     pub fn new(store: Store, device: D, pace: Pace, owner: (u32, u32)) -> Self {
         let model = Mutex::new(TimedModel::new(device, pace));
-        Self { store, pace, owner, state: ServeState::new(), model }
+        let medium = Medium::new(store);
+        Self { medium, pace, owner, state: ServeState::new(), model }
     }
 
     pub fn model(&self) -> MutexGuard<'_, TimedModel<D>> {
@@ -321,6 +331,12 @@ impl<D: Device> ServedDisk<D> {
         self.state.begin_anew();
         lock(&self.state.mark).number = 0;
         self.state.timed.store(true, Ordering::Release);
+    }
+
+    /// From now on faults are as planned; without a plan there are none, and the power is back.
+    pub fn begin_faults(&self, plan: Option<FaultPlan>) {
+        self.model().begin_faults(plan.as_ref());
+        self.medium.begin(plan, self.pace.scale);
     }
 
     #[inline]

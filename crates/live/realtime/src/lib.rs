@@ -52,6 +52,11 @@ impl<D: Device> RealTime<D> {
         self.lead = Nanos(lead.get() / u64::from(self.scale));
     }
 
+    /// The model.
+    pub const fn device(&mut self) -> &mut D {
+        &mut self.device
+    }
+
     /// Device time since the start; never less than the model was told.
     pub fn now(&mut self) -> Nanos {
         self.last = self.last.max(self.wall());

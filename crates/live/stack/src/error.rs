@@ -54,6 +54,12 @@ pub enum StackError {
 }
 
 impl StackError {
+    /// Whether somebody else had what was needed.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ResourceBusy)
+    }
+
     /// For `map_err` after an operation on `path`.
     pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();

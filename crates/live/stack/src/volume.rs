@@ -86,8 +86,11 @@ impl Volume {
         Self::over_file(journal, area, &backing, format)
     }
 
-    /// A loop device over a file in `area`.
-    fn over_file(
+    /// A loop device over the file `backing`, with what it has in `area`.
+    ///
+    /// # Errors
+    /// Without root, a program or a free loop device.
+    pub fn over_file(
         journal: &Journal,
         area: &WorkArea,
         backing: &Path,
@@ -169,6 +172,21 @@ impl Volume {
         words.push("/proc/self/fd/0");
         let how = (self.device.input()?, Some(&self.mark));
         run((format.program, format.package), &words, self.device.named(), how)?;
+        self.mount_on(mount, *format)
+    }
+
+    /// Mounts what is on it, as it is.
+    ///
+    /// # Errors
+    /// When there is no file system, or the device is no longer the one that it was.
+    pub fn mount_again(&self) -> Result<(), StackError> {
+        let Some((mount, format)) = &self.mounted else { return Ok(()) };
+        // A file system takes the device for itself.
+        self.device.release();
+        self.mount_on(mount, *format)
+    }
+
+    fn mount_on(&self, mount: &Path, format: Format) -> Result<(), StackError> {
         self.device.verify()?;
         let (source, kind) = (self.device.path(), format.kind);
         let flags = rustix::mount::MountFlags::empty();

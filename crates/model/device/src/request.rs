@@ -228,3 +228,13 @@ pub struct Completion {
     /// Where its time went; they sum to the time since it was submitted.
     pub stages: Stages,
 }
+
+impl Completion {
+    /// The same, held up until then: what it takes longer it waits.
+    #[must_use]
+    pub(crate) fn held_until(mut self, until: Nanos) -> Self {
+        self.stages.whole += until.since(self.at);
+        self.at = until;
+        self
+    }
+}

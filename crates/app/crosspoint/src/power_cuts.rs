@@ -1,0 +1,144 @@
+//! `crosspoint power-cuts`: what databases keep when the power goes, on an emulated drive.
+//!
+//! Invariant: whatever a database lost is said with the seed that lost it, and with an exit code. What it is
+//! not: the cutting, which is `runner`'s.
+
+use runner::{CutRecord, Kept, PowerCuts, power_cuts, study_of};
+use serde_json::{Value, json};
+use stack::Format;
+use study::{Job, plan};
+use units::{Seed, Share};
+
+use crate::cli::{CutEngine, CutFileSystem, PowerCutsArguments};
+use crate::exit::{self, ExitCode};
+use crate::progress::Counted;
+use crate::running::Running;
+use crate::show::Failure;
+
+/// Losses that are told one by one.
+const TOLD_MAX: usize = 5;
+
+/// Does what was asked.
+pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
+    let engine = arguments.engine.word();
+    let text = study_of(engine).unwrap_or_default();
+    let study = study::parse(&text).map_err(runner::RunnerError::from)?;
+    let planned = plan(&study);
+    let trial = &planned.trials[0];
+    if let Job::Sql(job) = &trial.job {
+        runner::server_of(job)?;
+    }
+    let format = match arguments.file_system {
+        CutFileSystem::Ext4 => Format::EXT4,
+        CutFileSystem::Xfs => Format::XFS,
+    };
+    let wanted = PowerCuts {
+        model: &arguments.model,
+        size: arguments.size,
+        format,
+        cuts: arguments.cuts,
+        seed: Seed(arguments.seed),
+        writes: arguments.writes,
+        lies: arguments.lying_flush,
+        at: &arguments.at,
+    };
+    let running = Running::start_uncalibrated()?;
+    let mut counted = Counted::new("power cuts");
+    let mut heard = |cut: &CutRecord| counted.tell(cut.number as usize, wanted.cuts as usize);
+    let done = power_cuts(&wanted, (&study, trial), running.parts(), &mut heard);
+    drop(counted);
+    running.undo();
+    let done = done?;
+    let lost: Vec<&CutRecord> =
+        done.iter().filter(|cut| matches!(cut.kept, Kept::NotAll(_))).collect();
+    if arguments.json {
+        out!("{:#}", document(arguments, &done));
+    } else {
+        tell(arguments, &done, &lost);
+    }
+    Ok(if done.len() < arguments.cuts as usize {
+        exit::INTERRUPTED
+    } else if lost.is_empty() {
+        exit::OK
+    } else {
+        exit::NOT_KEPT
+    })
+}
+
+fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
+    let cuts = done.iter().map(|cut| {
+        let (kept, words) = match &cut.kept {
+            Kept::All(words) => (true, words),
+            Kept::NotAll(words) => (false, words),
+        };
+        json!({
+            "number": cut.number,
+            "write": cut.write,
+            "under_load": cut.under_load,
+            "unflushed_blocks": cut.drive.unflushed,
+            "lost_blocks": cut.drive.lost,
+            "torn_blocks": cut.drive.torn,
+            "kept": kept,
+            "said": words,
+        })
+    });
+    json!({
+        "schema": 1,
+        "engine": arguments.engine.word(),
+        "model": arguments.model,
+        "seed": arguments.seed,
+        "lying_flush": arguments.lying_flush.exact(),
+        "cuts": cuts.collect::<Vec<_>>(),
+    })
+}
+
+fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[&CutRecord]) {
+    let of = |count: fn(&CutRecord) -> u64| done.iter().map(count).sum::<u64>();
+    let under_load = done.iter().filter(|cut| cut.under_load).count();
+    let honest = match arguments.lying_flush {
+        Share::NONE => "honours flushes".to_owned(),
+        share => format!("lies about {share} of flushes"),
+    };
+    out!(
+        "{}: {} power cuts (seed {}) on a drive that {honest}, {under_load} of them under load",
+        arguments.engine.title(),
+        done.len(),
+        arguments.seed
+    );
+    out!(
+        "drive:    {} blocks of 4 KiB were written and not flushed; {} of them were lost, {} torn",
+        of(|cut| cut.drive.unflushed),
+        of(|cut| cut.drive.lost),
+        of(|cut| cut.drive.torn)
+    );
+    out!("database: {} of {} cuts lost something that was acknowledged", lost.len(), done.len());
+    for cut in lost.iter().take(TOLD_MAX) {
+        if let Kept::NotAll(words) = &cut.kept {
+            let words: String = words.chars().take(300).collect();
+            out!("  cut {} (write {}): {}", cut.number, cut.write, crate::words::plain(&words));
+        }
+    }
+    if lost.len() > TOLD_MAX {
+        out!("  and {} more; --json has all", lost.len() - TOLD_MAX);
+    }
+}
+
+impl CutEngine {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Lmdb => "lmdb",
+            Self::Rocksdb => "rocksdb",
+            Self::Sqlite => "sqlite",
+            Self::Mariadb => "mariadb",
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Lmdb => "LMDB",
+            Self::Rocksdb => "RocksDB",
+            Self::Sqlite => "SQLite",
+            Self::Mariadb => "MariaDB",
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The databases under power cuts: written to until the power goes, ended, and looked at afterwards.
+//!
+//! Key-value engines are in a process of their own and note what they acknowledge in a ledger; of a server
+//! each connection inserts rows 1, 2, 3 ... into a table of its own, and counts those that were acknowledged.
+//! Invariant: what counts as acknowledged was acknowledged before the power went. What it is not: the drive.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use sql::{Engine, Place, Row, Session, SqlError};
+use sql_mysql::{Mysql, Server};
+use stack::{Journal, Limits};
+use study::{Experiment, KvJob, SqlJob, Trial};
+use units::Seed;
+use worker::{Ended, Waiting};
+use workload::{SQL_C, SQL_PAD};
+
+use crate::RunnerError;
+use crate::databases::{self, Asking};
+use crate::power_cuts::Kept;
+use crate::servers;
+
+/// Time within which the power has gone, however slow the drive is.
+pub(crate) const SURE: Duration = Duration::from_secs(60);
+/// Looks at whether the power has gone.
+const LOOK: Duration = Duration::from_millis(2);
+/// Time that an engine has to look at itself.
+const LOOKING_MAX: Duration = Duration::from_secs(120);
+
+/// A database under one cut.
+pub(crate) enum CutDatabase<'a> {
+    Kv(KvUnderCut<'a>),
+    Sql(Box<SqlUnderCut<'a>>),
+}
+
+pub(crate) struct KvUnderCut<'a> {
+    of: (&'a Experiment, &'a Trial, &'a KvJob),
+    place: PathBuf,
+    ledger: PathBuf,
+    seed: Seed,
+}
+
+pub(crate) struct SqlUnderCut<'a> {
+    job: &'a SqlJob,
+    place: PathBuf,
+    log: PathBuf,
+    server: Option<Server>,
+    at: Place,
+    /// Rows of each table that were acknowledged.
+    acknowledged: Vec<AtomicU64>,
+}
+
+impl<'a> CutDatabase<'a> {
+    /// A key-value database in the empty directory `place`.
+    pub fn of_kv(
+        of: (&'a Experiment, &'a Trial, &'a KvJob),
+        (place, ledger): (PathBuf, PathBuf),
+        seed: Seed,
+    ) -> Self {
+        Self::Kv(KvUnderCut { of, place, ledger, seed })
+    }
+
+    /// A server on the empty directory `place`, started, with its tables.
+    pub fn of_sql(
+        job: &'a SqlJob,
+        (place, log): (PathBuf, PathBuf),
+        with: (&Journal, &AtomicBool),
+    ) -> Result<Self, RunnerError> {
+        let failed = |error: SqlError| servers::environment("drive", &error);
+        let _ = std::fs::remove_file(&log);
+        servers::make(job, &place, with).map_err(failed)?;
+        let pool = servers::pool_of(job, None);
+        let paths = (place.as_path(), log.as_path());
+        let running =
+            servers::start(job, paths, (pool, &Limits::default()), with).map_err(failed)?;
+        let engine = Mysql::open(&running.place, job).map_err(failed)?;
+        let mut session = engine.session(false).map_err(failed)?;
+        for table in 1..=job.tables {
+            session.create_table(table).map_err(failed)?;
+        }
+        let acknowledged = (0..job.tables).map(|_| AtomicU64::new(0)).collect();
+        let (at, server) = (running.place, running.server);
+        Ok(Self::Sql(Box::new(SqlUnderCut { job, place, log, server, at, acknowledged })))
+    }
+
+    /// Writes until the power has `gone`; then the engine is ended.
+    pub fn write(
+        &mut self,
+        gone: &(dyn Fn() -> bool + Sync),
+        with: (&Journal, &AtomicBool),
+    ) -> Result<(), RunnerError> {
+        match self {
+            Self::Kv(own) => own.write(gone, with),
+            Self::Sql(own) => {
+                own.write(gone, with.1);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends what still runs of it, as the power would.
+    pub fn end(&mut self) {
+        if let Self::Sql(own) = self {
+            own.server = None;
+        }
+    }
+
+    /// Opens it again and holds it against what was acknowledged.
+    pub fn look(&mut self, with: (&Journal, &AtomicBool)) -> Result<Kept, RunnerError> {
+        match self {
+            Self::Kv(own) => own.look(with),
+            Self::Sql(own) => Ok(own.look(with)),
+        }
+    }
+}
+
+impl KvUnderCut<'_> {
+    fn asking<'b>(
+        &self,
+        journal: &'b Journal,
+        (stop, deadline): (&'b AtomicBool, Duration),
+    ) -> Asking<'b> {
+        let waiting = Waiting { stop, deadline, grace: Duration::ZERO };
+        Asking { journal, waiting, seed: self.seed, limit: None, kept_in: None }
+    }
+
+    fn write(
+        &self,
+        gone: &(dyn Fn() -> bool + Sync),
+        (journal, stop): (&Journal, &AtomicBool),
+    ) -> Result<(), RunnerError> {
+        let (experiment, trial, job) = self.of;
+        let (end, over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let asking = self.asking(journal, (&end, SURE));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) && !gone() && !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(LOOK);
+                }
+                end.store(true, Ordering::Relaxed);
+            });
+            let places = (self.place.as_path(), Some(self.ledger.as_path()));
+            let answer = databases::run(places, experiment, (trial, job), &asking, &mut |_| ());
+            over.store(true, Ordering::Relaxed);
+            answer.map(|_| ())
+        })
+    }
+
+    fn look(&self, (journal, stop): (&Journal, &AtomicBool)) -> Result<Kept, RunnerError> {
+        let (_, trial, job) = self.of;
+        // Killed before it had a ledger, it had acknowledged nothing.
+        if kv::Ledger::open(&self.ledger).is_err() {
+            return Ok(Kept::All("nothing had been acknowledged".into()));
+        }
+        let asking = self.asking(journal, (stop, LOOKING_MAX));
+        let ended = databases::check((trial, job), (&self.ledger, None), &asking)?;
+        let _ = std::fs::remove_file(&self.ledger);
+        Ok(match ended {
+            Ended::Said(words) => Kept::All(words),
+            Ended::Wrong(words) | Ended::Failed(words) | Ended::Died(words) => Kept::NotAll(words),
+            Ended::Done(_) | Ended::Stopped => Kept::NotAll("nothing was said of it".into()),
+        })
+    }
+}
+
+impl SqlUnderCut<'_> {
+    fn write(&mut self, gone: &(dyn Fn() -> bool + Sync), stop: &AtomicBool) {
+        let (job, at, over) = (self.job, &self.at, AtomicBool::new(false));
+        let (server, began) = (&mut self.server, Instant::now());
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (1..)
+                .zip(&self.acknowledged)
+                .map(|(table, acknowledged)| {
+                    let over = &over;
+                    scope.spawn(move || insert(job, at, (table, acknowledged), over))
+                })
+                .collect();
+            let ended = || clients.iter().all(std::thread::ScopedJoinHandle::is_finished);
+            while !gone() && !ended() && !stop.load(Ordering::Relaxed) && began.elapsed() < SURE {
+                std::thread::sleep(LOOK);
+            }
+            over.store(true, Ordering::Relaxed);
+            // Killed: who waits for an answer gets an error.
+            *server = None;
+        });
+    }
+
+    fn look(&mut self, with: (&Journal, &AtomicBool)) -> Kept {
+        match self.rows(with) {
+            Err(error) => Kept::NotAll(error.to_string()),
+            Ok(rows) => {
+                let promised: Vec<u64> =
+                    self.acknowledged.iter().map(|one| one.load(Ordering::Acquire)).collect();
+                let sum: u64 = promised.iter().sum();
+                let lost: u64 =
+                    promised.iter().zip(rows).map(|(one, rows)| one.saturating_sub(rows)).sum();
+                match lost {
+                    0 => Kept::All(format!("{sum} acknowledged rows: all are there")),
+                    lost => Kept::NotAll(format!("{lost} of {sum} acknowledged rows are lost")),
+                }
+            }
+        }
+    }
+
+    /// Lets the server recover, and counts the rows of every table.
+    fn rows(&mut self, with: (&Journal, &AtomicBool)) -> Result<Vec<u64>, SqlError> {
+        let pool = servers::pool_of(self.job, None);
+        let paths = (self.place.as_path(), self.log.as_path());
+        let running = servers::start(self.job, paths, (pool, &Limits::default()), with)?;
+        self.server = running.server;
+        let engine = Mysql::open(&running.place, self.job)?;
+        let mut session = engine.session(false)?;
+        (1..=self.job.tables).map(|table| session.create_table(table)).collect()
+    }
+}
+
+/// Inserts rows into a table, one a transaction, until something fails or it is over.
+fn insert(
+    job: &SqlJob,
+    at: &Place,
+    (table, acknowledged): (u32, &AtomicU64),
+    over: &AtomicBool,
+) -> Result<(), SqlError> {
+    let mut session = Mysql::open(at, job)?.session(false)?;
+    let (c, pad) = ([b'1'; SQL_C], [b'2'; SQL_PAD]);
+    for id in 1.. {
+        session.insert(table, &[Row { id, k: id % 100, c: &c, pad: &pad }])?;
+        acknowledged.store(id, Ordering::Release);
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(())
+}

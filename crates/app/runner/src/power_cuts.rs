@@ -1,0 +1,286 @@
+//! Power cuts under databases: a real engine writes on an emulated drive, the power goes at a write drawn from
+//! a seed, and the database is opened again and held against what had been acknowledged.
+//!
+//! Each cut has a fresh file system and a fresh database. When the power goes the drive loses some of what was
+//! written and not flushed, answers every request with an error, and the engine's process is ended; then the
+//! power is back, the file system is mounted as it is and the engine recovers.
+//! Invariants: what is drawn depends on the seed and the number of the cut alone (which write that is, is up
+//! to the engine's threads); the log of what was acknowledged is not on the drive; nothing of a cut outlives
+//! it. What it is not: a model of a drive's time; the drive answers as its model does, through FUSE.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use attach::{Attached, Pace, PowerCut, Store, Transport};
+use device::{Condition, Fault, FaultPlan, Model, Window};
+use stack::{Format, Journal, StackError, Undo, Volume, WorkArea, release};
+use study::{Job, Trial};
+use units::{Bytes, Nanos, Seed, Share};
+
+use crate::RunnerError;
+use crate::cut_databases::{CutDatabase, SURE};
+
+/// Least drives: file systems want some room.
+const SIZE_LEAST: Bytes = Bytes::mib(64);
+/// What a client is said to need for the way; far more than it does, so that no model is too fast.
+const PATH: Nanos = Nanos::from_millis(10);
+/// Looks at whether the power has gone.
+const LOOK: Duration = Duration::from_millis(2);
+/// Time that a loop device has to go after its file system has.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What to do.
+#[derive(Debug, Clone, Copy)]
+pub struct PowerCuts<'a> {
+    /// Model of the drive.
+    pub model: &'a str,
+    /// Its size.
+    pub size: Bytes,
+    /// Its file system.
+    pub format: Format,
+    /// How many cuts.
+    pub cuts: u32,
+    /// What is drawn comes from this.
+    pub seed: Seed,
+    /// The power goes with one of so many first writes.
+    pub writes: u64,
+    /// How many of the flushes the drive acknowledges and does not do.
+    pub lies: Share,
+    /// Directory below which everything is made.
+    pub at: &'a Path,
+}
+
+/// What became of a database, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Everything that was acknowledged; how much.
+    All(String),
+    /// Something is lost, or it cannot be used any more; what.
+    NotAll(String),
+}
+
+/// One cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutRecord {
+    /// From 1.
+    pub number: u32,
+    /// The write with which the power went, of those after the database was there to write to.
+    pub write: u64,
+    /// Whether it went under the writer; else that had ended before.
+    pub under_load: bool,
+    /// What the drive lost.
+    pub drive: PowerCut,
+    /// What the database kept.
+    pub kept: Kept,
+}
+
+/// Cuts the power so often; `heard` is told of each cut as it is over. Gives fewer where `stop` was set.
+///
+/// # Errors
+/// When something that is needed is missing; what a database loses is data.
+pub fn power_cuts(
+    plan: &PowerCuts<'_>,
+    trial: (&study::Study, &Trial),
+    (journal, stop): (&Journal, &AtomicBool),
+    heard: &mut dyn FnMut(&CutRecord),
+) -> Result<Vec<CutRecord>, RunnerError> {
+    let drive = Drive::attach(plan, journal)?;
+    let mut cuts = Vec::new();
+    for number in 1..=plan.cuts {
+        let cut = one(plan, number, (&drive, trial), (journal, stop));
+        match cut {
+            Ok(Some(cut)) => {
+                heard(&cut);
+                cuts.push(cut);
+            }
+            Ok(None) => break,
+            Err(error) => {
+                drive.detach()?;
+                return Err(error);
+            }
+        }
+    }
+    drive.detach()?;
+    Ok(cuts)
+}
+
+/// The drive of all cuts.
+struct Drive {
+    attached: Attached,
+    place: PathBuf,
+    area: WorkArea,
+}
+
+impl Drive {
+    fn attach(plan: &PowerCuts<'_>, journal: &Journal) -> Result<Self, RunnerError> {
+        let refused = |reason: String, next: String| StackError::Refused {
+            device: format!("model:{}", plan.model),
+            reason,
+            next,
+        };
+        attach::available().map_err(|(reason, next)| refused(reason, next))?;
+        let profile = crate::profile(plan.model)?;
+        if plan.size < SIZE_LEAST || plan.size > profile.capacity {
+            let reason = format!(
+                "a drive of {} is not possible: {SIZE_LEAST} to {}",
+                plan.size, profile.capacity
+            );
+            return Err(refused(reason, "--size 256MiB".into()).into());
+        }
+        let area = WorkArea::create(journal, plan.at, "power-cuts")?;
+        let place = area.fresh("drive")?;
+        journal.note(Undo::Unmount { path: place.clone() })?;
+        let store = Store::in_memory(plan.size).map_err(StackError::io("make", &place))?;
+        let model = Model::new(&profile, Condition::Fresh, plan.seed);
+        let pace = Pace { scale: 1, spin: Nanos::ZERO, path: PATH };
+        let unmount = || {
+            let _ = release(&place, None);
+        };
+        let made =
+            Attached::new(&place, (model, store), (pace, Some(Transport::Classic)), &unmount);
+        let attached =
+            made.map_err(|error| refused(error.to_string(), "crosspoint doctor".into()))?;
+        Ok(Self { attached, place, area })
+    }
+
+    fn volume(&self, journal: &Journal, format: Format) -> Result<Volume, StackError> {
+        Volume::over_file(journal, &self.area, &self.attached.file(), Some(format))
+    }
+
+    /// Takes a file system off the drive, and waits until nothing reaches it any more.
+    fn take_off(&self, volume: Volume) -> Result<(), StackError> {
+        drop(volume);
+        let began = Instant::now();
+        loop {
+            let users = stack::users_of(&self.attached.file(), None);
+            if users.is_empty() {
+                return Ok(());
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(StackError::Refused {
+                    device: self.attached.file().display().to_string(),
+                    reason: format!("it is still in use by {}", users.join(", ")),
+                    next: "end that, then: crosspoint clean".into(),
+                });
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn detach(self) -> Result<(), StackError> {
+        release(&self.place, None)?;
+        self.attached.ended().map(|_| ()).map_err(StackError::io("serve", &self.place))
+    }
+}
+
+/// The plan of faults of one cut.
+fn faults(plan: &PowerCuts<'_>, seed: Seed, write: u64) -> FaultPlan {
+    let cut = Fault::PowerCut { at: None, write: Some(write), protected: false };
+    let lie = Fault::LyingFlush { share: plan.lies, when: Window::default() };
+    let faults = if plan.lies > Share::NONE { vec![cut, lie] } else { vec![cut] };
+    FaultPlan { seed, faults }
+}
+
+/// One cut; `None` when it was stopped.
+fn one(
+    plan: &PowerCuts<'_>,
+    number: u32,
+    (drive, (study, trial)): (&Drive, (&study::Study, &Trial)),
+    (journal, stop): (&Journal, &AtomicBool),
+) -> Result<Option<CutRecord>, RunnerError> {
+    let seed = plan.seed.derive("cut", u64::from(number));
+    let write = 1 + seed.derive("write", 0).0 % plan.writes;
+    let experiment = &study.experiment[0];
+    drive.attached.begin_faults(None);
+    let volume = drive.volume(journal, plan.format)?;
+    volume.remake()?;
+    let place = volume.path().join("database");
+    std::fs::create_dir(&place).map_err(StackError::io("make", &place))?;
+    // All of that is on the medium before anything is counted.
+    std::fs::File::open(volume.path())
+        .and_then(|place| Ok(rustix::fs::syncfs(place)?))
+        .map_err(StackError::io("sync", volume.path()))?;
+    let with = (journal, stop);
+    let mut database = match &trial.job {
+        Job::Kv(job) => {
+            let ledger = drive.area.path().join("acknowledged");
+            CutDatabase::of_kv((experiment, trial, job), (place, ledger), seed)
+        }
+        Job::Sql(job) => {
+            let log = drive.area.path().join("server.log");
+            CutDatabase::of_sql(job, (place, log), with)?
+        }
+        Job::Block(_) | Job::Act(_) => unreachable!("invariant: databases are cut"),
+    };
+    drive.attached.begin_faults(Some(faults(plan, seed, write)));
+    let gone = || drive.attached.power_cut().is_some();
+    let written = database.write(&gone, with);
+    let under_load = gone();
+    let went = drive.attached.cut_power().map_err(StackError::io("cut the power of", &drive.place));
+    let drive_lost = drive.attached.power_cut().unwrap_or_default();
+    database.end();
+    drive.take_off(volume)?;
+    written?;
+    went?;
+    if stop.load(Ordering::Relaxed) {
+        return Ok(None);
+    }
+    // The power is back.
+    drive.attached.begin_faults(None);
+    let volume = drive.volume(journal, plan.format)?;
+    let kept = match volume.mount_again() {
+        Ok(()) => database.look(with)?,
+        Err(error) if error.is_busy() => return Err(error.into()),
+        Err(error) => Kept::NotAll(format!("the file system cannot be mounted: {error}")),
+    };
+    database.end();
+    drive.take_off(volume)?;
+    let record = CutRecord { number, write, under_load, drive: drive_lost, kept };
+    Ok((!stop.load(Ordering::Relaxed)).then_some(record))
+}
+
+/// Words of a study that writes as fast as `engine` lets it, each update on the medium before it is
+/// acknowledged; none for an engine that there is not.
+#[must_use]
+pub fn study_of(engine: &str) -> Option<String> {
+    let job = match engine {
+        // Memory so small that tables are written and merged meanwhile.
+        "rocksdb" => {
+            "[experiment.kv]\nengine = \"rocksdb\"\nworkload = \"overwrite\"\nrecords = 500\n\
+             value_size = \"400B\"\nverify = true\ndurability = \"device\"\n\
+             options = \"write_buffer_size=65536\"\n"
+        }
+        "lmdb" | "sqlite" => {
+            "[experiment.kv]\nengine = \"ENGINE\"\nworkload = \"overwrite\"\nrecords = 500\n\
+             value_size = \"400B\"\nverify = true\ndurability = \"device\"\n"
+        }
+        "mariadb" => {
+            "[experiment.sql]\nengine = \"mysql\"\nrows = 1\ntables = 4\nthreads = 4\n\
+             buffer_pool = \"8MiB\"\nredo_log = \"8MiB\"\ndurability = \"device\"\n"
+        }
+        _ => return None,
+    };
+    let job = job.replace("ENGINE", engine);
+    let seconds = SURE.as_secs();
+    Some(format!(
+        "schema = 1\nname = \"power-cuts\"\n[[stack]]\nname = \"drive\"\ndevice = \"file\"\n\
+         [[experiment]]\nname = \"writes\"\nwarm_up = \"0s\"\nmeasure = \"{seconds}s\"\n\
+         interval = \"1s\"\non_error = \"stop\"\n{job}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A study that does not parse would be an error of ours at the user.
+    #[test]
+    fn every_engine_has_its_study() {
+        for engine in ["lmdb", "rocksdb", "sqlite", "mariadb"] {
+            let study = study::parse(&study_of(engine).unwrap()).unwrap();
+            assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
+        }
+        assert_eq!(study_of("oracle"), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! What a drive acknowledged and was not told to flush, with what was there before: a power cut takes some of
+//! it away.
+//!
+//! Each block of 4 KiB keeps what it held before each write since it was last flushed. When the power goes, a
+//! block is as it was after one of them, drawn from a seed: nothing orders blocks among each other, as in a
+//! drive's cache. A write that was still under way may be torn between sectors of 512 bytes.
+//!
+//! Invariants: what a flush that ended was for stays; so does what was never written again. What it is not:
+//! free: every write reads what it replaces. Only disks with a plan of faults have it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::Seed;
+
+use crate::store::Store;
+
+const BLOCK: usize = 4096;
+const SECTOR: usize = 512;
+/// Contents of one block that are kept at most; of more, those between the oldest and the latest go.
+const KEPT_MAX: usize = 6;
+
+/// Who asked: the server's request token and its number.
+pub(crate) type Key = (u64, usize);
+
+/// What a block holds; none: zeros.
+type Contents = Option<Box<[u8; BLOCK]>>;
+
+#[derive(Debug)]
+struct Replaced {
+    /// The write that replaced it.
+    by: u64,
+    /// After how many acknowledgements that was acknowledged; none: it is under way.
+    acknowledged: Option<u64>,
+    before: Contents,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Pending {
+    Change {
+        by: u64,
+        first: u64,
+        last: u64,
+    },
+    /// For what had been acknowledged when it came.
+    Flush {
+        after: u64,
+    },
+}
+
+/// What a power cut did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PowerCut {
+    /// Blocks of 4 KiB that were written and not flushed.
+    pub unflushed: u64,
+    /// Of those, that are not as they were written last.
+    pub lost: u64,
+    /// Of those, that are partly as one write and partly as another left them.
+    pub torn: u64,
+}
+
+/// The log.
+#[derive(Debug, Default)]
+pub(crate) struct Unflushed {
+    blocks: BTreeMap<u64, Vec<Replaced>>,
+    under_way: HashMap<Key, Pending>,
+    changes: u64,
+    acknowledgements: u64,
+}
+
+/// What a block of the store holds.
+fn held(store: &Store, block: u64) -> io::Result<Contents> {
+    let mut space = Box::new([0u8; BLOCK]);
+    store.read(block * BLOCK as u64, &mut space[..])?;
+    Ok(space.iter().any(|byte| *byte != 0).then_some(space))
+}
+
+fn put(store: &Store, block: u64, contents: Option<&[u8; BLOCK]>) -> io::Result<()> {
+    let offset = block * BLOCK as u64;
+    let room = usize::try_from(store.size().get() - offset).unwrap_or(BLOCK).min(BLOCK);
+    match contents {
+        Some(bytes) => store.write(offset, &bytes[..room]),
+        None => store.discard(offset, room as u64),
+    }
+}
+
+impl Unflushed {
+    /// A range will be changed, for `key`: call it before.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn changes(
+        &mut self,
+        key: Key,
+        store: &Store,
+        (offset, length): (u64, u64),
+    ) -> io::Result<()> {
+        let end = offset.saturating_add(length).min(store.size().get());
+        if offset >= end {
+            return Ok(());
+        }
+        let (first, last) = (offset / BLOCK as u64, (end - 1) / BLOCK as u64);
+        self.changes += 1;
+        let by = self.changes;
+        for block in first..=last {
+            let before = held(store, block)?;
+            let kept = self.blocks.entry(block).or_default();
+            if kept.len() == KEPT_MAX {
+                kept.remove(1);
+            }
+            kept.push(Replaced { by, acknowledged: None, before });
+        }
+        self.under_way.insert(key, Pending::Change { by, first, last });
+        Ok(())
+    }
+
+    /// A flush has come.
+    pub fn flush_comes(&mut self, key: Key) {
+        self.under_way.insert(key, Pending::Flush { after: self.acknowledgements });
+    }
+
+    /// What `key` asked for is acknowledged now; `protected`: a change then stays.
+    pub fn acknowledge(&mut self, key: Key, protected: bool) {
+        match self.under_way.remove(&key) {
+            None => {}
+            Some(Pending::Flush { after }) => {
+                self.blocks.retain(|_, kept| {
+                    let safe = |one: &Replaced| one.acknowledged.is_some_and(|at| at <= after);
+                    let drop = kept.iter().rposition(safe).map_or(0, |last| last + 1);
+                    kept.drain(..drop);
+                    !kept.is_empty()
+                });
+            }
+            Some(Pending::Change { by, first, last }) => {
+                self.acknowledgements += 1;
+                for (_, kept) in self.blocks.range_mut(first..=last) {
+                    let Some(place) = kept.iter().position(|one| one.by == by) else { continue };
+                    kept[place].acknowledged = Some(self.acknowledgements);
+                    if protected {
+                        kept.drain(..=place);
+                    }
+                }
+                if protected {
+                    self.blocks.retain(|_, kept| !kept.is_empty());
+                }
+            }
+        }
+    }
+
+    /// The power goes: the store is as it may be afterwards.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn cut(&mut self, store: &Store, seed: Seed) -> io::Result<PowerCut> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.derive("power cut", 0).0);
+        // Some cuts take everything, some next to nothing.
+        let mode = random.random_range(0..6u32);
+        let keeps = f64::from(mode.saturating_sub(1)) / 4.0;
+        let blocks = std::mem::take(&mut self.blocks);
+        self.under_way.clear();
+        let mut done = PowerCut { unflushed: blocks.len() as u64, ..PowerCut::default() };
+        for (block, kept) in blocks {
+            let state = match mode {
+                0 => 0,
+                _ if random.random_bool(keeps) => kept.len(),
+                _ => random.random_range(0..kept.len()),
+            };
+            if state == kept.len() {
+                continue;
+            }
+            done.lost += 1;
+            let mut contents = kept[state].before.clone();
+            if kept[state].acknowledged.is_none() && random.random_bool(0.5) {
+                let after = match kept.get(state + 1) {
+                    Some(next) => next.before.clone(),
+                    None => held(store, block)?,
+                };
+                let after = after.unwrap_or_else(|| Box::new([0; BLOCK]));
+                let torn = contents.get_or_insert_with(|| Box::new([0; BLOCK]));
+                for sector in (0..BLOCK).step_by(SECTOR) {
+                    if random.random_bool(0.5) {
+                        let whole = sector..sector + SECTOR;
+                        torn[whole.clone()].copy_from_slice(&after[whole]);
+                    }
+                }
+                done.torn += 1;
+            }
+            put(store, block, contents.as_deref())?;
+        }
+        Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Bytes;
+
+    use super::*;
+
+    const SIZE: u64 = 1 << 20;
+
+    struct Drive {
+        store: Store,
+        log: Unflushed,
+    }
+
+    impl Drive {
+        fn new() -> Self {
+            Self { store: Store::in_memory(Bytes(SIZE)).unwrap(), log: Unflushed::default() }
+        }
+
+        fn write(&mut self, id: u64, block: u64, value: u8) {
+            let range = (block * 4096, 4096);
+            self.log.changes((id, 0), &self.store, range).unwrap();
+            self.store.write(range.0, &[value; 4096]).unwrap();
+        }
+
+        fn acknowledge(&mut self, id: u64) {
+            self.log.acknowledge((id, 0), false);
+        }
+
+        fn flush(&mut self, id: u64) {
+            self.log.flush_comes((id, 0));
+            self.acknowledge(id);
+        }
+
+        fn block(&self, block: u64) -> Vec<u8> {
+            let mut found = vec![0; 4096];
+            self.store.read(block * 4096, &mut found).unwrap();
+            found
+        }
+    }
+
+    /// A cut that takes flushed data away would blame engines for what a drive never does; one that takes
+    /// nothing away would let every engine pass.
+    #[test]
+    fn what_was_flushed_stays_and_what_was_not_may_go() {
+        let (mut lost, mut kept) = (0, 0);
+        for seed in 0..200 {
+            let mut drive = Drive::new();
+            drive.write(1, 0, 1);
+            drive.acknowledge(1);
+            drive.flush(2);
+            drive.write(3, 0, 2);
+            drive.acknowledge(3);
+            drive.write(4, 1, 3);
+            drive.acknowledge(4);
+            let cut = drive.log.cut(&drive.store, Seed(seed)).unwrap();
+            assert_eq!((cut.unflushed, cut.torn), (2, 0));
+            let (first, second) = (drive.block(0), drive.block(1));
+            assert!(first == [1; 4096] || first == [2; 4096], "an older one, or the last");
+            assert!(second == [0; 4096] || second == [3; 4096]);
+            let gone = u64::from(first[0] == 1) + u64::from(second[0] == 0);
+            assert_eq!(gone, cut.lost);
+            lost += gone;
+            kept += 2 - gone;
+        }
+        assert!(lost > 100 && kept > 100, "{lost} lost, {kept} kept");
+    }
+
+    /// A flush is for what was acknowledged when it came, no more.
+    #[test]
+    fn a_write_beside_a_flush_is_not_promised_and_may_be_torn() {
+        let (mut old, mut torn) = (0, 0);
+        for seed in 0..200 {
+            let mut drive = Drive::new();
+            drive.write(1, 5, 7);
+            drive.log.flush_comes((2, 0));
+            drive.acknowledge(2);
+            let cut = drive.log.cut(&drive.store, Seed(seed)).unwrap();
+            let found = drive.block(5);
+            old += u64::from(found == [0; 4096]);
+            torn += u64::from(cut.torn == 1);
+            for sector in found.chunks(512) {
+                assert!(sector == [0; 512] || sector == [7; 512], "sectors are whole");
+            }
+        }
+        assert!(old > 20 && torn > 20, "{old} as before, {torn} torn");
+    }
+
+    #[test]
+    fn capacitors_keep_what_was_acknowledged() {
+        let mut drive = Drive::new();
+        drive.write(1, 0, 1);
+        drive.log.acknowledge((1, 0), true);
+        drive.log.changes((2, 0), &drive.store, (0, SIZE)).unwrap();
+        drive.store.discard(0, SIZE).unwrap();
+        drive.log.acknowledge((2, 0), true);
+        let cut = drive.log.cut(&drive.store, Seed(1)).unwrap();
+        assert_eq!(cut, PowerCut::default());
+        assert_eq!(drive.block(0), [0; 4096]);
+    }
+
+    /// Written again and again without a flush, memory must not grow with it.
+    #[test]
+    fn the_oldest_and_the_latest_contents_are_kept() {
+        let mut found = std::collections::BTreeSet::new();
+        for seed in 0..300 {
+            let mut drive = Drive::new();
+            for value in 1..=20 {
+                drive.write(value, 0, value as u8);
+                drive.acknowledge(value);
+            }
+            assert_eq!(drive.log.blocks[&0].len(), KEPT_MAX);
+            drive.log.cut(&drive.store, Seed(seed)).unwrap();
+            found.insert(drive.block(0)[0]);
+        }
+        assert!(found.contains(&0) && found.contains(&20) && found.contains(&19), "{found:?}");
+        assert!(found.len() <= KEPT_MAX + 1);
+    }
+}

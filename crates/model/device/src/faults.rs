@@ -1,0 +1,384 @@
+//! Plans of faults: what goes wrong with a device, when, and how often, read from TOML.
+//!
+//! Invariants: an unknown key or a fault that cannot be is an error; nothing is drawn here. What it is not:
+//! the drawing, which is [`crate::FaultyDrive`], nor data, which lie in a store beside a model.
+
+use std::num::NonZeroU32;
+
+use serde::Deserialize;
+use thiserror::Error;
+use units::{Bytes, Nanos, Seed, Share};
+
+use crate::{Operation, Request};
+
+/// Faults in a plan at most: each is looked at with each request.
+const FAULTS_MAX: usize = 64;
+/// Longest time in a plan.
+const TIME_MAX: Nanos = Nanos::from_secs(7 * 24 * 3600);
+
+/// Why a text is no plan.
+#[derive(Debug, Error)]
+pub enum FaultPlanError {
+    /// Not TOML, an unknown key, or a wrong unit; the text points at the place.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A fault that cannot be.
+    #[error("fault {number}: {reason}")]
+    Impossible {
+        /// Its place in the file, from 1 on; 0: the plan itself.
+        number: usize,
+        /// Why, and what is allowed.
+        reason: String,
+    },
+}
+
+/// What goes wrong with a device.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FaultPlan {
+    /// What is drawn is drawn from this.
+    pub seed: Seed,
+    /// In the order of the file; of those that a request meets the first decides.
+    pub faults: Vec<Fault>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    schema: u32,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    fault: Vec<Fault>,
+}
+
+/// When a fault is: all the time unless it says otherwise. Times are those of the device since it was
+/// attached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// When it begins.
+    #[serde(default)]
+    pub at: Nanos,
+    /// How long it lasts; absent: until the end.
+    #[serde(rename = "for")]
+    pub lasts: Option<Nanos>,
+    /// It begins again so long after it began; absent: it does not.
+    pub every: Option<Nanos>,
+}
+
+impl Window {
+    /// Whether `now` is in it, and then when it ends ([`Nanos::MAX`]: never).
+    #[must_use]
+    pub fn end_at(&self, now: Nanos) -> Option<Nanos> {
+        if now < self.at {
+            return None;
+        }
+        let Some(lasts) = self.lasts else { return Some(Nanos::MAX) };
+        let turn = self.every.map_or(0, |every| now.since(self.at).get() / every.get());
+        let began = self.at + Nanos(turn * self.every.map_or(0, Nanos::get));
+        (now < began + lasts).then(|| began + lasts)
+    }
+
+    fn impossible(&self) -> Option<String> {
+        let times = [Some(self.at), self.lasts, self.every];
+        if times.iter().flatten().any(|time| *time > TIME_MAX) {
+            return Some("a time of more than 7 days".into());
+        }
+        match (self.lasts, self.every) {
+            (None, Some(_)) => Some("`every` without `for`: it never ends".into()),
+            (Some(Nanos::ZERO), _) => {
+                Some("`for` of nothing; leave it away for: until the end".into())
+            }
+            (Some(lasts), Some(every)) if lasts >= every => {
+                Some(format!("`for` ({lasts}) must be shorter than `every` ({every})"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where a fault is; absent: everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// First byte.
+    pub offset: Bytes,
+    /// Bytes.
+    pub length: Bytes,
+}
+
+/// A kind of request, as plans name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Asked {
+    /// Reads.
+    Read,
+    /// Writes and zeroes.
+    Write,
+    /// Flushes.
+    Flush,
+    /// Discards.
+    Discard,
+}
+
+impl From<Operation> for Asked {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Read => Self::Read,
+            Operation::Write | Operation::WriteZeroes => Self::Write,
+            Operation::Flush => Self::Flush,
+            Operation::Discard => Self::Discard,
+        }
+    }
+}
+
+fn everything() -> Share {
+    Share::ALL
+}
+
+fn every_kind() -> Vec<Asked> {
+    vec![Asked::Read, Asked::Write, Asked::Flush, Asked::Discard]
+}
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Fault {
+    /// Requests end with an input/output error; what they were to change stays as it was.
+    Error {
+        /// Which requests; absent: all.
+        #[serde(default = "every_kind")]
+        of: Vec<Asked>,
+        /// How many of them; absent: all.
+        #[serde(default = "everything")]
+        share: Share,
+        /// When.
+        #[serde(default)]
+        when: Window,
+        /// Where.
+        range: Option<Range>,
+    },
+    /// Nothing ends until the stall does.
+    Stall {
+        /// When; with `for`.
+        when: Window,
+    },
+    /// Requests take so many times their time (fail-slow).
+    Slow {
+        /// How many times.
+        factor: NonZeroU32,
+        /// When they end.
+        #[serde(default)]
+        when: Window,
+    },
+    /// From then on nothing can be changed: writes and discards end with an error.
+    ReadOnly {
+        /// When.
+        #[serde(default)]
+        at: Nanos,
+    },
+    /// The device holds no more than so much, whatever its size says: writes end with "no space" once it
+    /// does, as on an overbooked volume.
+    Full {
+        /// How much.
+        after: Bytes,
+    },
+    /// Writes are acknowledged and not done.
+    LostWrite {
+        /// How many of them.
+        share: Share,
+        /// When.
+        #[serde(default)]
+        when: Window,
+        /// Where.
+        range: Option<Range>,
+    },
+    /// A bit of what a write leaves is another than was written.
+    BitRot {
+        /// Of how many writes.
+        share: Share,
+        /// When.
+        #[serde(default)]
+        when: Window,
+        /// Where.
+        range: Option<Range>,
+    },
+    /// Flushes are acknowledged and not done: what they were for is still lost with the power.
+    LyingFlush {
+        /// How many of them; absent: all.
+        #[serde(default = "everything")]
+        share: Share,
+        /// When.
+        #[serde(default)]
+        when: Window,
+    },
+    /// The power goes: every request from then on ends with an error, and of what was written and not
+    /// flushed only some is there afterwards.
+    PowerCut {
+        /// When; or:
+        at: Option<Nanos>,
+        /// with which write, counted from 1.
+        write: Option<u64>,
+        /// Whether capacitors save what was acknowledged (power-loss protection): only what was under way is
+        /// lost then.
+        #[serde(default)]
+        protected: bool,
+    },
+}
+
+impl Fault {
+    fn window(&self) -> Window {
+        match self {
+            Self::Error { when, .. }
+            | Self::Stall { when }
+            | Self::Slow { when, .. }
+            | Self::LostWrite { when, .. }
+            | Self::BitRot { when, .. }
+            | Self::LyingFlush { when, .. } => *when,
+            Self::ReadOnly { at } => Window { at: *at, ..Window::default() },
+            Self::PowerCut { at, .. } => Window { at: at.unwrap_or_default(), ..Window::default() },
+            Self::Full { .. } => Window::default(),
+        }
+    }
+
+    fn range(&self) -> Option<Range> {
+        match self {
+            Self::Error { range, .. }
+            | Self::LostWrite { range, .. }
+            | Self::BitRot { range, .. } => *range,
+            _ => None,
+        }
+    }
+
+    fn share(&self) -> Share {
+        match self {
+            Self::Error { share, .. }
+            | Self::LostWrite { share, .. }
+            | Self::BitRot { share, .. }
+            | Self::LyingFlush { share, .. } => *share,
+            _ => Share::ALL,
+        }
+    }
+
+    fn impossible(&self) -> Option<String> {
+        if self.share() == Share::NONE {
+            return Some("a share of nothing; allowed: 0.01% to 100%".into());
+        }
+        if self.range().is_some_and(|range| range.length == Bytes(0)) {
+            return Some("a range of no bytes".into());
+        }
+        match self {
+            Self::Stall { when } if when.lasts.is_none() => Some(
+                "a stall needs `for` in `when`, such as when = { at = \"1s\", for = \"50ms\" }"
+                    .into(),
+            ),
+            Self::Error { of, .. } if of.is_empty() => {
+                Some("`of` names no requests; allowed: read, write, flush, discard".into())
+            }
+            Self::PowerCut { at: None, write: None, .. }
+            | Self::PowerCut { at: Some(_), write: Some(_), .. } => {
+                Some("a power cut needs either `at` or `write`".into())
+            }
+            Self::PowerCut { write: Some(0), .. } => Some("writes are counted from 1".into()),
+            Self::Slow { factor, .. } if factor.get() > 1_000_000 => {
+                Some("a `factor` of more than 1000000".into())
+            }
+            _ => self.window().impossible(),
+        }
+    }
+
+    /// Whether it may meet a request that comes at `now`.
+    #[must_use]
+    pub fn meets(&self, now: Nanos, request: &Request) -> bool {
+        let within = self.range().is_none_or(|range| {
+            let (from, end) =
+                (range.offset.get(), range.offset.get().saturating_add(range.length.get()));
+            request.offset < end && from < request.offset.saturating_add(u64::from(request.length))
+        });
+        let kind = match self {
+            Self::Error { of, .. } => of.contains(&Asked::from(request.operation)),
+            Self::ReadOnly { .. } => request.operation.changes(),
+            Self::Full { .. } | Self::LostWrite { .. } | Self::BitRot { .. } => {
+                request.operation == Operation::Write
+            }
+            Self::LyingFlush { .. } => request.operation == Operation::Flush,
+            Self::Stall { .. } | Self::Slow { .. } | Self::PowerCut { .. } => false,
+        };
+        kind && within && self.window().end_at(now).is_some()
+    }
+
+    /// How many of those it meets, as a fraction.
+    #[must_use]
+    pub fn chance(&self) -> f64 {
+        self.share().fraction()
+    }
+}
+
+impl FaultPlan {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    /// [`FaultPlanError`].
+    pub fn parse(text: &str) -> Result<Self, FaultPlanError> {
+        let file: File = toml::from_str(text)?;
+        let refuse = |number, reason| Err(FaultPlanError::Impossible { number, reason });
+        if file.schema != 1 {
+            return refuse(0, format!("schema {} is unknown; allowed: 1", file.schema));
+        }
+        if file.fault.len() > FAULTS_MAX {
+            return refuse(0, format!("{} faults; at most {FAULTS_MAX}", file.fault.len()));
+        }
+        let plan = Self { seed: Seed(file.seed), faults: file.fault };
+        let wrong = plan.faults.iter().zip(1..);
+        let wrong = wrong.filter_map(|(fault, number)| Some((number, fault.impossible()?)));
+        match wrong.into_iter().next() {
+            Some((number, reason)) => refuse(number, reason),
+            None => Ok(plan),
+        }
+    }
+
+    /// Whether what was acknowledged outlives a power cut without a flush.
+    #[must_use]
+    pub fn protects(&self) -> bool {
+        let protected = |fault: &Fault| matches!(fault, Fault::PowerCut { protected: true, .. });
+        self.faults.iter().any(protected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        FaultPlan::parse(text).unwrap_err().to_string()
+    }
+
+    /// A plan that is half understood would test something else than was asked.
+    #[test]
+    fn plans_are_read_whole_or_refused_with_what_is_allowed() {
+        let text = "schema = 1\nseed = 7\n[[fault]]\nkind = \"error\"\nof = [\"read\"]\nshare = \"1%\"\n\
+                    when = { at = \"2s\", for = \"1s\", every = \"10s\" }\nrange = { offset = \"0B\", length = \"1MiB\" }\n\
+                    [[fault]]\nkind = \"power_cut\"\nwrite = 9\n";
+        let plan = FaultPlan::parse(text).unwrap();
+        assert!(!plan.protects() && plan.seed == Seed(7) && plan.faults.len() == 2);
+        let fault = |rest: &str| format!("schema = 1\n[[fault]]\n{rest}\n");
+        assert!(refusal(&fault("kind = \"eror\"")).contains("unknown variant"));
+        assert!(refusal(&fault("kind = \"stall\"\nwhen = {at = \"1s\"}")).contains("needs `for`"));
+        assert!(refusal(&fault("kind = \"power_cut\"")).contains("either `at` or `write`"));
+        assert!(refusal(&fault("kind = \"slow\"\nfactor = 2\nshare = \"1%\"")).contains("share"));
+        let endless = "kind = \"slow\"\nfactor = 2\nwhen = {for = \"2s\", every = \"1s\"}";
+        assert!(refusal(&fault(endless)).contains("must be shorter"));
+        assert!(refusal("schema = 2").contains("allowed: 1"));
+        assert!(refusal(&fault("kind = \"lost_write\"\nshare = \"0%\"")).contains("0.01%"));
+    }
+
+    #[test]
+    fn windows_begin_again_and_end() {
+        let secs = Nanos::from_secs;
+        let window = Window { at: secs(2), lasts: Some(secs(1)), every: Some(secs(10)) };
+        let inside = |now| window.end_at(secs(now));
+        assert_eq!([inside(1), inside(2), inside(3)], [None, Some(secs(3)), None]);
+        assert_eq!([inside(12), inside(13)], [Some(secs(13)), None]);
+        assert_eq!(Window::default().end_at(secs(99)), Some(Nanos::MAX));
+    }
+}

@@ -1,0 +1,272 @@
+//! A device with faults: another one whose completions a plan holds up, and whose requests it judges.
+//!
+//! Times and outcomes are apart, as models and data are: [`Faulty`] is a device as any other, live and in
+//! virtual time; [`FaultyDrive`] says of each request what becomes of it, for whoever keeps the data.
+//!
+//! Invariants: without a plan everything is as without this module; the same plan and the same requests in
+//! the same order meet the same faults. What it is not: the reading of plans.
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use units::Nanos;
+
+use crate::events::EventQueue;
+use crate::faults::{Fault, FaultPlan};
+use crate::{Completion, Device, Operation, Request};
+
+/// A device whose completions a plan holds up: stalls, and times in which it is slow.
+#[derive(Debug, Clone)]
+pub struct Faulty<D> {
+    device: D,
+    /// Those that hold up; the time of the plan begins at `origin`.
+    faults: Vec<Fault>,
+    origin: Nanos,
+    held: EventQueue<Completion>,
+    below: Vec<Completion>,
+}
+
+impl<D: Device> Faulty<D> {
+    /// Nothing goes wrong with it yet.
+    pub fn new(device: D) -> Self {
+        let (held, below) = (EventQueue::default(), Vec::new());
+        Self { device, faults: Vec::new(), origin: Nanos::ZERO, held, below }
+    }
+
+    /// From `now` on it is as `plan` says.
+    pub fn begin(&mut self, plan: &FaultPlan, now: Nanos) {
+        let holds = |fault: &&Fault| matches!(fault, Fault::Stall { .. } | Fault::Slow { .. });
+        self.faults = plan.faults.iter().filter(holds).cloned().collect();
+        self.origin = now;
+    }
+
+    /// From now on nothing goes wrong with it; what is held up still is.
+    pub fn end(&mut self) {
+        self.faults.clear();
+    }
+
+    /// When what the device ends at `at`, after `took`, ends.
+    fn held_until(&self, at: Nanos, took: Nanos) -> Nanos {
+        let mut until = at;
+        for fault in &self.faults {
+            let now = until.since(self.origin);
+            match fault {
+                Fault::Slow { factor, when } if when.end_at(now).is_some() => {
+                    let more = took.get().saturating_mul(u64::from(factor.get() - 1));
+                    until += Nanos(more);
+                }
+                Fault::Stall { when } => {
+                    if let Some(end) = when.end_at(now) {
+                        until = self.origin + end;
+                    }
+                }
+                _ => {}
+            }
+        }
+        until
+    }
+}
+
+impl<D: Device> Device for Faulty<D> {
+    #[inline]
+    fn submit(&mut self, now: Nanos, request: Request) {
+        self.device.submit(now, request);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        let (below, held) = (self.device.next_event(), self.held.next_time());
+        below.min(held).or(below).or(held)
+    }
+
+    fn forgets(&self) -> bool {
+        self.device.forgets()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        if self.faults.is_empty() && self.held.is_empty() {
+            return self.device.advance(now, done);
+        }
+        self.device.advance(now, &mut self.below);
+        let mut below = std::mem::take(&mut self.below);
+        for completion in below.drain(..) {
+            let until = self.held_until(completion.at, completion.stages.total());
+            self.held.push(until, completion.held_until(until));
+        }
+        self.below = below;
+        while let Some((_, completion)) = self.held.pop_due(now) {
+            done.push(completion);
+        }
+    }
+}
+
+/// Why a request ends with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultError {
+    /// Input/output error.
+    Io,
+    /// Nothing can be changed any more.
+    ReadOnly,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// What was asked.
+    Right,
+    /// It ends with an error and changes nothing.
+    Fails(FaultError),
+    /// It fails for want of space if so much is stored already.
+    FailsBeyond(u64),
+    /// It is acknowledged, and not done.
+    Lies,
+    /// It is done, but for one bit: a number to choose that by.
+    Rots(u64),
+    /// The power goes while it is under way.
+    PowerCut,
+}
+
+/// What becomes of requests, by a plan.
+#[derive(Debug, Clone)]
+pub struct FaultyDrive {
+    plan: FaultPlan,
+    random: Xoshiro256PlusPlus,
+    writes: u64,
+}
+
+impl FaultyDrive {
+    /// By `plan`, from its beginning on.
+    #[must_use]
+    pub fn new(plan: FaultPlan) -> Self {
+        let random = Xoshiro256PlusPlus::seed_from_u64(plan.seed.derive("faults", 0).0);
+        Self { plan, random, writes: 0 }
+    }
+
+    /// The plan.
+    #[must_use]
+    pub const fn plan(&self) -> &FaultPlan {
+        &self.plan
+    }
+
+    /// Whether the power has gone by `now`, counted from the plan's beginning; [`FaultyDrive::judge`] says
+    /// so of the writes that it counts.
+    #[must_use]
+    pub fn is_cut(&self, now: Nanos) -> bool {
+        let gone =
+            |fault: &Fault| matches!(fault, Fault::PowerCut { at: Some(at), .. } if now >= *at);
+        self.plan.faults.iter().any(gone)
+    }
+
+    /// What becomes of a request that comes at `now`, counted from the plan's beginning.
+    pub fn judge(&mut self, now: Nanos, request: &Request) -> Judgement {
+        self.writes += u64::from(request.operation == Operation::Write);
+        let count = self.writes;
+        let is_last = |fault: &Fault| match fault {
+            Fault::PowerCut { write: Some(write), .. } => count >= *write,
+            _ => false,
+        };
+        if self.is_cut(now) || self.plan.faults.iter().any(is_last) {
+            return Judgement::PowerCut;
+        }
+        for fault in &self.plan.faults {
+            if !fault.meets(now, request) || !self.random.random_bool(fault.chance()) {
+                continue;
+            }
+            return match fault {
+                Fault::Error { .. } => Judgement::Fails(FaultError::Io),
+                Fault::ReadOnly { .. } => Judgement::Fails(FaultError::ReadOnly),
+                Fault::Full { after } => Judgement::FailsBeyond(after.get()),
+                Fault::LostWrite { .. } | Fault::LyingFlush { .. } => Judgement::Lies,
+                Fault::BitRot { .. } => Judgement::Rots(self.random.random()),
+                Fault::Stall { .. } | Fault::Slow { .. } | Fault::PowerCut { .. } => continue,
+            };
+        }
+        Judgement::Right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Constant, ConstantKind, Ram, RamParameters};
+
+    fn plan(faults: &str) -> FaultPlan {
+        FaultPlan::parse(&format!("schema = 1\nseed = 3\n{faults}")).unwrap()
+    }
+
+    fn judged(faults: &str, requests: &[(Nanos, Request)]) -> Vec<Judgement> {
+        let mut drive = FaultyDrive::new(plan(faults));
+        requests.iter().map(|(now, request)| drive.judge(*now, request)).collect()
+    }
+
+    /// The share of a fault is what a test of error handling is about.
+    #[test]
+    fn faults_meet_their_share_of_what_they_name_and_nothing_else() {
+        let text = "[[fault]]\nkind = \"error\"\nof = [\"write\"]\nshare = \"10%\"\n\
+                    range = { offset = \"4KiB\", length = \"4KiB\" }\n";
+        let writes: Vec<_> =
+            (0..10_000).map(|id| (Nanos::ZERO, Request::write(id, 4096, 512))).collect();
+        let met = judged(text, &writes);
+        let failed = met.iter().filter(|one| **one == Judgement::Fails(FaultError::Io)).count();
+        assert!((800..1200).contains(&failed), "{failed}");
+        assert_eq!(met, judged(text, &writes), "the same seed meets the same ones");
+        let others = [
+            (Nanos::ZERO, Request::read(1, 4096, 512)),
+            (Nanos::ZERO, Request::write(2, 8192, 512)),
+            (Nanos::ZERO, Request::flush(3)),
+        ];
+        let text = text.replace("10%", "100%");
+        assert_eq!(judged(&text, &others), [Judgement::Right; 3]);
+        assert_eq!(judged(&text, &writes[..1]), [Judgement::Fails(FaultError::Io)]);
+    }
+
+    #[test]
+    fn the_power_goes_once_and_stays_away() {
+        let requests: Vec<_> = (0..4)
+            .map(|id| (Nanos::from_secs(id), Request::write(id, 0, 512)))
+            .chain([(Nanos::from_secs(4), Request::read(9, 0, 512))])
+            .collect();
+        let by_write = judged("[[fault]]\nkind = \"power_cut\"\nwrite = 3\n", &requests);
+        let right = Judgement::Right;
+        let gone = Judgement::PowerCut;
+        assert_eq!(by_write, [right, right, gone, gone, gone]);
+        let by_time = judged("[[fault]]\nkind = \"power_cut\"\nat = \"1s\"\n", &requests);
+        assert_eq!(by_time, [right, gone, gone, gone, gone]);
+    }
+
+    /// When a device of 10 us ends what is submitted at these times.
+    fn ended(faults: &str, submitted: [u64; 3]) -> [Nanos; 3] {
+        let constant =
+            |value| Constant { value, kind: ConstantKind::Assumed, source: String::new() };
+        let parameters = RamParameters {
+            serial_time: constant(Nanos::ZERO),
+            copy_time: constant(Nanos::ZERO),
+            fixed_time: constant(Nanos::from_micros(10)),
+        };
+        let mut device = Faulty::new(Ram::new(&parameters));
+        device.begin(&plan(faults), Nanos::ZERO);
+        let mut done = Vec::new();
+        for (id, at) in (0..).zip(submitted.map(Nanos::from_micros)) {
+            device.advance(at, &mut done);
+            device.submit(at, Request::read(id, id * 4096, 4096));
+        }
+        while let Some(next) = device.next_event() {
+            device.advance(next, &mut done);
+        }
+        let mut at = [Nanos::ZERO; 3];
+        for one in done {
+            let began = Nanos::from_micros(submitted[one.id as usize]);
+            assert_eq!(one.stages.total(), one.at.since(began), "stages sum to the whole");
+            at[one.id as usize] = one.at;
+        }
+        at
+    }
+
+    #[test]
+    fn stalls_hold_everything_and_slowness_stretches() {
+        let micros = |times: [u64; 3]| times.map(Nanos::from_micros);
+        assert_eq!(ended("", [0, 100, 1000]), micros([10, 110, 1010]));
+        let stall = "[[fault]]\nkind = \"stall\"\nwhen = { at = \"100us\", for = \"500us\" }\n";
+        assert_eq!(ended(stall, [0, 100, 200]), micros([10, 600, 600]));
+        let slow = "[[fault]]\nkind = \"slow\"\nfactor = 3\n";
+        assert_eq!(ended(slow, [0, 100, 1000]), micros([30, 130, 1030]));
+    }
+}
