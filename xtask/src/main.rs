@@ -84,7 +84,7 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1";
 
 /// The fuzz targets: every parser of what comes from outside.
-const TARGETS: [&str; 18] = [
+const TARGETS: [&str; 19] = [
     "study",
     "profile",
     "archive",
@@ -103,6 +103,7 @@ const TARGETS: [&str; 18] = [
     "error",
     "fuse",
     "calibration",
+    "faults",
 ];
 
 /// Builds and runs every fuzz target for `seconds` each; new inputs stay in `fuzz/corpus`.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use support::{Scratch, expect, is_root, skip, stderr, stdout};
+use support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
 
 /// Whether disks can be attached here; says so if not.
 fn possible(test: &str) -> bool {
@@ -18,23 +18,6 @@ fn possible(test: &str) -> bool {
         skip(test, "/dev/fuse, and root or fusermount3");
     }
     there
-}
-
-/// A scratch directory whose disks go with it, also when a test fails.
-struct DiskScratch(Scratch);
-
-impl std::ops::Deref for DiskScratch {
-    type Target = Scratch;
-    fn deref(&self) -> &Scratch {
-        &self.0
-    }
-}
-
-impl Drop for DiskScratch {
-    fn drop(&mut self) {
-        let _ = self.run("detach --all");
-        let _ = self.run("clean");
-    }
 }
 
 /// Attaches; gives what was said of the disk.

@@ -133,7 +133,7 @@ fn a_raw_device_is_read_first_when_it_is_written_through_the_map() {
 #[test]
 fn every_workload_runs_on_every_engine() {
     let scratch = Scratch::new();
-    let engines = if doctor_has_rocksdb(&scratch) {
+    let engines = if support::has_rocksdb(&scratch) {
         "[\"lmdb\", \"rocksdb\", \"sqlite\"]"
     } else {
         skip("every workload", "librocksdb");
@@ -179,12 +179,6 @@ fn every_workload_runs_on_every_engine() {
         }
     }
 }
-
-fn doctor_has_rocksdb(scratch: &Scratch) -> bool {
-    let output = scratch.run("doctor");
-    support::stdout(&output).contains("RocksDB ")
-}
-
 /// The devices and file systems that users have beside ext4 on a file.
 #[test]
 fn databases_stand_on_a_device_of_the_users_with_and_without_a_file_system() {

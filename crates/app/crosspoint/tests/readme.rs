@@ -11,6 +11,13 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(path).expect("the document exists")
 }
 
+/// The first example in TOML of a document.
+fn example(name: &str) -> String {
+    let text = document(name);
+    let example = text.split("```toml").nth(1).and_then(|rest| rest.split("```").next());
+    example.expect("an example").to_owned()
+}
+
 /// `crosspoint ...` commands in backticks.
 fn commands(text: &str) -> Vec<String> {
     let parts = text.split('`').filter(|part| part.starts_with("crosspoint "));
@@ -34,6 +41,7 @@ fn every_command_of_the_documents_works() {
     std::fs::create_dir(scratch.path().join("jobs")).expect("a directory");
     write("jobs/one.fio", "[reads]\nsize=64m\nrw=randread\n");
     std::fs::create_dir(scratch.path().join("studies")).expect("a directory");
+    write("faults.toml", &example("docs/FAULTS.md"));
     // A fit measures for minutes and a published study runs for half of one; here both are short.
     let short = "--set experiment.*.interval=10ms --set experiment.*.measure=50ms";
     let model = "run device-fit --out runs/fit --set stack.target.device=model:intel-p3700";
@@ -41,7 +49,9 @@ fn every_command_of_the_documents_works() {
     let place = scratch.path().join("place");
     std::fs::create_dir(&place).expect("a directory");
     let mut tried = 0;
-    for name in ["README.md", "ARCHITECTURE.md", "docs/STUDY.md", "docs/FIGURES.md"] {
+    for name in
+        ["README.md", "ARCHITECTURE.md", "docs/STUDY.md", "docs/FIGURES.md", "docs/FAULTS.md"]
+    {
         for command in commands(&document(name)) {
             // What stands for something of the user's becomes something of this test's; the quickstart
             // itself takes a minute and a half and is run by `make demo`.
@@ -79,8 +89,6 @@ fn the_two_commands_are_targets() {
 /// The study in the format's documentation must be one.
 #[test]
 fn the_example_study_is_a_study() {
-    let text = document("docs/STUDY.md");
-    let example = text.split("```toml").nth(1).and_then(|rest| rest.split("```").next());
-    let parsed = study::parse(example.expect("an example"));
+    let parsed = study::parse(&example("docs/STUDY.md"));
     assert_eq!(parsed.map(|study| study::plan(&study).trials.len()), Ok(36));
 }

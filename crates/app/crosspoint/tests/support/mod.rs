@@ -62,6 +62,29 @@ impl Scratch {
     }
 }
 
+/// A scratch directory whose disks go with it, also when a test fails.
+pub struct DiskScratch(pub Scratch);
+
+impl std::ops::Deref for DiskScratch {
+    type Target = Scratch;
+    fn deref(&self) -> &Scratch {
+        &self.0
+    }
+}
+
+impl Drop for DiskScratch {
+    fn drop(&mut self) {
+        let _ = self.run("detach --all");
+        let _ = self.run("clean");
+    }
+}
+
+/// Whether the program finds RocksDB.
+pub fn has_rocksdb(scratch: &Scratch) -> bool {
+    let output = scratch.run("doctor");
+    stdout(&output).contains("RocksDB ")
+}
+
 fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
