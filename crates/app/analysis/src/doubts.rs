@@ -171,7 +171,7 @@ fn not_delivered(trial: &TrialRecord) -> Option<(f64, String)> {
         return None;
     }
     let off = served.difference().map_or(0.0, |(off, _)| off.abs());
-    Some((off.max(served.starved_share), served.to_string()))
+    Some((off.max(served.starved_share), served.complaint()))
 }
 
 fn busy_host(trial: &TrialRecord) -> Option<(f64, String)> {
@@ -347,7 +347,7 @@ mod tests {
             made
         };
         assert_eq!(not_delivered(&with(10_500)), None);
-        assert!(not_delivered(&with(13_000)).unwrap().1.contains("+30 %"));
+        assert!(not_delivered(&with(13_000)).unwrap().1.contains("took 13.0 us"));
     }
 
     #[test]

@@ -42,6 +42,9 @@ pub struct RunHeader {
     pub trials_planned: u32,
     /// Combinations that the plan leaves out, with the reason.
     pub skipped: Vec<String>,
+    /// Numbers of the trials of the plan that were left out because the machine lacked something.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<u32>,
     /// Whether the folder has a list of checksums; those of the first versions have none.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sums: bool,

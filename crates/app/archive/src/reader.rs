@@ -226,6 +226,7 @@ mod tests {
             stacks: Vec::new(),
             trials_planned: 2,
             skipped: Vec::new(),
+            left_out: Vec::new(),
             sums: false,
         };
         let study = study::parse(STUDY).unwrap();

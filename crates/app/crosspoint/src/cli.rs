@@ -135,8 +135,8 @@ pub enum Verb {
     },
     /// Cut the power under a database on an emulated drive, again and again, and look for what it lost
     #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
-            Exit code 7: something that had been acknowledged was lost. With --lying-flush that is what is to be \
-            seen.")]
+            Exit code 7: something that had been acknowledged was lost. With --lying-flush that is what is \
+            to be seen.")]
     PowerCuts(PowerCutsArguments),
     /// Undo whatever a killed run left on this machine
     Clean {

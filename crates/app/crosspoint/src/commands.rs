@@ -155,7 +155,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
     let text = study_text(name, set, None)?;
     let study = study::parse(&text.text)
         .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
-    let plan = study::plan(&study);
+    let (plan, _) = runner::possible(&study, study::plan(&study));
     let estimate = runner::estimate(&study, &plan);
     let mut models = Vec::new();
     for stack in &study.stack {

@@ -271,3 +271,34 @@ fn every_kind_of_block_workload_runs() {
     assert_eq!((ops, trial["outcome"].as_str()), (500, Some("complete")));
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
 }
+
+/// A demonstration that ends because one engine of four is not installed shows nothing.
+#[test]
+fn what_the_machine_lacks_something_for_is_left_out_where_it_may_be() {
+    let scratch = Scratch::new();
+    let write = |optional: bool| {
+        let text = format!(
+            "schema = 1\nname = \"some\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\nsize = \"8MiB\"\n\
+             [[experiment]]\nname = \"gone\"\noptional = {optional}\nwarm_up = \"0s\"\nmeasure = \"100ms\"\n\
+             interval = \"10ms\"\n[experiment.kv]\nengine = [\"rocksdb\", \"lmdb\"]\nrecords = 1000\n\
+             value_size = \"100B\"\nlibrary = \"/no/such/librocksdb.so\"\n\
+             [[experiment]]\nname = \"there\"\nwarm_up = \"0s\"\nmeasure = \"100ms\"\ninterval = \"10ms\"\n\
+             [experiment.block]\n"
+        );
+        std::fs::write(scratch.path().join("some.toml"), text).expect("written");
+    };
+    write(false);
+    assert_ne!(scratch.run("run some.toml --out all").status.code(), Some(0));
+    write(true);
+    let planned = scratch.run("plan some.toml");
+    expect(&planned, 0);
+    let said = stdout(&planned);
+    assert!(said.contains("skip: gone on d: rocksdb: library /no/such"), "{said}");
+    assert!(said.contains("trials:     2 "), "{said}");
+    expect(&scratch.run("run some.toml --out part"), 0);
+    let page = std::fs::read_to_string(scratch.path().join("part/report.html")).expect("a page");
+    assert!(page.contains("gone on d: rocksdb") && !page.contains("Partial"));
+    let again = scratch.run("run --resume part");
+    expect(&again, 0);
+    assert!(stdout(&again).contains("nothing was left"), "{}", stdout(&again));
+}

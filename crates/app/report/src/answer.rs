@@ -11,6 +11,7 @@ use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
 use crate::chart::short;
+use crate::drives::{drive_sentences, engine_title};
 use crate::faster::compared;
 use crate::sql_answer::sql_sentences;
 use analysis::doubts::{Doubt, doubts};
@@ -101,11 +102,22 @@ pub(crate) fn answer(run: &Run) -> Answer {
     if tests.len() <= TESTS_TOLD {
         points.extend(tests.iter().map(|test| format!("ACT {}", test.sentence())));
     }
-    points.extend(database_sentences(run));
-    points.extend(sql_sentences(run));
-    let headline = single_sentence(&reads).unwrap_or_else(|| {
-        if points.is_empty() { nothing_sentence(run) } else { points.remove(0) }
-    });
+    // What a database does on several drives says more than what it does on each.
+    let mut drives = drive_sentences(run);
+    if drives.is_empty() {
+        points.extend(database_sentences(run));
+    }
+    points.extend(sql_sentences(run, drives.is_empty()));
+    let single = single_sentence(&reads);
+    let headline = if drives.is_empty() {
+        single.unwrap_or_else(|| {
+            if points.is_empty() { nothing_sentence(run) } else { points.remove(0) }
+        })
+    } else {
+        points.splice(0..0, single);
+        points.splice(0..0, drives.drain(1..));
+        drives.remove(0)
+    };
     let doubts = doubts(run).iter().map(Doubt::sentence).collect();
     Answer { headline, doubts, points }
 }
@@ -428,12 +440,7 @@ fn database_sentences(run: &Run) -> Vec<String> {
         let readers = group.first.point.get("readers").cloned().unwrap_or_default();
         let durability = group.first.point.get("durability").cloned().unwrap_or_default();
         let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(&e));
-        let engine = match group.first.engine.as_str() {
-            "lmdb" => "LMDB",
-            "rocksdb" => "RocksDB",
-            "sqlite" => "SQLite",
-            other => other,
-        };
+        let engine = engine_title(&group);
         let title = short(group.stack_title());
         let updates = format!(
             "{} updates/s (durability {durability}, median commit {commit}{due}; {})",

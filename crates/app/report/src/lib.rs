@@ -7,6 +7,8 @@ mod answer;
 mod bounds;
 mod chart;
 mod charts;
+mod drives;
+mod drives_picture;
 mod faster;
 mod page;
 mod picture;

@@ -16,6 +16,7 @@ use crate::answer::answer;
 use crate::bounds;
 use crate::chart::Charts;
 use crate::charts::charts;
+use crate::drives_picture::drives_picture;
 use crate::picture::picture;
 use crate::table::{interval_text, point_text};
 use analysis::cliffs::{Told, told};
@@ -58,6 +59,7 @@ struct RunView<'a> {
     headline: String,
     doubts: Vec<String>,
     points: Vec<String>,
+    drives: Option<String>,
     picture: Option<String>,
     /// Who printed what, with ours beside it.
     citation: Option<String>,
@@ -181,6 +183,7 @@ fn view(run: &Run) -> RunView<'_> {
         headline: answer.headline,
         doubts: answer.doubts,
         points: answer.points,
+        drives: drives_picture(run),
         picture: picture(run),
         citation: publication.map(|one| one.citation),
         tally: tally(places.as_deref().unwrap_or_default()),

@@ -133,7 +133,7 @@ fn bar(single: &Single<'_>, class: OpClass) -> Bar {
     }
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -7,6 +7,7 @@ use units::{Nanos, human_count};
 use workload::OpClass;
 
 use crate::chart::short;
+use crate::drives::engine_title;
 use analysis::cliffs;
 use analysis::sql::races;
 use analysis::{Group, Ops, groups, is_sql};
@@ -16,10 +17,12 @@ const CLIFFS_TOLD: usize = 3;
 /// Stacks whose best is told.
 const STACKS_TOLD: usize = 6;
 
-/// All of it, most important first.
-pub(crate) fn sql_sentences(run: &Run) -> Vec<String> {
+/// All of it, most important first; `each_stack`: also what each did at best.
+pub(crate) fn sql_sentences(run: &Run, each_stack: bool) -> Vec<String> {
     let mut out: Vec<String> = race_sentences(run);
-    out.extend(best_sentences(run));
+    if each_stack {
+        out.extend(best_sentences(run));
+    }
     out.extend(cliff_sentence(run));
     out
 }
@@ -82,11 +85,7 @@ fn best_sentences(run: &Run) -> Vec<String> {
             |_| String::new(),
             |slow| format!(", 1 in 100 over {}", Nanos(slow.value as u64)),
         );
-        let engine = match group.first.engine.as_str() {
-            "sqlite" => "SQLite",
-            _ if group.first.result.path.contains("MariaDB") => "MariaDB",
-            _ => "MySQL",
-        };
+        let engine = engine_title(group);
         let setting =
             |name: &str| group.first.result.settings.get(name).cloned().unwrap_or_default();
         let (place, pool, durable) = match group.first.point.get("buffer_pool") {

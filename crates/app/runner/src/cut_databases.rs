@@ -18,7 +18,6 @@ use workload::{SQL_C, SQL_PAD};
 
 use crate::RunnerError;
 use crate::databases::{self, Asking};
-use crate::power_cuts::Kept;
 use crate::servers;
 
 /// Time within which the power has gone, however slow the drive is.
@@ -27,6 +26,15 @@ pub(crate) const SURE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
 /// Time that an engine has to look at itself.
 const LOOKING_MAX: Duration = Duration::from_secs(120);
+
+/// What became of a database, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kept {
+    /// Everything that was acknowledged; how much.
+    All(String),
+    /// Something is lost, or it cannot be used any more; what.
+    NotAll(String),
+}
 
 /// A database under one cut.
 pub(crate) enum CutDatabase<'a> {

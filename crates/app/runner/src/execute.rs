@@ -19,6 +19,7 @@ use crate::RunnerError;
 use crate::devices::Targets;
 use crate::emulated::CountingAnew;
 use crate::estimate::{estimate, trial_seconds};
+use crate::lacks::possible;
 use crate::options::Options;
 use crate::record::headline;
 use crate::sql_trial::SqlTrial;
@@ -65,7 +66,8 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
         check_directory(path)?;
     }
     let (writer, header, study) = RunWriter::resume(path, again)?;
-    let plan = plan(&study);
+    let mut plan = plan(&study);
+    plan.trials.retain(|trial| !header.left_out.contains(&trial.number));
     let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
     if header.trials_planned != now {
         let planned = header.trials_planned;
@@ -138,7 +140,7 @@ pub fn execute(
     watcher: &mut dyn Watcher,
 ) -> Result<RunEnd, RunnerError> {
     let study = parse(text)?;
-    let plan = plan(&study);
+    let (plan, left_out) = possible(&study, plan(&study));
     let skipped: Vec<String> = plan.skipped.iter().map(skip_text).collect();
     if plan.trials.is_empty() {
         return Err(RunnerError::NothingToRun(skipped));
@@ -168,6 +170,7 @@ pub fn execute(
         stacks: targets.records(&study, Seed(u64::from(study.seed))),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
         skipped,
+        left_out,
         sums: true,
     };
     let writer = RunWriter::create(&path, text, &study, &header)?;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use stack::free_space;
-use study::{DeviceName, FileSystem, Job, Memory, Plan, Source, Stack, Study, Trial};
+use study::{DeviceName, Engine, FileSystem, Job, Memory, Plan, Skip, Source, Stack, Study, Trial};
 
 use crate::estimate::file_space;
 use crate::servers::absent_server;
@@ -43,6 +43,60 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
         servers.into_iter().for_each(&mut lack);
     }
     found
+}
+
+/// `plan` without what is optional and this machine lacks something for, which is told as skipped; and the
+/// numbers of those trials.
+#[must_use]
+pub fn possible(study: &Study, plan: Plan) -> (Plan, Vec<u32>) {
+    let Plan { trials, mut skipped } = plan;
+    let (mut kept, mut left_out) = (Vec::new(), Vec::new());
+    // Each stack and each job is looked at once, however many trials it has.
+    let mut known: Vec<(String, String, Job, Option<String>)> = Vec::new();
+    for trial in trials {
+        let optional = study.experiment.iter().any(|e| e.name == trial.experiment && e.optional);
+        let stack = study.stack.iter().find(|stack| stack.name == trial.stack);
+        let Some(stack) = stack.filter(|_| optional && trial.source != Source::Predicted) else {
+            kept.push(trial);
+            continue;
+        };
+        let seen = known.iter().find(|(experiment, name, job, _)| {
+            (experiment, name, job) == (&trial.experiment, &trial.stack, &trial.job)
+        });
+        let reason = match seen {
+            Some((.., reason)) => reason.clone(),
+            None => {
+                let reason = lack_of(stack, &trial.job);
+                let names = (trial.experiment.clone(), trial.stack.clone());
+                known.push((names.0, names.1, trial.job.clone(), reason.clone()));
+                reason
+            }
+        };
+        let Some(reason) = reason else {
+            kept.push(trial);
+            continue;
+        };
+        left_out.push(trial.number);
+        let skip = Skip {
+            experiment: trial.experiment,
+            stack: trial.stack,
+            reason: format!("{}: {reason}", trial.job.engine()),
+        };
+        if !skipped.contains(&skip) {
+            skipped.push(skip);
+        }
+    }
+    (Plan { trials: kept, skipped }, left_out)
+}
+
+/// What one trial needs and this machine lacks, with what to do about it.
+fn lack_of(stack: &Stack, job: &Job) -> Option<String> {
+    let jobs = [job];
+    let found = root(stack, &jobs)
+        .or_else(|| place(stack, &jobs))
+        .or_else(|| missing_program(stack.file_system))
+        .or_else(|| program(job));
+    found.map(|(what, next)| format!("{what} ({next})"))
 }
 
 fn measured_jobs<'a>(plan: &'a Plan, stack: &Stack) -> Vec<&'a Job> {
@@ -141,13 +195,19 @@ fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
 fn program(job: &Job) -> Option<(String, String)> {
     match job {
         Job::Sql(job) => absent_server(job),
-        Job::Kv(job) if !["auto", "vendored"].contains(&job.library.as_str()) => {
-            let gone = job.library.contains('/') && !Path::new(&job.library).is_file();
-            gone.then(|| {
-                let next = "library = \"auto\" takes the machine's".to_owned();
-                (format!("library {} is no file", job.library), next)
-            })
-        }
+        Job::Kv(job) if job.engine == Engine::Rocksdb => match job.library.as_str() {
+            "auto" => {
+                let absent = kv_rocksdb::load(None).err()?;
+                Some((absent.to_string(), "apt-get install librocksdb-dev".to_owned()))
+            }
+            path => {
+                let gone = path.contains('/') && !Path::new(path).is_file();
+                gone.then(|| {
+                    let next = "library = \"auto\" takes the machine's".to_owned();
+                    (format!("library {path} is no file"), next)
+                })
+            }
+        },
         _ => None,
     }
 }

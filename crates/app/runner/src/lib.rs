@@ -37,15 +37,16 @@ pub use catalog::{
     StudyText, built_in_profiles, built_in_studies, load_study, overwrites, profile, profile_text,
     read_text,
 };
+pub use cut_databases::Kept;
 pub use databases::HOST_VERB;
 pub use devices::check_model;
 pub use doctor::{Check, Status, doctor};
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
 pub use execute::{Ending, Resumed, RunEnd, execute, resume};
-pub use lacks::{Lack, lacks, privileges};
+pub use lacks::{Lack, lacks, possible, privileges};
 pub use options::Options;
-pub use power_cuts::{CutRecord, Kept, PowerCuts, power_cuts, study_of};
+pub use power_cuts::{CutRecord, PowerCuts, power_cuts, study_of};
 pub use predicted::{check_profile, condition_of};
 pub use watch::{Event, Watcher};
 

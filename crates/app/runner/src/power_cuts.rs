@@ -1,9 +1,9 @@
-//! Power cuts under databases: a real engine writes on an emulated drive, the power goes at a write drawn from
-//! a seed, and the database is opened again and held against what had been acknowledged.
+//! Power cuts under databases: a real engine writes on an emulated drive, the power goes with a write drawn
+//! from a seed, and the database is opened again and held against what had been acknowledged.
 //!
-//! Each cut has a fresh file system and a fresh database. When the power goes the drive loses some of what was
-//! written and not flushed, answers every request with an error, and the engine's process is ended; then the
-//! power is back, the file system is mounted as it is and the engine recovers.
+//! Each cut has a fresh file system and a fresh database. When the power goes the drive loses some of what
+//! was written and not flushed, answers every request with an error, and the engine's process is ended; then
+//! the power is back, the file system is mounted as it is and the engine recovers.
 //! Invariants: what is drawn depends on the seed and the number of the cut alone (which write that is, is up
 //! to the engine's threads); the log of what was acknowledged is not on the drive; nothing of a cut outlives
 //! it. What it is not: a model of a drive's time; the drive answers as its model does, through FUSE.
@@ -19,7 +19,7 @@ use study::{Job, Trial};
 use units::{Bytes, Nanos, Seed, Share};
 
 use crate::RunnerError;
-use crate::cut_databases::{CutDatabase, SURE};
+use crate::cut_databases::{CutDatabase, Kept, SURE};
 
 /// Least drives: file systems want some room.
 const SIZE_LEAST: Bytes = Bytes::mib(64);
@@ -49,15 +49,6 @@ pub struct PowerCuts<'a> {
     pub lies: Share,
     /// Directory below which everything is made.
     pub at: &'a Path,
-}
-
-/// What became of a database, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// Everything that was acknowledged; how much.
-    All(String),
-    /// Something is lost, or it cannot be used any more; what.
-    NotAll(String),
 }
 
 /// One cut.

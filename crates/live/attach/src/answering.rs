@@ -97,7 +97,7 @@ pub(crate) fn hand_over<D: Device>(
     if timed {
         disk.model().submit(slot);
     }
-    if let Some(error) = disk.medium.comes(&slot, asked) {
+    if let Some(error) = disk.medium.comes(slot.key(), &slot.request(0), asked) {
         failed.note(slot.token, error);
     }
     timed

@@ -16,8 +16,9 @@ use rustix::io::Errno;
 use units::Nanos;
 
 use crate::answering::{Decision, FailedChanges, decide, hand_over};
+use crate::failures::errno;
 use crate::follow::Follower;
-use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay, errno};
+use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
 
 /// Requests that are taken before what is due is looked at again.
@@ -155,7 +156,7 @@ impl<D: Device> ClassicServer<D> {
     /// Answers one request.
     fn conclude(&mut self, slot: &UnderWay) -> std::io::Result<()> {
         let medium = &self.disk.medium;
-        let mut error = self.failed.take(slot.token).or_else(|| medium.ends(slot));
+        let mut error = self.failed.take(slot.token).or_else(|| medium.ends(slot.key()));
         let answer = self.answer.clear();
         match slot.operation {
             Operation::Read => {

@@ -11,6 +11,7 @@
 
 mod answering;
 mod classic;
+mod failures;
 mod fidelity;
 mod follow;
 mod medium;

@@ -12,8 +12,8 @@ use device::{FaultError, FaultPlan, FaultyDrive, Judgement, Operation, Request};
 use rustix::io::Errno;
 use units::Nanos;
 
+use crate::failures::{errno, lock};
 use crate::store::Store;
-use crate::timed::{UnderWay, errno, lock};
 use crate::unflushed::{Key, PowerCut, Unflushed};
 use crate::wire::FuseOperation;
 
@@ -95,25 +95,28 @@ impl Medium {
 
     /// A request has come: what it changes is changed. The number of the error with which it will end.
     #[inline]
-    pub fn comes(&self, slot: &UnderWay, asked: &FuseOperation<'_>) -> Option<i32> {
+    pub fn comes(&self, key: Key, request: &Request, asked: &FuseOperation<'_>) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
             return change(&self.store, asked).err();
         }
-        self.comes_with_faults(slot, asked)
+        self.comes_with_faults((key, request), asked)
     }
 
-    fn comes_with_faults(&self, slot: &UnderWay, asked: &FuseOperation<'_>) -> Option<i32> {
+    fn comes_with_faults(
+        &self,
+        (key, request): (Key, &Request),
+        asked: &FuseOperation<'_>,
+    ) -> Option<i32> {
         let mut planned = lock(&self.planned);
         let Some(planned) = planned.as_mut() else { return change(&self.store, asked).err() };
         if planned.cut.is_some() {
             return Some(EIO);
         }
-        let (operation, offset, length) = (slot.operation, slot.offset, slot.length);
-        let request = Request { id: 0, operation, fua: false, offset, length };
-        match planned.drive.judge(planned.now(), &request) {
+        let of = (key, request);
+        match planned.drive.judge(planned.now(), request) {
             Judgement::PowerCut => {
                 // What is under way when the power goes may be there, in part, or not at all.
-                let _ = self.done((slot, asked), &mut planned.unflushed);
+                let _ = self.done(of, asked, &mut planned.unflushed);
                 let _ = self.cut_now(planned);
                 Some(EIO)
             }
@@ -124,11 +127,14 @@ impl Medium {
             }
             Judgement::Lies => None,
             Judgement::Rots(draw) => {
-                let done = self.done((slot, asked), &mut planned.unflushed);
-                done.and_then(|()| self.rot((offset, length), draw).map_err(|e| errno(&e))).err()
+                let done = self.done(of, asked, &mut planned.unflushed);
+                done.and_then(|()| {
+                    self.rot((request.offset, request.length), draw).map_err(|e| errno(&e))
+                })
+                .err()
             }
             Judgement::Right | Judgement::FailsBeyond(_) => {
-                self.done((slot, asked), &mut planned.unflushed).err()
+                self.done(of, asked, &mut planned.unflushed).err()
             }
         }
     }
@@ -136,17 +142,17 @@ impl Medium {
     /// Does what was asked, noted in the log.
     fn done(
         &self,
-        (slot, asked): (&UnderWay, &FuseOperation<'_>),
+        (key, request): (Key, &Request),
+        asked: &FuseOperation<'_>,
         unflushed: &mut Unflushed,
     ) -> Result<(), i32> {
-        let key = key_of(slot);
-        match slot.operation {
+        match request.operation {
             Operation::Read => return Ok(()),
             Operation::Flush => unflushed.flush_comes(key),
             Operation::Write | Operation::Discard | Operation::WriteZeroes => {
                 let range = match *asked {
                     FuseOperation::Discard { offset, length } => (offset, length),
-                    _ => (slot.offset, u64::from(slot.length)),
+                    _ => (request.offset, u64::from(request.length)),
                 };
                 unflushed.changes(key, &self.store, range).map_err(|error| errno(&error))?;
             }
@@ -165,7 +171,7 @@ impl Medium {
 
     /// A request is answered now; the number of the error with which it ends for want of power.
     #[inline]
-    pub fn ends(&self, slot: &UnderWay) -> Option<i32> {
+    pub fn ends(&self, key: Key) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
             return None;
         }
@@ -178,13 +184,9 @@ impl Medium {
             return Some(EIO);
         }
         let protected = planned.drive.plan().protects();
-        planned.unflushed.acknowledge(key_of(slot), protected);
+        planned.unflushed.acknowledge(key, protected);
         None
     }
-}
-
-fn key_of(slot: &UnderWay) -> Key {
-    (slot.token, slot.server)
 }
 
 /// Does what a request changes.

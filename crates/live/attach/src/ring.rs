@@ -18,8 +18,9 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use units::Nanos;
 
 use crate::answering::{Decision, FailedChanges, decide, hand_over};
+use crate::failures::{errno, lock};
 use crate::places::{Place, PlaceOf, ServerRing, new_ring, push};
-use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay, errno, lock};
+use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
 
 /// Places of a thread: so many requests of a processor are with the model at once, more wait before it.
@@ -233,7 +234,7 @@ impl<D: Device> RingServer<D> {
     fn conclude(&mut self, slot: &UnderWay) -> std::io::Result<()> {
         let token = slot.token as usize;
         let medium = &self.shared.disk.medium;
-        let error = self.failed.take(slot.token).or_else(|| medium.ends(slot));
+        let error = self.failed.take(slot.token).or_else(|| medium.ends(slot.key()));
         self.answer.clear();
         match slot.operation {
             Operation::Read => {

@@ -3,9 +3,8 @@
 //! Invariants: a request that was handed in comes out once; after warm-up nothing is allocated; the model
 //! is held for as long as it computes, no longer. What it is not: a way to the kernel.
 
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use device::{Completion, Device, FaultPlan, Faulty, Operation, Request};
@@ -14,9 +13,11 @@ use realtime::RealTime;
 use stats::{Histogram, Served};
 use units::Nanos;
 
+use crate::failures::lock;
 use crate::fidelity::Fidelity;
 use crate::medium::Medium;
 use crate::store::Store;
+use crate::unflushed::Key;
 
 /// How often a thread that serves looks whether it is to end.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
@@ -58,6 +59,17 @@ pub(crate) struct UnderWay {
 }
 
 impl UnderWay {
+    /// Who asked.
+    pub const fn key(&self) -> Key {
+        (self.token, self.server)
+    }
+
+    /// The request, under the name `id`.
+    pub const fn request(&self, id: u64) -> Request {
+        let (operation, offset, length) = (self.operation, self.offset, self.length);
+        Request { id, operation, fua: false, offset, length }
+    }
+
     pub fn new(
         (token, server): (u64, usize),
         (operation, offset, length): (Operation, u64, u32),
@@ -106,9 +118,7 @@ impl<D: Device> TimedModel<D> {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
-        let (operation, offset, length) = (slot.operation, slot.offset, slot.length);
-        let request = Request { id: u64::from(place), operation, fua: false, offset, length };
-        slot.submitted = self.clock.submit(request, &mut self.done);
+        slot.submitted = self.clock.submit(slot.request(u64::from(place)), &mut self.done);
         self.slots[place as usize] = Some(slot);
     }
 
@@ -394,13 +404,4 @@ impl<D: Device> ServedDisk<D> {
     pub fn is_to_end(&self) -> bool {
         self.state.stop.load(Ordering::Relaxed)
     }
-}
-
-/// A panic elsewhere leaves times and counters as they are: they are still the best there is.
-pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or_else(|| rustix::io::Errno::IO.raw_os_error())
 }

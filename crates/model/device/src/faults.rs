@@ -357,7 +357,8 @@ mod tests {
     #[test]
     fn plans_are_read_whole_or_refused_with_what_is_allowed() {
         let text = "schema = 1\nseed = 7\n[[fault]]\nkind = \"error\"\nof = [\"read\"]\nshare = \"1%\"\n\
-                    when = { at = \"2s\", for = \"1s\", every = \"10s\" }\nrange = { offset = \"0B\", length = \"1MiB\" }\n\
+                    when = { at = \"2s\", for = \"1s\", every = \"10s\" }\n\
+                    range = { offset = \"0B\", length = \"1MiB\" }\n\
                     [[fault]]\nkind = \"power_cut\"\nwrite = 9\n";
         let plan = FaultPlan::parse(text).unwrap();
         assert!(!plan.protects() && plan.seed == Seed(7) && plan.faults.len() == 2);

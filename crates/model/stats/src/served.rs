@@ -9,8 +9,9 @@ use units::Nanos;
 
 /// Delivered and requested differ by no more than this at the median and in the mean, or figures say so.
 const DIFFERENCE_MAX: f64 = 0.10;
-/// A kind of request counts where it has at least this share of the time that was served.
-const SHARE_MIN: f64 = 0.05;
+/// A kind of request counts where what it is off by is at least this share of the time that was asked for in
+/// all.
+const MOVED_MIN: f64 = 0.05;
 /// What serves waits for a processor for no more of the time than this, or figures say so.
 const STARVED_MAX: f64 = 0.05;
 
@@ -45,9 +46,9 @@ impl ServedKind {
         (self.requests > 0).then_some(if mean.abs() > median.abs() { mean } else { median })
     }
 
-    /// The time that it took in all.
+    /// The time that was asked for in all.
     fn weight(&self) -> f64 {
-        self.requests as f64 * self.requested_mean_ns.max(self.delivered_mean_ns) as f64
+        self.requests as f64 * self.requested_mean_ns as f64
     }
 }
 
@@ -85,14 +86,39 @@ impl Served {
         [("reads", &self.reads), ("writes", &self.writes), ("flushes", &self.flushes)]
     }
 
-    /// The greatest difference of a kind of request that has a share in the time, and its name.
+    /// The greatest difference of a kind of request that moves what all take, and its name.
     #[must_use]
     pub fn difference(&self) -> Option<(f64, &'static str)> {
         let all: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
-        let counted = self.kinds().into_iter().filter(|(_, kind)| kind.weight() >= SHARE_MIN * all);
-        counted
-            .filter_map(|(name, kind)| kind.difference().map(|off| (off, name)))
+        let moves = |kind: &ServedKind, off: f64| kind.weight() * off.abs() >= MOVED_MIN * all;
+        self.kinds()
+            .into_iter()
+            .filter_map(|(name, kind)| Some((kind, kind.difference()?, name)))
+            .filter(|(kind, off, _)| moves(kind, *off))
+            .map(|(_, off, name)| (off, name))
             .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
+    }
+
+    /// Why it may not be judged, in few words; empty where it may.
+    #[must_use]
+    pub fn complaint(&self) -> String {
+        let mut said = Vec::new();
+        let off = self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX);
+        let worst = off.and_then(|(_, name)| self.kinds().into_iter().find(|(n, _)| *n == name));
+        if let Some((name, kind)) = worst {
+            said.push(format!(
+                "{name} took {} on average and {} at the median for {} and {} asked",
+                Nanos(kind.delivered_mean_ns),
+                Nanos(kind.delivered_p50_ns),
+                Nanos(kind.requested_mean_ns),
+                Nanos(kind.requested_p50_ns),
+            ));
+        }
+        if self.starved_share > STARVED_MAX {
+            let share = self.starved_share * 100.0;
+            said.push(format!("what serves it waited for a processor {share:.0} % of the time"));
+        }
+        said.join("; ")
     }
 
     /// Whether its shares are shares, as those of a damaged archive may not be.
@@ -195,6 +221,16 @@ mod tests {
         let hidden = served(kind(1000, 10_000, 10_000), kind(100, 10_000, 30_000));
         assert_eq!(hidden.difference().map(|(_, name)| name), Some("writes"));
         assert!(!hidden.is_faithful() && hidden.to_string().contains("writes are off"), "{hidden}");
+        assert!(hidden.complaint().starts_with("writes took 30.0 us"), "{}", hidden.complaint());
+        // Half of the time, and off by a tenth: at the limit of both.
+        let even = served(kind(100, 10_000, 11_200), kind(100, 10_000, 10_000));
+        assert!(!even.is_faithful(), "{even}");
+        // Short writes before flushes that take nearly all of the time move next to nothing.
+        let flushes = Served {
+            flushes: kind(1000, 1_200_000, 1_210_000),
+            ..served(kind(0, 0, 0), kind(2000, 18_000, 36_000))
+        };
+        assert!(flushes.is_faithful(), "{flushes}");
         // A kind that took next to none of the time says nothing about the rest.
         let few = served(kind(1000, 10_000, 10_000), kind(1, 10_000, 30_000));
         assert!(few.is_faithful(), "{few}");

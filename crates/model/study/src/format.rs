@@ -166,6 +166,10 @@ pub struct Experiment {
     /// What a failed operation does.
     #[serde(default)]
     pub on_error: OnError,
+    /// Trials for which this machine lacks something (root, a program, an engine) are left out, with the
+    /// reason; else nothing of the study runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
     /// Time after which a trial that has not ended is ended and has failed, loading included, starting and
     /// stopping a server not; without it ten times what is estimated, and half an hour.
     #[serde(skip_serializing_if = "Option::is_none")]

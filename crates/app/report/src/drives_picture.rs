@@ -1,0 +1,80 @@
+//! The first picture where databases ran on emulated drives: what each did a second, on every drive.
+//!
+//! A bar a drive, on an axis from zero that is each engine's own. Invariant: emulated is hollow, and what may
+//! not be judged says so beside its number. What it is not: interactive.
+
+use std::fmt::Write;
+
+use archive::Run;
+use study::Source;
+use units::human_count;
+
+use crate::drives::{DriveRate, EngineRates, engine_rates};
+use crate::picture::escape;
+
+const WIDTH: f64 = 860.0;
+/// Room for the names of drives.
+const LEFT: f64 = 215.0;
+/// Room for a number and what is said of it.
+const RIGHT: f64 = 260.0;
+const ROW: f64 = 24.0;
+const BAR: f64 = 12.0;
+const TITLE: f64 = 30.0;
+/// Engines that are drawn; figures have all.
+const ENGINES_MAX: usize = 6;
+
+/// The picture, or `None` where no database ran on an emulated drive beside another.
+pub(crate) fn drives_picture(run: &Run) -> Option<String> {
+    let engines = engine_rates(run);
+    let shown = &engines[..engines.len().min(ENGINES_MAX)];
+    let rows: usize = shown.iter().map(|engine| engine.drives.len()).sum();
+    if rows == 0 {
+        return None;
+    }
+    let height = rows as f64 * ROW + shown.len() as f64 * TITLE + 6.0;
+    let mut svg = format!(
+        "<svg class=\"picture\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"What each \
+         database did a second on each drive\">"
+    );
+    let mut y = 0.0;
+    for engine in shown {
+        draw_engine(&mut svg, engine, y);
+        y += TITLE + engine.drives.len() as f64 * ROW;
+    }
+    svg.push_str("</svg>");
+    Some(svg)
+}
+
+fn draw_engine(svg: &mut String, engine: &EngineRates, y: f64) {
+    let title = escape(&engine.title);
+    let _ = write!(svg, "<text class=\"label\" x=\"0\" y=\"{:.1}\">{title}</text>", y + 22.0);
+    let most = engine.drives.iter().map(|one| one.rate).fold(f64::MIN_POSITIVE, f64::max);
+    for (one, place) in engine.drives.iter().zip(0..) {
+        let top = y + TITLE + f64::from(place) * ROW;
+        draw_drive(svg, one, top, one.rate / most * (WIDTH - LEFT - RIGHT));
+    }
+}
+
+fn draw_drive(svg: &mut String, one: &DriveRate, top: f64, length: f64) {
+    let middle = top + ROW / 2.0 + 4.0;
+    let note = match (&one.doubt, one.source) {
+        (Some(doubt), _) => format!("{}, not to be judged: {doubt}", one.source),
+        (None, Source::Emulated) => "emulated, as its model asks".to_owned(),
+        (None, source) => source.to_string(),
+    };
+    let _ = write!(
+        svg,
+        "<text class=\"axis\" x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>\
+         <rect class=\"rate {source}\" x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{:.1}\" \
+         height=\"{BAR:.1}\"/><text class=\"value\" x=\"{:.1}\" y=\"{middle:.1}\">{} <tspan \
+         class=\"axis\">{}</tspan></text>",
+        LEFT - 12.0,
+        escape(&one.drive),
+        top + (ROW - BAR) / 2.0,
+        length.max(1.0),
+        LEFT + length.max(1.0) + 10.0,
+        human_count(one.rate),
+        escape(&note),
+        source = one.source,
+    );
+}

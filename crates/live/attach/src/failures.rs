@@ -1,0 +1,15 @@
+//! What failures elsewhere come to: a lock after a panic, an error as the kernel numbers it.
+//!
+//! Invariant: nothing fails here. What it is not: handling; that is of whoever asked.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A panic elsewhere leaves times and counters as they are: they are still the best there is.
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn errno(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or_else(|| rustix::io::Errno::IO.raw_os_error())
+}
