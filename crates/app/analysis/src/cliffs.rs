@@ -239,7 +239,9 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     }
     let mut out = Vec::new();
     for (name, [before, after]) in sides {
-        let (Some(a), Some(b)) = (Side::of(&before), Side::of(&after)) else { continue };
+        let (Some(a), Some(b)) = (Side::of(&name, &before), Side::of(&name, &after)) else {
+            continue;
+        };
         let larger = a.mean.abs().max(b.mean.abs());
         let (difference, error) =
             ((b.mean - a.mean).abs(), (a.error.powi(2) + b.error.powi(2)).sqrt());
@@ -255,6 +257,10 @@ fn moved(trial: &TrialRecord, window: &Window) -> Vec<Moved> {
     out
 }
 
+/// What is set and not counted: without noise, so that two equal samples tell it, also between two cliffs
+/// that are too near each other for the mean of anything that is counted.
+const SETTINGS: [&str; 1] = ["buffer pool, pages"];
+
 /// Standard errors that a counter must move by.
 const MOVED_ERRORS: f64 = 4.0;
 
@@ -267,7 +273,14 @@ struct Side {
 impl Side {
     /// `None` where there are too few samples to say: counters resemble themselves from sample to sample, so
     /// that a few of them are worth one.
-    fn of(values: &[f64]) -> Option<Self> {
+    fn of(name: &str, values: &[f64]) -> Option<Self> {
+        if let [first, rest @ ..] = values
+            && SETTINGS.contains(&name)
+            && !rest.is_empty()
+            && rest.iter().all(|value| value == first)
+        {
+            return Some(Self { mean: *first, error: 0.0 });
+        }
         let (mean, error) = stats::estimate::mean_of_few(values)?;
         Some(Self { mean, error })
     }
@@ -383,6 +396,16 @@ mod tests {
         assert!(cause(&slow, true).unwrap().contains("the device became slower"));
         assert!(cause(&[misses], true).unwrap().contains("not in the buffer pool"));
         assert_eq!(cause(&[one("threads running, 1", 2.0, 9.0)], true), None);
+    }
+
+    /// A neighbour on the machine that slows the rate just before it must not hide what was planted.
+    #[test]
+    fn a_setting_is_known_from_two_samples_and_a_count_is_not() {
+        let setting = Side::of("buffer pool, pages", &[4000.0, 4000.0]).expect("a setting");
+        assert_eq!((setting.mean, setting.error), (4000.0, 0.0));
+        assert!(Side::of("buffer pool, pages", &[4000.0]).is_none());
+        assert!(Side::of("buffer pool, pages", &[4000.0, 3000.0]).is_none());
+        assert!(Side::of("row lock waits a transaction", &[0.0, 0.0]).is_none());
     }
 
     /// Everything that is done for a transaction falls with their rate; that explains nothing.
