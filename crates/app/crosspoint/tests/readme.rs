@@ -4,7 +4,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use support::{Scratch, expect, study};
+use support::{DiskScratch, Scratch, expect, study};
 
 fn document(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").join(name);
@@ -26,7 +26,7 @@ fn commands(text: &str) -> Vec<String> {
 
 #[test]
 fn every_command_of_the_documents_works() {
-    let scratch = Scratch::new();
+    let scratch = DiskScratch(Scratch::new());
     let tiny = study("tiny");
     expect(&scratch.run(&format!("run {tiny} --out runs/quickstart-made")), 0);
     let write = |name: &str, text: &str| {
