@@ -1,65 +1,101 @@
 //! The lines of a cache: which are there, in order of use, and which are dirty.
 //!
-//! Invariant: every cached line is in the map and in the list once.
+//! Invariant: every cached line is in the map and in one list once, in that of the dirty ones exactly when it
+//! is dirty; a place that is free is in neither.
 
 use super::{Cache, Line, NONE};
 use crate::Request;
 
+/// The ends of a list from most to least recently used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    newest: u32,
+    oldest: u32,
+}
+
+impl Ends {
+    pub const EMPTY: Self = Self { newest: NONE, oldest: NONE };
+}
+
+/// Lines that are cleaned at once to make room (Open CAS).
+const ROOM: usize = 32;
+
 impl<D: crate::Device> Cache<D> {
+    fn list_of(&mut self, place: u32) -> &mut Ends {
+        let dirty = self.lines[place as usize].dirty;
+        if dirty { &mut self.dirty_lines } else { &mut self.clean_lines }
+    }
+
     fn unlink(&mut self, place: u32) {
         let Line { newer, older, .. } = self.lines[place as usize];
         match newer {
-            NONE => self.newest = older,
+            NONE => self.list_of(place).newest = older,
             newer => self.lines[newer as usize].older = older,
         }
         match older {
-            NONE => self.oldest = newer,
+            NONE => self.list_of(place).oldest = newer,
             older => self.lines[older as usize].newer = newer,
         }
     }
 
     fn link_newest(&mut self, place: u32) {
-        let older = self.newest;
+        let older = self.list_of(place).newest;
         let line = &mut self.lines[place as usize];
         (line.newer, line.older) = (NONE, older);
         match older {
-            NONE => self.oldest = place,
+            NONE => self.list_of(place).oldest = place,
             older => self.lines[older as usize].newer = place,
         }
-        self.newest = place;
+        self.list_of(place).newest = place;
     }
 
     pub(super) fn touch(&mut self, place: u32) {
-        if self.newest != place {
+        if self.list_of(place).newest != place {
             self.unlink(place);
             self.link_newest(place);
         }
     }
 
-    /// A place for a line that is not there; `None` when every line near the end of the list is dirty.
+    /// A line becomes dirty or clean; then it is the most recently used of those that are.
+    pub(super) fn turn(&mut self, place: u32, dirty: bool) {
+        self.unlink(place);
+        self.lines[place as usize].dirty = dirty;
+        self.link_newest(place);
+        if dirty {
+            self.dirty += 1;
+        } else {
+            self.dirty -= 1;
+        }
+    }
+
+    /// A line is no longer cached.
+    pub(super) fn forget(&mut self, number: u64) {
+        if let Some(place) = self.map.remove(&number) {
+            self.unlink(place);
+            self.dirty -= usize::from(std::mem::take(&mut self.lines[place as usize].dirty));
+            self.free.push(place);
+        }
+    }
+
+    /// A place for a line that is not there; `None` when all are dirty, of which some are cleaned then.
     fn allocate(&mut self, number: u64) -> Option<u32> {
-        /// Dirty lines that a search for a clean one passes over.
-        const PATIENCE: usize = 32;
         let fresh = Line { number, newer: NONE, older: NONE, dirty: false };
-        let place = if self.lines.len() < self.capacity {
+        let place = if let Some(place) = self.free.pop() {
+            place
+        } else if self.lines.len() < self.capacity {
             self.lines.push(fresh);
             (self.lines.len() - 1) as u32
         } else {
-            let mut place = self.oldest;
-            for _ in 0..PATIENCE {
-                if place == NONE || !self.lines[place as usize].dirty {
-                    break;
-                }
-                place = self.lines[place as usize].newer;
-            }
-            if place == NONE || self.lines[place as usize].dirty {
+            let place = self.clean_lines.oldest;
+            if place == NONE {
+                self.to_clean = ROOM;
                 return None;
             }
             self.map.remove(&self.lines[place as usize].number);
             self.unlink(place);
-            self.lines[place as usize] = fresh;
             place
         };
+        self.lines[place as usize] = fresh;
         self.map.insert(number, place);
         self.misses.remove(&number);
         self.link_newest(place);
@@ -88,10 +124,9 @@ impl<D: crate::Device> Cache<D> {
             if let Some(&place) = self.map.get(&number)
                 && !self.lines[place as usize].dirty
             {
-                self.lines[place as usize].dirty = true;
+                self.turn(place, true);
                 self.dirty_order.push_back((place, self.dirtied));
                 self.dirtied += 1;
-                self.dirty += 1;
                 changed = true;
             }
         }

@@ -1,17 +1,20 @@
 //! A cache of a fast device in front of a slow one, as Open CAS and dm-cache do it.
 //!
 //! # Model
-//! Addresses are cached in lines, the least recently used of which that is clean is replaced. A read of
+//! Addresses are cached in lines; of those that are clean the least recently used one is replaced. A read of
 //! lines that are all there goes to the fast device, any other to the slow one and, after `promotion_hits`
 //! misses of its first line, into the cache in the background. Writes: **write-back** goes to the
 //! fast device, with a metadata write for a line that becomes dirty; **write-through** to both;
 //! **write-around** to the slow one, and the lines are dropped. When no line is clean, requests pass
-//! through to the slow device: the dirty-line stall. A cleaner with `clean_depth` lines in flight
-//! reads dirty lines, oldest first, and writes them to the slow device, from `dirty_high` of the cache on
-//! until a tenth less is dirty. With `dirty_max`, writes wait while so much is dirty, as a kernel's page
-//! cache throttles its writers; without, they pass through. Every request takes `lookup_time` first.
+//! through to the slow device, the dirty-line stall, and some are cleaned to make room. A cleaner with
+//! `clean_depth` lines in flight reads dirty lines, oldest first, and writes them to the slow device, for
+//! that and from `dirty_high` of the cache on until a tenth less is dirty. With `dirty_max`, writes wait
+//! while so much is dirty, as a kernel's page cache throttles its writers; without, they pass through.
+//! Every request takes `lookup_time` first.
 //! # Source: Open CAS Linux documentation (cache modes, ALRU cleaning, promotion, pass-through when
-//! eviction fails); Linux `Documentation/admin-guide/device-mapper/cache.rst`.
+//! eviction fails) and its framework (<https://github.com/Open-CAS/ocf>, `lru.c`: clean and dirty lines in
+//! lists of their own, 32 lines cleaned where no clean one is left); Linux
+//! `Documentation/admin-guide/device-mapper/cache.rst`.
 //!
 //! Invariant: a line is dirty exactly when the slow device lacks its last write. What it is not: cleaning
 //! of idle lines, or a sequential cut-off.
@@ -24,6 +27,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use serde::Deserialize;
 use units::{Bytes, Nanos, Share};
 
+use self::lines::Ends;
 use crate::constant::Constant;
 use crate::request::Route;
 use crate::slab::Slab;
@@ -92,7 +96,7 @@ type LineMap<T> = HashMap<u64, T, BuildHasherDefault<LineHasher>>;
 /// No neighbour in the list.
 const NONE: u32 = u32::MAX;
 
-/// A cached line in the list from most to least recently used.
+/// A cached line in one of the lists from most to least recently used.
 #[derive(Debug, Clone, Copy)]
 struct Line {
     number: u64,
@@ -133,8 +137,12 @@ pub struct Cache<D> {
     clean_depth: usize,
     lines: Vec<Line>,
     map: LineMap<u32>,
-    newest: u32,
-    oldest: u32,
+    clean_lines: Ends,
+    dirty_lines: Ends,
+    /// Places that were used and are not.
+    free: Vec<u32>,
+    /// Lines to be cleaned because there was no room.
+    to_clean: usize,
     /// Misses of lines that are not cached yet.
     misses: LineMap<u32>,
     /// Dirty lines in the order in which they became so; may hold lines that were cleaned since.
@@ -175,8 +183,10 @@ impl<D: Device> Cache<D> {
             clean_depth: p.clean_depth.value.max(1) as usize,
             lines: Vec::new(),
             map: LineMap::default(),
-            newest: NONE,
-            oldest: NONE,
+            clean_lines: Ends::EMPTY,
+            dirty_lines: Ends::EMPTY,
+            free: Vec::new(),
+            to_clean: 0,
             misses: LineMap::default(),
             dirty_order: VecDeque::new(),
             dirtied: 0,
@@ -277,12 +287,7 @@ impl<D: Device> Cache<D> {
     /// Past the cache to the slow device; its lines are dropped, what was dirty in them with them.
     fn discard(&mut self, now: Nanos, job: u32, request: Request) -> u32 {
         for number in self.numbers(request) {
-            if let Some(place) = self.map.remove(&number) {
-                let line = &mut self.lines[place as usize];
-                // The place stays in the list, clean and without a number, and is used up first.
-                line.number = u64::MAX;
-                self.dirty -= usize::from(std::mem::take(&mut line.dirty));
-            }
+            self.forget(number);
         }
         self.submit_slow(now, job, request);
         1
@@ -321,11 +326,12 @@ impl<D: Device> Cache<D> {
         let low = self.dirty_high - self.dirty_high / 10;
         self.clean_on = self.dirty >= if self.clean_on { low } else { self.dirty_high };
         let on = self.clean_on || !self.flushes.is_empty();
-        while on && self.cleaning.len() < self.clean_depth {
+        while (on || self.to_clean > 0) && self.cleaning.len() < self.clean_depth {
             let Some((place, number)) = self.dirty_order.pop_front() else { return };
             if !self.lines[place as usize].dirty {
                 continue;
             }
+            self.to_clean = self.to_clean.saturating_sub(1);
             self.cleaning.push(number);
             let job = self.jobs.put(Work::CleanRead(place, number));
             self.submit_fast(now, job, place, Request::read(0, 0, self.line as u32));
@@ -347,6 +353,10 @@ impl<D: Device> Cache<D> {
                     let fill = self.jobs.put(Work::Fill);
                     self.submit_fast(now, fill, place, Request::write(0, 0, request.length));
                 }
+                // Without room for it, some is made.
+                if self.to_clean > 0 {
+                    self.clean(now);
+                }
             }
             Work::Fill => {
                 self.jobs.take(job);
@@ -360,8 +370,7 @@ impl<D: Device> Cache<D> {
                 let number = self.lines[place as usize].number;
                 let (offset, length) = (number.saturating_mul(self.line), self.line as u32);
                 // Writes from here on make it dirty again.
-                self.lines[place as usize].dirty = false;
-                self.dirty -= 1;
+                self.turn(place, false);
                 self.slow.submit(now, Request::write(u64::from(job), offset, length));
             }
             Work::CleanWrite(order) => self.cleaned(now, job, order),
@@ -505,6 +514,34 @@ mod tests {
         assert_eq!(done.len(), 4);
         let slowest = done.iter().map(|c| c.at.since(now).get() / 1000).max();
         assert!(slowest >= Some(100), "{slowest:?}");
+    }
+
+    /// What was written long ago must not keep all that is read from being cached.
+    #[test]
+    fn reads_are_cached_beside_old_dirty_lines() {
+        let mut cache = cache(CacheMode::WriteBack, "100%");
+        for line in 0..6 {
+            takes(&mut cache, 1 + line, Operation::Write, line);
+        }
+        for line in 10..20 {
+            assert_eq!(takes(&mut cache, 2 * line, Operation::Read, line), 100);
+            assert_eq!(takes(&mut cache, 2 * line + 1, Operation::Read, line), 10);
+        }
+        assert_eq!(cache.dirty_lines(), 6);
+    }
+
+    /// A cache that is full of dirty lines makes room where it is needed, or it would never cache again.
+    #[test]
+    fn without_room_some_lines_are_cleaned() {
+        let mut cache = cache(CacheMode::WriteBack, "100%");
+        cache.dirty_high = usize::MAX;
+        for line in 0..8 {
+            takes(&mut cache, 1 + line, Operation::Write, line);
+        }
+        assert_eq!(takes(&mut cache, 20, Operation::Read, 20), 100, "it passes");
+        assert_eq!(takes(&mut cache, 21, Operation::Read, 20), 100, "there was no room yet");
+        assert_eq!(takes(&mut cache, 22, Operation::Read, 20), 10);
+        assert!(cache.dirty_lines() < 8);
     }
 
     /// A page cache: nobody passes it, so at its limit writers go at the pace of the cleaner.
