@@ -3,6 +3,7 @@
 //! Invariant: writes to stderr only. What it is not: part of the measurement; it runs on the thread
 //! that waits.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,16 @@ impl Watcher for Silent {
     fn event(&mut self, _: &Event<'_>) {}
 }
 
+/// Adds up the intervals of each trial's clients; those of a race run at once.
+#[derive(Default)]
+struct Sums(BTreeMap<u32, Sum>);
+
+impl Sums {
+    fn add(&mut self, trial: &Trial, summary: &stats::Summary) -> Option<String> {
+        self.0.entry(trial.number).or_default().add(summary)
+    }
+}
+
 /// Adds up the intervals of a trial's clients.
 #[derive(Default)]
 struct Sum {
@@ -120,7 +131,7 @@ fn left(seconds: f64) -> String {
 struct Plain {
     total: usize,
     seconds_left: f64,
-    sum: Sum,
+    sums: Sums,
     last_line: Option<Instant>,
     prepared: u64,
 }
@@ -154,7 +165,6 @@ impl Watcher for Plain {
                 }
             }
             Event::TrialStarted { .. } => {
-                self.sum = Sum::default();
                 self.last_line = Some(Instant::now());
             }
             Event::Loading { done, of } => {
@@ -163,7 +173,7 @@ impl Watcher for Plain {
                 }
             }
             Event::Interval { trial, progress } => {
-                if let Some(text) = self.sum.add(&progress.summary)
+                if let Some(text) = self.sums.add(trial, &progress.summary)
                     && self.due()
                 {
                     let shown = left(self.seconds_left - progress.summary.end.as_secs_f64());
@@ -192,7 +202,7 @@ struct Bar {
     /// Estimated time left after the current trial, and when that trial began.
     after: f64,
     began: Instant,
-    sum: Sum,
+    sums: Sums,
 }
 
 impl Bar {
@@ -201,7 +211,7 @@ impl Bar {
         let style = ProgressStyle::with_template("{bar:28} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);
-        Self { bar, total: 0, after: 0.0, began: Instant::now(), sum: Sum::default() }
+        Self { bar, total: 0, after: 0.0, began: Instant::now(), sums: Sums::default() }
     }
 
     fn show(&self, text: &str) {
@@ -226,12 +236,11 @@ impl Watcher for Bar {
                 self.show(&format!("preparing {stack}: {done} of {of}"));
             }
             Event::TrialStarted { trial } => {
-                self.sum = Sum::default();
                 self.show(&format!("{}/{} {}", trial.number, self.total, name(trial)));
             }
             Event::Loading { done, of } => self.show(&format!("loading {done} of {of} records")),
             Event::Interval { trial, progress } => {
-                if let Some(text) = self.sum.add(&progress.summary) {
+                if let Some(text) = self.sums.add(trial, &progress.summary) {
                     self.show(&format!("{}/{} {} {text}", trial.number, self.total, name(trial)));
                 }
             }
