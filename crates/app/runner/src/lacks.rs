@@ -144,7 +144,15 @@ fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
 /// Where the data would be: there, and with room.
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
-        DeviceName::Model(_) => attach::available().err(),
+        DeviceName::Model(_) => attach::available().err().or_else(|| {
+            // Its data are in memory as far as they are written.
+            let needed = file_space(stack, jobs).min(stack.size());
+            let free = observe::memory_available()?;
+            let next = format!("less data, or less at once: --set stack.{}.size=...", stack.name);
+            let what =
+                || format!("{free} of memory are available, {needed} are needed for the drive");
+            (free < needed).then(|| (what(), next))
+        }),
         DeviceName::Paths(paths) => {
             let gone = paths.iter().find(|path| !Path::new(path).exists())?;
             Some((

@@ -18,7 +18,7 @@ pub use block_device::{BlockDevice, DiskTimes};
 pub use control::{Control, Keep, Progress, rest};
 pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
-pub use provenance::{Provenance, StorageFacts};
+pub use provenance::{Provenance, StorageFacts, memory_available};
 pub use sampler::{Counter, sample};
 pub use scheduling::{ThreadClock, ThreadTimes, give_way, go_first};
 pub use usage::{thread_usage, usage};

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use units::Bytes;
 
 use crate::{BlockDevice, first_line};
 
@@ -71,6 +72,14 @@ fn field_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// Memory that can be had without swapping (`MemAvailable`, proc(5)); none where the kernel does not say.
+#[must_use]
+pub fn memory_available() -> Option<Bytes> {
+    let text = field_of("/proc/meminfo", "MemAvailable")?;
+    let kib: u64 = text.strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes(kib << 10))
 }
 
 impl Provenance {

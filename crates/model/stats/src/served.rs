@@ -12,7 +12,7 @@ const DIFFERENCE_MAX: f64 = 0.10;
 /// A kind of request counts where what it is off by is at least this share of the time that was asked for in
 /// all.
 const MOVED_MIN: f64 = 0.05;
-/// What serves waits for a processor for no more of the time than this, or figures say so.
+/// Requests take no more than this longer than is seen, or figures say so.
 const STARVED_MAX: f64 = 0.05;
 
 /// What was served of one kind of request.
@@ -70,7 +70,8 @@ pub struct Served {
     pub flushes: ServedKind,
     /// Share of one processor that serving took.
     pub cpu_share: f64,
-    /// Share of the time in which what serves waited for a processor: requests waited meanwhile.
+    /// What requests waited for where it is not seen, while what serves waited for a processor or was
+    /// stopped, over the time that was asked for.
     pub starved_share: f64,
 }
 
@@ -79,6 +80,16 @@ impl Served {
     #[must_use]
     pub const fn requests(&self) -> u64 {
         self.reads.requests + self.writes.requests + self.flushes.requests
+    }
+
+    /// What serves has waited for a processor for so long in so many turns: what comes meanwhile waits
+    /// unseen, until the turn in which it is taken up. At most one turn a request counts.
+    pub fn note_waits(&mut self, waited: Nanos, turns: u64) {
+        let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
+        if asked > 0.0 {
+            let of_one = waited.get() as f64 / turns.min(self.requests()).max(1) as f64;
+            self.starved_share += of_one * self.requests() as f64 / asked;
+        }
     }
 
     /// Each kind by its name.
@@ -116,7 +127,9 @@ impl Served {
         }
         if self.starved_share > STARVED_MAX {
             let share = self.starved_share * 100.0;
-            said.push(format!("what serves it waited for a processor {share:.0} % of the time"));
+            said.push(format!(
+                "what serves it waited for processors: all took some {share:.0} % longer"
+            ));
         }
         said.join("; ")
     }
@@ -163,7 +176,10 @@ impl fmt::Display for Served {
         }
         if self.starved_share > STARVED_MAX {
             let share = self.starved_share * 100.0;
-            write!(out, "; it waited for a processor {share:.0} % of the time: not to be judged")?;
+            write!(
+                out,
+                "; it waited for processors, so all took some {share:.0} % longer: not to be judged"
+            )?;
         }
         match self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX) {
             Some((off, name)) => {
@@ -213,6 +229,27 @@ mod tests {
         let late = ServedKind { delivered_mean_ns: 15_000, ..kind(1000, 10_000, 10_000) };
         let late = served(late, ServedKind::default());
         assert!(!late.is_faithful() && late.to_string().contains("+50 %"), "{late}");
+    }
+
+    /// What waits to be taken up has no time of arrival yet: only the one who serves knows of it.
+    #[test]
+    fn waits_for_a_processor_count_by_what_they_add_to_a_request() {
+        let reads = served(kind(1000, 100_000, 100_000), ServedKind::default());
+        // 20 us a turn, and every request takes 100.
+        let mut waiting = reads;
+        waiting.note_waits(Nanos::from_millis(20), 1000);
+        assert!((waiting.starved_share - 0.2).abs() < 1e-9 && !waiting.is_faithful(), "{waiting}");
+        // Turns of timers wait as well: more turns than requests do not hide it.
+        let mut timers = reads;
+        timers.note_waits(Nanos::from_millis(20), 100_000);
+        assert_eq!(timers.starved_share, waiting.starved_share);
+        // The same waits before a drive of milliseconds are nothing.
+        let mut slow = served(kind(1000, 2_000_000, 2_000_000), ServedKind::default());
+        slow.note_waits(Nanos::from_millis(20), 1000);
+        assert!(slow.is_faithful() && slow.starved_share > 0.0, "{slow}");
+        let mut idle = Served::default();
+        idle.note_waits(Nanos::from_millis(20), 1);
+        assert!(idle.is_faithful());
     }
 
     /// Writes that are wrong would hide behind many reads that are right.
