@@ -16,7 +16,7 @@ use attach::{AttachError, Attached, Pace, Store, Transport};
 use device::{FaultPlan, Model};
 use runner::attached::{Disk, DiskEntry, all, find};
 use serde_json::json;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use sim::HostModel;
 use stack::{
     Journal, StackError, Undo, WorkArea, check_directory, loop_over, release, state_directory,
@@ -111,6 +111,30 @@ fn show(disk: &Disk, json: bool) {
     out!("detach: crosspoint detach {}", disk.file.display());
 }
 
+/// What signals have asked for.
+#[derive(Default)]
+struct Asked {
+    /// To detach, and nothing else: a second one must not take a disk from under its users.
+    stop: Arc<AtomicBool>,
+    /// To count anew, by one that measures on the disk.
+    anew: Arc<AtomicBool>,
+    /// To begin or end staging, by one that loads what the drive holds before its life begins.
+    stage: Arc<AtomicBool>,
+}
+
+impl Asked {
+    fn listen() -> std::io::Result<Self> {
+        let asked = Self::default();
+        let (stop, anew, stage) = (&asked.stop, &asked.anew, &asked.stage);
+        let all =
+            [(SIGINT, stop), (SIGTERM, stop), (SIGHUP, stop), (SIGUSR1, anew), (SIGUSR2, stage)];
+        for (signal, flag) in all {
+            signal_hook::flag::register(signal, Arc::clone(flag))?;
+        }
+        Ok(asked)
+    }
+}
+
 /// Serves until a signal asks to detach or somebody unmounts it.
 fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     if let Err((reason, next)) = attach::available() {
@@ -127,16 +151,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let faults = arguments.faults.as_deref().map(plan_of_faults).transpose()?;
     let condition = runner::condition_of(arguments.condition);
     let state = state_directory()?;
-    // Signals ask for nothing but to detach: a second one must not take a disk from under its users.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(StackError::io("take signals in", &state))?;
-    }
-    // One that measures on the disk says so when it counts.
-    let anew = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGUSR1, Arc::clone(&anew))
-        .map_err(StackError::io("take signals in", &state))?;
+    let asked = Asked::listen().map_err(StackError::io("take signals in", &state))?;
     let journal = Journal::new(&state, sql_mysql::restore);
     let fresh = arguments.store.as_ref().filter(|path| !path.exists());
     let made = make(&journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
@@ -145,7 +160,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         let _ = fresh.map(std::fs::remove_file);
     })?;
     disk.title = profile.title;
-    attached.begin_faults(faults);
+    attached.begin_faults(faults.clone());
     let entry = match DiskEntry::new(&state, &disk) {
         Ok(entry) => entry,
         Err(error) => {
@@ -157,13 +172,20 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     show(&disk, arguments.json);
     while attached.is_served() {
         std::thread::park_timeout(TELL);
-        if anew.swap(false, Ordering::Relaxed) {
+        if asked.anew.swap(false, Ordering::Relaxed) {
             attached.begin_anew();
+        }
+        if asked.stage.swap(false, Ordering::Relaxed) {
+            disk.staging = !disk.staging;
+            attached.stage(disk.staging);
+            if !disk.staging {
+                attached.begin_faults(faults.clone());
+            }
         }
         disk.served = attached.served();
         // The next one comes soon.
         let _ = entry.tell(&disk);
-        if stop.swap(false, Ordering::Relaxed) {
+        if asked.stop.swap(false, Ordering::Relaxed) {
             match let_go(&disk) {
                 Ok(()) => break,
                 Err(reason) => say!("{} stays: {reason}", disk.file.display()),
@@ -260,6 +282,7 @@ fn make(
         file,
         block,
         served: Served::default(),
+        staging: false,
         ended: false,
     };
     Ok((attached, disk))

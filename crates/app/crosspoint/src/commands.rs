@@ -161,6 +161,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
     for stack in &study.stack {
         if let study::DeviceName::Model(model) = &stack.device {
             let profile = runner::profile(model)?;
+            runner::check_faults(stack)?;
             let jobs = plan.trials.iter().filter(|trial| trial.stack == stack.name);
             runner::check_model(stack, &profile, jobs.map(|trial| &trial.job))?;
             models.push(profile.title);

@@ -326,3 +326,82 @@ fn a_study_on_an_attached_model_is_emulated() {
     assert!(!found.is_empty() && found.iter().all(|one| one["source"] == "emulated"));
     nothing_left(&scratch);
 }
+
+/// The one disk that is attached.
+fn the_disk(scratch: &Scratch) -> Value {
+    let output = scratch.run("attach --json");
+    expect(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["disks"][0].clone()
+}
+
+/// Asks the process of a disk to begin or end staging, and waits until it has.
+fn stage(scratch: &Scratch, staging: bool) {
+    let process = the_disk(scratch)["process"].as_u64().expect("a process").to_string();
+    assert!(Command::new("kill").args(["-USR2", &process]).status().expect("it runs").success());
+    while the_disk(scratch)["staging"] != staging {
+        std::thread::yield_now();
+    }
+}
+
+/// A cache that has seen how the tables were loaded is not the one that was put before them.
+#[test]
+fn what_is_staged_is_there_and_was_never_asked_for() {
+    if !possible("what_is_staged_is_there_and_was_never_asked_for") {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let disk = attach(&scratch, "hdd-7200 --size 16MiB");
+    stage(&scratch, true);
+    let path = file_of(&disk);
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("opened");
+    for block in 0..256u64 {
+        file.write_all_at(&[block as u8; 4096], block << 16).expect("written");
+    }
+    file.sync_all().expect("synced");
+    drop(file);
+    stage(&scratch, false);
+    let count =
+        |kind: &str| the_disk(&scratch)["served"][kind]["requests"].as_u64().expect("a count");
+    assert_eq!(["reads", "writes", "flushes"].map(count), [0; 3]);
+    let direct = libc::O_DIRECT;
+    let file = OpenOptions::new().read(true).custom_flags(direct).open(&path).expect("opened");
+    let mut space = vec![0u8; 8192];
+    let start = space.as_ptr().align_offset(4096);
+    let block = &mut space[start..start + 4096];
+    file.read_exact_at(block, 7 << 16).expect("read");
+    assert_eq!(block, [7; 4096]);
+    drop(file);
+    while count("reads") == 0 {
+        std::thread::yield_now();
+    }
+    expect(&scratch.run("detach --all"), 0);
+    nothing_left(&scratch);
+}
+
+/// A study that says what goes wrong with its drive must get just that, and say so.
+#[test]
+fn a_study_has_its_drive_fail_as_planned() {
+    if !possible("a_study_has_its_drive_fail_as_planned") {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let study = scratch.path().join("failing.toml");
+    let with = |fault: &str| {
+        let faults = format!("[stack.faults]\nseed = 3\n[[stack.faults.fault]]\n{fault}");
+        let text = format!("{STUDY}[experiment.block]\nread_share = \"100%\"\n");
+        std::fs::write(&study, text.replace("FILE_SYSTEM", &faults)).expect("a study");
+    };
+    with("kind = \"error\"\nof = [\"read\"]\nwhen = { for = \"1ns\" }\n");
+    let output = scratch.run("plan failing.toml");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    with("kind = \"stall\"\n");
+    let output = scratch.run("plan failing.toml");
+    assert_ne!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("stack drive, faults"), "{}", stderr(&output));
+    with("kind = \"error\"\nof = [\"read\"]\n");
+    let output = scratch.run("run failing.toml --out runs/failing");
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    assert!(stderr(&output).contains("with planned faults"), "{}", stderr(&output));
+    nothing_left(&scratch);
+}

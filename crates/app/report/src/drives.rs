@@ -75,7 +75,7 @@ fn doubt_of(group: &Group<'_>) -> Option<String> {
             Some((off, name)) if off.abs() > served.starved_share => {
                 format!("{name} {:+.0} %", off * 100.0)
             }
-            _ => format!("it waited for a processor {:.0} %", served.starved_share * 100.0),
+            _ => format!("processors waited for +{:.0} %", served.starved_share * 100.0),
         }),
     };
     group.trials.iter().find_map(doubt)
@@ -112,7 +112,14 @@ impl EngineRates {
             let (source, doubt) = (group.first.source, doubt_of(group));
             DriveRate { drive, source, rate: *rate, doubt }
         });
-        let title = format!("{}, {what}", engine_title(first));
+        // One scale for all stacks of an experiment.
+        let served = one.groups.iter().flat_map(|group| &group.trials);
+        let scale = served.filter_map(|trial| trial.result.served).map(|s| s.scale).max();
+        let stretched = match scale {
+            Some(scale) if scale > 1 => format!(", drives {scale} times slower"),
+            _ => String::new(),
+        };
+        let title = format!("{}, {what}{stretched}", engine_title(first));
         Some(Self { title, is_sql: is_sql(first.first), drives: drives.collect() })
     }
 

@@ -39,6 +39,9 @@ pub struct Disk {
     pub floor_ns: u64,
     /// What was delivered.
     pub served: Served,
+    /// Whether what is put on it takes no time.
+    #[serde(default)]
+    pub staging: bool,
     /// Whether it was detached.
     pub ended: bool,
 }

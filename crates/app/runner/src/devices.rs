@@ -22,7 +22,7 @@ use units::{Bytes, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
-use crate::emulated::{Emulated, Servers};
+use crate::emulated::{self, Emulated, Servers};
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
 use crate::predicted::Modelled;
@@ -123,6 +123,7 @@ impl<'a> Targets<'a> {
                     next,
                 })?;
                 known(&profile, jobs.iter().copied())?;
+                emulated::check_faults(stack)?;
                 self.attachable.insert(stack.name.clone(), profile);
             }
             DeviceName::Model(name) => {
@@ -300,6 +301,13 @@ impl<'a> Targets<'a> {
     /// Whether a stack's model is attached now.
     pub fn is_emulated(&self, stack: &str) -> bool {
         self.emulated.contains_key(stack)
+    }
+
+    /// What is put on an attached model that is `staged` from now on is there before its life begins, until
+    /// that ends; nothing happens to other stacks.
+    pub fn stage(&mut self, stack: &Stack, staging: bool) -> Result<(), RunnerError> {
+        let attached = self.emulated.get_mut(&stack.name).filter(|_| stack.staged);
+        Ok(attached.map_or(Ok(()), |attached| attached.stage(staging))?)
     }
 
     /// What an attached model has delivered in a trial; none of others.

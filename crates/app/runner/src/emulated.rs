@@ -29,6 +29,19 @@ const SAID_WITHIN: Duration = Duration::from_secs(2);
 /// Time that it has to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Whether what is to go wrong with a stack's drive can.
+///
+/// # Errors
+/// [`StackError`] with what is allowed.
+pub fn check_faults(stack: &Stack) -> Result<(), StackError> {
+    let Some(faults) = &stack.faults else { return Ok(()) };
+    device::FaultPlan::parse(&faults.text()).map(|_| ()).map_err(|error| StackError::Refused {
+        device: format!("stack {}, faults", stack.name),
+        reason: error.to_string(),
+        next: "docs/FAULTS.md has every key, with examples".into(),
+    })
+}
+
 /// An attached disk of a stack.
 #[derive(Debug)]
 pub(crate) struct Emulated {
@@ -36,6 +49,8 @@ pub(crate) struct Emulated {
     disk: Disk,
     /// Its directory, inside the work area of the stack.
     place: PathBuf,
+    /// Whether what is put on it is there before its life begins.
+    staging: bool,
 }
 
 impl Emulated {
@@ -60,8 +75,14 @@ impl Emulated {
         };
         command.args([VERB, model, "--foreground", "--json", "--size"]).arg(size.exact());
         command.arg("--at").arg(&at).args(["--condition", stack.condition.word()]);
+        command.args(["--scale", &stack.scale.to_string()]);
         if block {
             command.arg("--block");
+        }
+        if let Some(faults) = &stack.faults {
+            let path = area.fresh("faults")?.join("plan.toml");
+            std::fs::write(&path, faults.text()).map_err(StackError::io("write", &path))?;
+            command.arg("--faults").arg(path);
         }
         // Ctrl-C is for the run: the disk goes when its users have gone.
         command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
@@ -76,7 +97,7 @@ impl Emulated {
             return Err(refused("it could not be attached".into()));
         };
         let place = disk.file.parent().unwrap_or(Path::new("/")).to_owned();
-        let made = Self { child, disk, place };
+        let made = Self { child, disk, place, staging: false };
         journal.note(Undo::Unmount { path: made.place.clone() })?;
         Ok(made)
     }
@@ -110,6 +131,31 @@ impl Emulated {
             std::thread::sleep(SAYS_EVERY);
         }
         None
+    }
+
+    /// What is put on it from now on is there before its life begins, until that ends.
+    pub fn stage(&mut self, staging: bool) -> Result<(), StackError> {
+        if self.staging == staging {
+            return Ok(());
+        }
+        let state = state_directory()?;
+        if let Some(server) = self.process() {
+            let _ = pidfd_send_signal(server, Signal::USR2);
+        }
+        let began = Instant::now();
+        let said = || all(&state).ok()?.into_iter().find(|disk| disk.file == self.disk.file);
+        while said().is_none_or(|disk| disk.staging != staging) {
+            if began.elapsed() > SAID_WITHIN {
+                return Err(StackError::Refused {
+                    device: self.disk.file.display().to_string(),
+                    reason: "what serves it does not answer".into(),
+                    next: "crosspoint attach".into(),
+                });
+            }
+            std::thread::sleep(SAYS_EVERY);
+        }
+        self.staging = staging;
+        Ok(())
     }
 
     /// The process that serves it.

@@ -307,6 +307,10 @@ impl<'a> Runner<'a> {
     /// Adds what an emulated drive has delivered; what serving it took is nobody else's.
     fn add_served(&self, stack: &str, outcome: &mut TrialResult) {
         outcome.served = self.targets.served(stack);
+        let faults = |own: &&Stack| own.name == stack && own.faults.is_some();
+        if self.study.stack.iter().any(|own| faults(&own)) {
+            outcome.notes.push("with planned faults of the emulated drive".into());
+        }
         let Some(served) = outcome.served else {
             if self.targets.is_emulated(stack) {
                 outcome.notes.push("what the emulated drive delivered is not known".into());

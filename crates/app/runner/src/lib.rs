@@ -41,6 +41,7 @@ pub use cut_databases::Kept;
 pub use databases::HOST_VERB;
 pub use devices::check_model;
 pub use doctor::{Check, Status, doctor};
+pub use emulated::check_faults;
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
 pub use execute::{Ending, Resumed, RunEnd, execute, resume};

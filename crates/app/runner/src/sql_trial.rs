@@ -4,7 +4,8 @@
 //! stack with the same tables go on with each other's unless the study says otherwise, each on a server
 //! started anew. What it is not: the race; that runs several of these at once.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sql::{Place, SqlError};
@@ -193,6 +194,7 @@ impl Runner<'_> {
         let job = one.job;
         self.forget(&one.stack.name);
         let (place, ground) = self.targets.database_place(one.stack)?;
+        self.targets.stage(one.stack, true)?;
         let key = job.tables_key();
         let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, ground };
         self.loaded.insert(one.stack.name.clone(), empty.clone());
@@ -223,6 +225,7 @@ impl Runner<'_> {
         match (ended, died, stopped) {
             (Ended::Stopped, ..) => Ok(Ok(None)),
             (Ended::Done(record), None, Ok(())) => {
+                self.end_staging(one, &empty.place)?;
                 let pages = record.totals.get(worker::PAGE_BYTES).map_or(0, |bytes| *bytes as u64);
                 let load = record.load.unwrap_or_default();
                 Ok(Ok(Some(Loaded { load, pages, ..empty })))
@@ -233,6 +236,15 @@ impl Runner<'_> {
                 Ok(Err(self.failed(one, vec!["while loading".into()], &error)))
             }
         }
+    }
+
+    /// The life of a drive that was loaded before it begins now, once all of the load is there.
+    fn end_staging(&mut self, one: SqlTrial<'_>, place: &Path) -> Result<(), RunnerError> {
+        if one.stack.staged {
+            let synced = File::open(place).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
+            synced.map_err(stack::StackError::io("write out", place))?;
+        }
+        self.targets.stage(one.stack, false)
     }
 
     /// Loads what is missing of the tables on a server of the user's.

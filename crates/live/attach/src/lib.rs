@@ -132,13 +132,14 @@ trait Disk: Send + Sync + std::fmt::Debug {
     fn begin_anew(&self);
     fn begin_timing(&self, floor: Nanos);
     fn end_timing(&self);
+    fn stage(&self, staging: bool);
     fn begin_faults(&self, plan: Option<FaultPlan>);
     fn cut_power(&self) -> io::Result<()>;
     fn power_cut(&self) -> Option<PowerCut>;
     fn stop(&self);
 }
 
-impl<D: Device + Send + std::fmt::Debug> Disk for ServedDisk<D> {
+impl<D: Device + Clone + Send + std::fmt::Debug> Disk for ServedDisk<D> {
     fn served(&self, floor: Nanos) -> Served {
         self.state.served(floor, self.pace.scale)
     }
@@ -153,6 +154,10 @@ impl<D: Device + Send + std::fmt::Debug> Disk for ServedDisk<D> {
 
     fn end_timing(&self) {
         self.state.end_timing();
+    }
+
+    fn stage(&self, staging: bool) {
+        Self::stage(self, staging);
     }
 
     fn begin_faults(&self, plan: Option<FaultPlan>) {
@@ -305,6 +310,12 @@ impl Attached {
     /// Counts anew from now on.
     pub fn begin_anew(&self) {
         self.disk.begin_anew();
+    }
+
+    /// From now on what is put on it takes no time and leaves no trace on the model; when that ends the
+    /// model begins its life as it was attached, without faults.
+    pub fn stage(&self, staging: bool) {
+        self.disk.stage(staging);
     }
 
     /// From now on faults are as `plan` says, its times counted from now; without one there are none any

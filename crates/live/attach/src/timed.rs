@@ -84,20 +84,36 @@ impl UnderWay {
 #[derive(Debug)]
 pub(crate) struct TimedModel<D> {
     clock: RealTime<Faulty<D>>,
+    /// As it is before its first request.
+    unused: D,
     pace: Pace,
     slots: Vec<Option<UnderWay>>,
     free: Vec<u32>,
     done: Vec<Completion>,
 }
 
-impl<D: Device> TimedModel<D> {
+impl<D: Device + Clone> TimedModel<D> {
     fn new(device: D, pace: Pace) -> Self {
+        let unused = device.clone();
         let clock = RealTime::new(Faulty::new(device)).stretched(pace.scale);
         let room = 4096;
         let (slots, free) = (Vec::with_capacity(room), Vec::with_capacity(room));
-        Self { clock, pace, slots, free, done: Vec::with_capacity(room) }
+        Self { clock, unused, pace, slots, free, done: Vec::with_capacity(room) }
     }
 
+    /// The model is as it was from now on; what is under way begins anew.
+    fn begin_life(&mut self) {
+        self.clock.replace(Faulty::new(self.unused.clone()));
+        let Self { clock, slots, done, .. } = self;
+        for (place, slot) in slots.iter_mut().enumerate() {
+            if let Some(slot) = slot {
+                slot.submitted = clock.submit(slot.request(place as u64), done);
+            }
+        }
+    }
+}
+
+impl<D: Device> TimedModel<D> {
     /// The way through the kernel and back takes `floor`: where that is more than the way to a real
     /// device, answers come so much too early.
     fn calibrate(&mut self, floor: Nanos) {
@@ -156,11 +172,11 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    fn times(&self) -> ThreadTimes {
+    fn times(&self) -> ServingTimes {
         let times = lock(&self.last).or_else(|| self.clock.times()).unwrap_or_default();
         let given = Nanos(self.given.load(Ordering::Relaxed));
         let away = Nanos(self.away.load(Ordering::Relaxed));
-        ThreadTimes { waited: times.waited.since(given) + away, ..times }
+        ServingTimes { thread: ThreadTimes { waited: times.waited.since(given), ..times }, away }
     }
 
     /// Requests waited for so long where it could not see them.
@@ -178,12 +194,35 @@ impl Serving {
     }
 }
 
+/// What threads that serve have done with their time.
+#[derive(Debug, Clone, Copy, Default)]
+struct ServingTimes {
+    thread: ThreadTimes,
+    /// Stopped, by a signal or with the machine.
+    away: Nanos,
+}
+
+impl ServingTimes {
+    fn plus(self, other: Self) -> Self {
+        Self { thread: self.thread.plus(other.thread), away: self.away + other.away }
+    }
+
+    fn since(self, earlier: Self) -> Self {
+        Self { thread: self.thread.since(earlier.thread), away: self.away.since(earlier.away) }
+    }
+
+    /// Waits for a processor beyond what a turn usually waits.
+    const fn starved(&self, usual: Nanos) -> Nanos {
+        self.thread.waited.since(Nanos(usual.get().saturating_mul(self.thread.turns)))
+    }
+}
+
 /// What counting began with.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     number: u32,
     at: Instant,
-    times: ThreadTimes,
+    times: ServingTimes,
 }
 
 /// What the threads that serve share with the one that attached.
@@ -206,7 +245,7 @@ pub(crate) struct ServeState {
 
 impl ServeState {
     fn new() -> Self {
-        let mark = Mark { number: 0, at: Instant::now(), times: ThreadTimes::default() };
+        let mark = Mark { number: 0, at: Instant::now(), times: ServingTimes::default() };
         Self {
             timed: AtomicBool::new(false),
             outside: AtomicU64::new(0),
@@ -236,9 +275,9 @@ impl ServeState {
         *lock(&serving.last) = serving.clock.times();
     }
 
-    fn times(&self) -> ThreadTimes {
+    fn times(&self) -> ServingTimes {
         let serving = lock(&self.serving);
-        serving.iter().fold(ThreadTimes::default(), |sum, one| sum.plus(one.times()))
+        serving.iter().fold(ServingTimes::default(), |sum, one| sum.plus(one.times()))
     }
 
     /// Requests are answered at once again.
@@ -248,20 +287,31 @@ impl ServeState {
         self.begin_anew();
     }
 
-    /// Time for which a thread was kept from running for longer than it usually takes to get a turn.
-    fn starved(&self, times: ThreadTimes) -> Nanos {
-        let usual = self.usual.load(Ordering::Relaxed).saturating_mul(times.turns);
-        times.waited.since(Nanos(usual))
+    /// Requests are answered at once, or timed again: then what is served is counted anew.
+    fn time(&self, timed: bool) {
+        if timed {
+            self.count_from_now(0);
+        }
+        self.timed.store(timed, Ordering::Release);
+    }
+
+    /// What a turn on a processor is usually waited for.
+    fn usual(&self) -> Nanos {
+        Nanos(self.usual.load(Ordering::Relaxed))
     }
 
     /// From now on what is served is counted anew.
     pub fn begin_anew(&self) {
+        self.count_from_now(1);
+    }
+
+    fn count_from_now(&self, marks: u32) {
         for one in lock(&self.serving).iter() {
             lock(&one.fidelity).reset();
         }
         let times = self.times();
         let mut mark = lock(&self.mark);
-        *mark = Mark { number: mark.number + 1, at: Instant::now(), times };
+        *mark = Mark { number: mark.number + marks, at: Instant::now(), times };
     }
 
     /// What was served since then.
@@ -274,16 +324,18 @@ impl ServeState {
         let times = self.times().since(mark.times);
         let wall = mark.at.elapsed().as_secs_f64().max(1e-9);
         let [reads, writes, flushes] = all.kinds();
-        Served {
+        let mut served = Served {
             marks: mark.number,
             floor_ns: floor.get(),
             scale,
             reads,
             writes,
             flushes,
-            cpu_share: times.ran.as_secs_f64() / wall,
-            starved_share: self.starved(times).as_secs_f64() / wall,
-        }
+            cpu_share: times.thread.ran.as_secs_f64() / wall,
+            starved_share: times.away.as_secs_f64() / wall,
+        };
+        served.note_waits(times.starved(self.usual()), times.thread.turns);
+        served
     }
 }
 
@@ -292,7 +344,7 @@ impl ServeState {
 pub(crate) struct Turn {
     /// When it last looked, and its times then.
     pub looked: Instant,
-    times: ThreadTimes,
+    times: ServingTimes,
     /// Whether it goes before others.
     first: bool,
     /// Looks in a row at which nothing kept it from running.
@@ -303,7 +355,7 @@ impl Turn {
     /// Of the calling thread, which gives way to others.
     pub fn new() -> Self {
         observe::give_way();
-        Self { looked: Instant::now(), times: ThreadTimes::default(), first: false, calm: 0 }
+        Self { looked: Instant::now(), times: ServingTimes::default(), first: false, calm: 0 }
     }
 }
 
@@ -318,13 +370,24 @@ pub(crate) struct ServedDisk<D> {
     model: Mutex<TimedModel<D>>,
 }
 
-impl<D: Device> ServedDisk<D> {
+impl<D: Device + Clone> ServedDisk<D> {
     pub fn new(store: Store, device: D, pace: Pace, owner: (u32, u32)) -> Self {
         let model = Mutex::new(TimedModel::new(device, pace));
         let medium = Medium::new(store);
         Self { medium, pace, owner, state: ServeState::new(), model }
     }
 
+    /// What is put on it takes no time and leaves no trace on the model, until that ends: it begins its life
+    /// then, without faults.
+    pub fn stage(&self, staging: bool) {
+        if !staging {
+            self.model().begin_life();
+        }
+        self.state.time(!staging);
+    }
+}
+
+impl<D: Device> ServedDisk<D> {
     pub fn model(&self) -> MutexGuard<'_, TimedModel<D>> {
         lock(&self.model)
     }
@@ -336,7 +399,8 @@ impl<D: Device> ServedDisk<D> {
         self.state.outside.store(floor.since(inside).get(), Ordering::Relaxed);
         let mark = *lock(&self.state.mark);
         let probing = self.state.times().since(mark.times);
-        let usual = (probing.waited.get() / probing.turns.max(1)).min(USUAL_MAX.get());
+        let usual =
+            (probing.thread.waited.get() / probing.thread.turns.max(1)).min(USUAL_MAX.get());
         self.state.usual.store(usual, Ordering::Relaxed);
         self.state.begin_anew();
         lock(&self.state.mark).number = 0;
@@ -388,7 +452,8 @@ impl<D: Device> ServedDisk<D> {
             serving.was_away(passed.since(LOOK));
         }
         let times = serving.times();
-        let kept = self.state.starved(times.since(turn.times)).get() * STARVED > passed.get();
+        let since = times.since(turn.times);
+        let kept = (since.starved(self.state.usual()) + since.away).get() * STARVED > passed.get();
         turn.calm = if kept { 0 } else { turn.calm + 1 };
         let first = kept || turn.first && turn.calm < CALM;
         match (turn.first, first) {
@@ -403,5 +468,42 @@ impl<D: Device> ServedDisk<D> {
 
     pub fn is_to_end(&self) -> bool {
         self.state.stop.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use device::{Constant, ConstantKind, Ram, RamParameters};
+
+    /// Takes a millisecond.
+    fn disk() -> TimedModel<Ram> {
+        let constant =
+            |value| Constant { value, kind: ConstantKind::Assumed, source: "test".into() };
+        let device = Ram::new(&RamParameters {
+            serial_time: constant(Nanos::from_millis(1)),
+            copy_time: constant(Nanos::ZERO),
+            fixed_time: constant(Nanos::ZERO),
+        });
+        TimedModel::new(device, Pace { scale: 1, spin: Nanos::ZERO, path: Nanos::ZERO })
+    }
+
+    /// A request that is under way when the life of a drive begins would never be answered.
+    #[test]
+    fn what_is_under_way_ends_once_in_the_new_life() {
+        let mut model = disk();
+        for token in 0..3 {
+            let what = (Operation::Write, token * (64 << 20), 4096);
+            model.submit(UnderWay::new((token, 0), what, Instant::now()));
+        }
+        model.begin_life();
+        let mut ended = Vec::new();
+        while let Some(_left) = model.left() {
+            model.due(|slot| ended.push((slot.token, slot.requested)));
+        }
+        ended.sort_unstable();
+        let tokens: Vec<u64> = ended.iter().map(|(token, _)| *token).collect();
+        assert_eq!(tokens, [0, 1, 2]);
+        assert!(ended.iter().all(|(_, requested)| *requested > Nanos::ZERO), "{ended:?}");
     }
 }

@@ -52,6 +52,11 @@ impl<D: Device> RealTime<D> {
         self.lead = Nanos(lead.get() / u64::from(self.scale));
     }
 
+    /// Another device in its place, idle, whose time begins now.
+    pub fn replace(&mut self, device: D) {
+        (self.device, self.origin, self.last) = (device, Instant::now(), Nanos::ZERO);
+    }
+
     /// The model.
     pub const fn device(&mut self) -> &mut D {
         &mut self.device

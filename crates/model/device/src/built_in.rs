@@ -22,6 +22,7 @@ pub const BUILT_IN: &[(&str, &str)] = profiles![
     "aws-io2-bx",
     "azure-premium-ssd-v2",
     "cas-p4800x-over-raid5-s3520",
+    "cas-p4800x-over-raid5-s3520-race",
     "crucial-t700",
     "gcp-hyperdisk-balanced",
     "gcp-local-ssd",

@@ -9,11 +9,12 @@ use units::{Bytes, Nanos, Share};
 use crate::count::{TRIALS_MAX, trials};
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
+use crate::stack_check::{check_one_scale, check_stack, check_staged};
 use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
-    Arrivals, BlockMatrix, Condition, DeviceName, Experiment, FileSystem, Job, Many, Offsets,
-    Pattern, Stack, Study, StudyError, plan,
+    Arrivals, BlockMatrix, DeviceName, Experiment, Job, Many, Offsets, Pattern, Study, StudyError,
+    plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
@@ -128,65 +129,6 @@ fn unique<'a>(
     Ok(())
 }
 
-fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
-    if stack.size() < Bytes::mib(1) {
-        let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size());
-        let same = |quoted: &str| quoted.parse() == Ok(stack.size());
-        return Err(StudyError::general(message).at_quoted(text, same));
-    }
-    let model = matches!(stack.device, DeviceName::Model(_));
-    if stack.file_system != FileSystem::AsIs && stack.is_virtual() {
-        let message =
-            format!("stack `{}`: a device model has a file_system only with attach", stack.name);
-        return Err(StudyError::general(message)
-            .at(text, &stack.device.text())
-            .with_help("add attach = true"));
-    }
-    if stack.attach && !model {
-        let message = format!("stack `{}`: attach is for device models only", stack.name);
-        return Err(StudyError::general(message).at_key(text, "attach", |_| true));
-    }
-    if stack.attach && (stack.host != "auto" || stack.cores > 0) {
-        let message = format!(
-            "stack `{}`: an attached model is met by this host, none is assumed",
-            stack.name
-        );
-        return Err(StudyError::general(message).at(text, &stack.device.text()));
-    }
-    if stack.cores > 1024 {
-        let message =
-            format!("stack `{}`: cores = {}; allowed: 0 to 1024", stack.name, stack.cores);
-        return Err(StudyError::general(message).at_key(text, "cores", |_| true));
-    }
-    let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
-    if modelled && !model {
-        let message =
-            format!("stack `{}`: host, cores and condition are for device models only", stack.name);
-        return Err(StudyError::general(message).at(text, &stack.device.text()));
-    }
-    if let Some(limit) = stack.limit {
-        let rates = [limit.reads, limit.writes].into_iter().flatten().map(units::Rate::get);
-        let bytes = [limit.read_bytes, limit.write_bytes].into_iter().flatten().map(Bytes::get);
-        let given: Vec<u64> = rates.chain(bytes).collect();
-        if given.is_empty() || given.contains(&0) {
-            let message = format!("stack `{}`: a limit; allowed: above 0", stack.name);
-            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
-        }
-        if model || stack.file_system == FileSystem::AsIs {
-            let message = format!(
-                "stack `{}`: a limit needs a device of its own; give the stack a file_system",
-                stack.name
-            );
-            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
-        }
-    }
-    if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
-        let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
-        return Err(StudyError::general(message).at(text, &stack.device.text()));
-    }
-    Ok(())
-}
-
 /// Whether its own operations come by a schedule.
 fn is_scheduled(one: &Experiment) -> bool {
     let block = one.block.as_ref().is_some_and(|block| block.arrivals != Arrivals::Closed);
@@ -216,6 +158,8 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
             return Err(refuse(format!("stack `{name}`: {reason}")).at(text, name));
         }
     }
+    check_one_scale(study, one, text)?;
+    check_staged(study, one, text)?;
     check_times(one)?;
     if one.interval.get() == 0 || one.measure < one.interval {
         let message =

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
-use crate::{ActMatrix, BlockMatrix, Condition, DeviceName, KvMatrix, SqlMatrix};
+use crate::{ActMatrix, BlockMatrix, Condition, DeviceName, KvMatrix, SqlMatrix, StackFaults};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +77,21 @@ pub struct Stack {
     /// `emulated`). Databases stand on a `file_system` made on a loop device over it (needs root).
     #[serde(default)]
     pub attach: bool,
+    /// Of an attached model: every time of the device is so many times as long, 1 to 1000. A drive that is
+    /// faster than this machine's way to a live disk needs it, and so does a comparison with a host of more
+    /// cores: to a database on two cores a drive that is ten times slower is what the drive is to one on
+    /// twenty. Stacks of one experiment share one scale.
+    #[serde(default = "default_scale")]
+    pub scale: u32,
+    /// Of an attached model: the tables of `sql` are there before its life begins. Loading takes the device
+    /// no time and leaves no trace on it, as a cache that is put before a database that exists knows nothing
+    /// of how that was loaded.
+    #[serde(default)]
+    pub staged: bool,
+    /// Of an attached model: what goes wrong with it, as `docs/FAULTS.md` says, without `schema`. Times count
+    /// from when it is attached, or when its life begins if it is `staged`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<StackFaults>,
     /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
     /// `psync` or `io_uring` by `submission`.
     #[serde(default = "default_host")]
@@ -224,6 +239,9 @@ fn default_directory() -> String {
 }
 fn default_host() -> String {
     "auto".into()
+}
+const fn default_scale() -> u32 {
+    1
 }
 fn default_true() -> bool {
     true

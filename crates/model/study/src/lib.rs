@@ -34,6 +34,8 @@ mod sql;
 mod sql_check;
 mod sql_keys;
 mod sql_settings;
+mod stack_check;
+mod stack_faults;
 mod supported;
 mod times;
 mod words;
@@ -59,4 +61,5 @@ pub use sql::{SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatri
 pub use sql_check::listen_port;
 pub use sql_keys::SqlKeys;
 pub use sql_settings::check_setting;
+pub use stack_faults::StackFaults;
 pub use words::{Condition, Durability};

@@ -1,0 +1,174 @@
+//! What a stack must hold to, by itself and beside others.
+//!
+//! Invariant: one that passes can be opened wherever its device is. What it is not: what an experiment asks
+//! of it.
+
+use units::Bytes;
+
+use crate::{Condition, DeviceName, Experiment, FileSystem, Stack, Study, StudyError};
+
+/// Most times that the time of a device is stretched.
+const SCALE_MAX: u32 = 1000;
+
+/// Whether its keys go together.
+///
+/// # Errors
+/// [`StudyError`] with what is allowed.
+pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
+    if stack.size() < Bytes::mib(1) {
+        let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size());
+        let same = |quoted: &str| quoted.parse() == Ok(stack.size());
+        return Err(StudyError::general(message).at_quoted(text, same));
+    }
+    let model = matches!(stack.device, DeviceName::Model(_));
+    if stack.file_system != FileSystem::AsIs && stack.is_virtual() {
+        let message =
+            format!("stack `{}`: a device model has a file_system only with attach", stack.name);
+        return Err(StudyError::general(message)
+            .at(text, &stack.device.text())
+            .with_help("add attach = true"));
+    }
+    check_attach(stack, model, text)?;
+    if stack.cores > 1024 {
+        let message =
+            format!("stack `{}`: cores = {}; allowed: 0 to 1024", stack.name, stack.cores);
+        return Err(StudyError::general(message).at_key(text, "cores", |_| true));
+    }
+    let modelled = stack.host != "auto" || stack.cores > 0 || stack.condition != Condition::Steady;
+    if modelled && !model {
+        let message =
+            format!("stack `{}`: host, cores and condition are for device models only", stack.name);
+        return Err(StudyError::general(message).at(text, &stack.device.text()));
+    }
+    if let Some(limit) = stack.limit {
+        let rates = [limit.reads, limit.writes].into_iter().flatten().map(units::Rate::get);
+        let bytes = [limit.read_bytes, limit.write_bytes].into_iter().flatten().map(Bytes::get);
+        let given: Vec<u64> = rates.chain(bytes).collect();
+        if given.is_empty() || given.contains(&0) {
+            let message = format!("stack `{}`: a limit; allowed: above 0", stack.name);
+            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
+        }
+        if model || stack.file_system == FileSystem::AsIs {
+            let message = format!(
+                "stack `{}`: a limit needs a device of its own; give the stack a file_system",
+                stack.name
+            );
+            return Err(StudyError::general(message).at_key(text, "limit", |_| true));
+        }
+    }
+    if stack.allow_write && !matches!(stack.device, DeviceName::Paths(_)) {
+        let message = format!("stack `{}`: allow_write is for block devices only", stack.name);
+        return Err(StudyError::general(message).at(text, &stack.device.text()));
+    }
+    Ok(())
+}
+
+/// What only an attached model has, or cannot have.
+fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError> {
+    if stack.attach && !model {
+        let message = format!("stack `{}`: attach is for device models only", stack.name);
+        return Err(StudyError::general(message).at_key(text, "attach", |_| true));
+    }
+    if stack.attach && (stack.host != "auto" || stack.cores > 0) {
+        let message = format!(
+            "stack `{}`: an attached model is met by this host, none is assumed",
+            stack.name
+        );
+        return Err(StudyError::general(message).at(text, &stack.device.text()));
+    }
+    if !(1..=SCALE_MAX).contains(&stack.scale) {
+        let message =
+            format!("stack `{}`: scale = {}; allowed: 1 to {SCALE_MAX}", stack.name, stack.scale);
+        return Err(StudyError::general(message).at_key(text, "scale", |_| true));
+    }
+    if stack.scale > 1 && !stack.attach {
+        let message = format!("stack `{}`: scale is for attached models only", stack.name);
+        return Err(StudyError::general(message)
+            .at_key(text, "scale", |_| true)
+            .with_help("add attach = true"));
+    }
+    let lives = [("staged", stack.staged), ("faults", stack.faults.is_some())];
+    let given = lives.iter().find(|(_, given)| *given);
+    let Some((key, _)) = given.filter(|_| !stack.attach) else { return Ok(()) };
+    let message = format!("stack `{}`: {key} is for attached models only", stack.name);
+    Err(StudyError::general(message).at_key(text, key, |_| true).with_help("add attach = true"))
+}
+
+/// Only what loads tables apart from what is measured can have them there before.
+///
+/// # Errors
+/// [`StudyError`] with the stack.
+pub(crate) fn check_staged(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
+    let named = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
+    let staged = study.stack.iter().filter(named).find(|stack| stack.staged);
+    let Some(stack) = staged.filter(|_| one.sql.is_none()) else { return Ok(()) };
+    let message = format!(
+        "experiment `{}`: stack `{}` is staged; only tables of sql are loaded before they are measured",
+        one.name, stack.name
+    );
+    Err(StudyError::general(message).at_key(text, "staged", |_| true))
+}
+
+/// Rates of stacks whose time runs at different speeds would be compared.
+///
+/// # Errors
+/// [`StudyError`] with the stacks.
+pub(crate) fn check_one_scale(
+    study: &Study,
+    one: &Experiment,
+    text: &str,
+) -> Result<(), StudyError> {
+    let named = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
+    let mut stacks = study.stack.iter().filter(named);
+    let Some(first) = stacks.next() else { return Ok(()) };
+    let Some(other) = stacks.find(|stack| stack.scale != first.scale) else { return Ok(()) };
+    let message = format!(
+        "experiment `{}`: stack `{}` has scale = {} and stack `{}` has {}; their figures would not compare",
+        one.name, first.name, first.scale, other.name, other.scale
+    );
+    Err(StudyError::general(message).at_key(text, "scale", |_| true).with_help(
+        "give all stacks of the experiment one scale, or list some of them: stacks = [...]",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+
+    const STUDY: &str = r#"
+schema = 1
+name = "small"
+[[stack]]
+name = "fast"
+device = "model:intel-p4800x"
+attach = true
+scale = 10
+[[stack]]
+name = "slow"
+device = "model:intel-s3520"
+attach = true
+scale = 10
+[[experiment]]
+name = "mix"
+[experiment.block]
+queue_depth = 1
+"#;
+
+    /// A drive at a tenth of its speed beside one at its own would lose a comparison that it wins.
+    #[test]
+    fn stacks_of_an_experiment_share_one_scale() {
+        assert_eq!(parse(STUDY).map(|study| study.stack[0].scale), Ok(10));
+        let refused = |from: &str, to: &str| {
+            let text = STUDY.replacen(from, to, 1);
+            assert_ne!(text, STUDY);
+            parse(&text).expect_err("refused").to_string()
+        };
+        assert!(refused("scale = 10", "scale = 2").contains("would not compare"));
+        assert!(refused("scale = 10", "scale = 0").contains("allowed: 1 to 1000"));
+        assert!(refused("attach = true\n", "").contains("attached models only"));
+        assert!(refused("scale = 10", "scale = 10\nstaged = true").contains("only tables of sql"));
+        let alone = STUDY.replacen("scale = 10", "scale = 2", 1);
+        let alone = alone.replace("\"mix\"", "\"mix\"\nstacks = [\"slow\"]");
+        assert!(parse(&alone).is_ok());
+    }
+}

@@ -1,0 +1,57 @@
+//! What goes wrong with the drive of a stack, as it stands in the study.
+//!
+//! Invariant: what was read is what [`StackFaults::text`] says. What it is not: the meaning of its keys;
+//! that is checked where the device is known.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A plan of faults, with the keys of `docs/FAULTS.md`, without `schema`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "toml::Table", into = "toml::Table")]
+pub struct StackFaults(String);
+
+impl StackFaults {
+    /// The file that says the same.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("schema = 1\n{}", self.0)
+    }
+}
+
+impl From<toml::Table> for StackFaults {
+    fn from(keys: toml::Table) -> Self {
+        // A table is always TOML.
+        Self(toml::to_string(&keys).unwrap_or_default())
+    }
+}
+
+impl From<StackFaults> for toml::Table {
+    fn from(faults: StackFaults) -> Self {
+        faults.0.parse().unwrap_or_default()
+    }
+}
+
+impl JsonSchema for StackFaults {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "StackFaults".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "object", "description": "as docs/FAULTS.md has it" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that is resumed, or repeated by somebody else, must have the same faults.
+    #[test]
+    fn faults_read_back_as_they_were() {
+        let text = "[[fault]]\nkind = \"stall\"\n\n[fault.when]\nat = \"1s\"\nfor = \"5ms\"\n";
+        let faults: StackFaults = toml::from_str(text).unwrap();
+        assert!(faults.text().starts_with("schema = 1\n"));
+        let again: StackFaults = toml::from_str(&toml::to_string(&faults).unwrap()).unwrap();
+        assert_eq!(again, faults);
+    }
+}
