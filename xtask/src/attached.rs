@@ -12,16 +12,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A SATA drive, a disk drive, a cloud volume, an NVMe drive, a drive behind a fabric, and one of 3D XPoint,
-/// each so many times slower that two processors that also run fio can serve it, and the NVMe drive as it is.
-const MODELS: [(&str, u32); 7] = [
-    ("intel-s3520", 1),
-    ("hdd-7200", 1),
-    ("aws-gp3", 1),
-    ("samsung-pm9a3", 1),
-    ("samsung-pm9a3", 4),
-    ("p4500-over-nvmeof-rdma", 4),
-    ("intel-p4800x", 10),
+/// A SATA drive, an NVMe drive, a disk drive, a cloud volume, a drive behind a fabric, and one of 3D XPoint.
+const MODELS: [&str; 6] = [
+    "intel-s3520",
+    "samsung-pm9a3",
+    "hdd-7200",
+    "aws-gp3",
+    "p4500-over-nvmeof-rdma",
+    "intel-p4800x",
 ];
 /// Size of each disk.
 const SIZE: &str = "1GiB";
@@ -93,18 +91,18 @@ pub fn table(root: &Path, work: &Path) -> Result<(), String> {
          tool says |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for (model, scale) in MODELS {
+    for model in MODELS {
         let predicted = tool.predicted(model)?;
         for job in &JOBS {
-            match tool.had((model, scale), job)? {
-                Ok((had, said)) => rows(&mut text, (model, scale, job), (&predicted, &had), &said),
+            match tool.had(model, job)? {
+                Ok((had, said)) => rows(&mut text, (model, job), (&predicted, &had), &said),
                 Err(refused) => {
                     let _ = writeln!(text, "| {model} | | | | | | | | | {refused} |");
                     break;
                 }
             }
         }
-        eprintln!("{model}, {scale}");
+        eprintln!("{model}");
     }
     print!("{text}");
     Ok(())
@@ -112,7 +110,7 @@ pub fn table(root: &Path, work: &Path) -> Result<(), String> {
 
 fn rows(
     text: &mut String,
-    (model, scale, job): (&str, u32, &FioJob),
+    (model, job): (&str, &FioJob),
     (predicted, had): (&Value, &Value),
     said: &str,
 ) {
@@ -120,20 +118,17 @@ fn rows(
     for kind in job.kinds() {
         let asked = |metric: &str| figure(predicted, &job.word(), kind, metric);
         let Some(mean) = asked("latency_mean") else { continue };
-        let mean = mean * f64::from(scale);
         let (had_rate, had_mean) = of_fio(had, kind);
         // fio counts no rate of syncs: it is the writes'.
-        let rate = asked("iops").map(|rate| rate / f64::from(scale));
-        let rates = rate.filter(|_| *kind != "sync").map_or_else(
+        let rates = asked("iops").filter(|_| *kind != "sync").map_or_else(
             || "| | |".to_owned(),
             |rate| format!("| {rate:.0} | {had_rate:.0} | {}", off(had_rate, rate)),
         );
         let means = format!("| {mean:.1} | {had_mean:.1} | {}", off(had_mean, mean));
         let (name, engine, depth) = (job.name, job.engine, job.depth);
-        let slower = if scale > 1 { format!(", {scale} times slower") } else { String::new() };
         let _ = writeln!(
             text,
-            "| {model}{slower} | {name} {engine} {depth} | {kind}s {rates} {means} | {said} |"
+            "| {model} | {name} {engine} {depth} | {kind}s {rates} {means} | {said} |"
         );
     }
 }
@@ -215,14 +210,8 @@ impl Tool<'_> {
     }
 
     /// What fio reports of a job on the attached model, and what the tool says of it; or why it is refused.
-    fn had(
-        &self,
-        (model, scale): (&str, u32),
-        job: &FioJob,
-    ) -> Result<Result<(Value, String), String>, String> {
-        let scale = scale.to_string();
-        let (well, said) =
-            self.run(&["attach", model, "--size", SIZE, "--scale", &scale, "--json"])?;
+    fn had(&self, model: &str, job: &FioJob) -> Result<Result<(Value, String), String>, String> {
+        let (well, said) = self.run(&["attach", model, "--size", SIZE, "--json"])?;
         if !well {
             let first = said.lines().next().unwrap_or_default();
             let reason = first.rsplit(": ").next().unwrap_or_default();

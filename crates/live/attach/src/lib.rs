@@ -247,7 +247,7 @@ impl Attached {
         self.disk.end_timing();
         let floor = probe(file).map_err(|error| AttachError::Io("measure the way", error))?;
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
-        let least = least_scale(floor, takes + path);
+        let least = least_scale(floor, (takes, path));
         if least > scale {
             return Err(AttachError::TooFast { takes, path, floor, scale: least });
         }
@@ -361,10 +361,11 @@ impl Attached {
     }
 }
 
-/// How many times slower a device must be of which clients see `seen`, for a way that takes `floor`: with
-/// time stretched, the way to the device is, too.
-fn least_scale(floor: Nanos, seen: Nanos) -> u32 {
-    u32::try_from(floor.get().div_ceil(seen.get().max(1))).unwrap_or(u32::MAX)
+/// How many times slower a device that takes `takes` must be, for a way that takes `floor`: clients see it
+/// and the way to a real device, which is the host's and keeps its time.
+fn least_scale(floor: Nanos, (takes, path): (Nanos, Nanos)) -> u32 {
+    let rest = floor.since(path).get();
+    u32::try_from(rest.div_ceil(takes.get().max(1))).unwrap_or(u32::MAX).max(1)
 }
 
 /// Blocks among which reads are tried: all of the smallest disk that makes sense.
@@ -423,8 +424,8 @@ mod tests {
     /// A device that is faster than the way to it would be shown slower than it is.
     #[test]
     fn a_device_that_is_faster_than_the_way_is_stretched() {
-        let scale = |floor, seen| least_scale(Nanos(floor), Nanos(seen));
-        assert_eq!([scale(10_000, 9_999), scale(10_000, 10_000)], [2, 1]);
-        assert_eq!([scale(10_000, 50_000), scale(10_000, 0)], [1, 10_000]);
+        let scale = |floor, takes| least_scale(Nanos(floor), (Nanos(takes), Nanos(4_000)));
+        assert_eq!([scale(14_000, 9_999), scale(14_000, 10_000)], [2, 1]);
+        assert_eq!([scale(14_000, 50_000), scale(14_000, 0), scale(3_000, 1)], [1, 10_000, 1]);
     }
 }

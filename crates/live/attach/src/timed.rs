@@ -37,7 +37,7 @@ pub struct Pace {
     /// Waits shorter than this are spent looking instead of sleeping.
     pub spin: Nanos,
     /// What the way through the kernel to a real device and back takes, which the clients of this one are
-    /// to see as well.
+    /// to see as well; the host's, which is not stretched.
     pub path: Nanos,
 }
 
@@ -117,8 +117,7 @@ impl<D: Device> TimedModel<D> {
     /// The way through the kernel and back takes `floor`: where that is more than the way to a real
     /// device, answers come so much too early.
     fn calibrate(&mut self, floor: Nanos) {
-        let path = Nanos(self.pace.path.get() * u64::from(self.pace.scale));
-        self.clock.lead_by(floor.since(path));
+        self.clock.lead_by(floor.since(self.pace.path));
     }
 
     fn begin_faults(&mut self, plan: Option<&FaultPlan>) {
@@ -145,8 +144,8 @@ impl<D: Device> TimedModel<D> {
             let place = completion.id as usize;
             let Some(mut slot) = self.slots.get_mut(place).and_then(Option::take) else { continue };
             self.free.push(place as u32);
-            let requested = completion.at.since(slot.submitted) + self.pace.path;
-            slot.requested = Nanos(requested.get() * u64::from(self.pace.scale));
+            let device = completion.at.since(slot.submitted).get() * u64::from(self.pace.scale);
+            slot.requested = Nanos(device) + self.pace.path;
             out(slot);
         }
     }
