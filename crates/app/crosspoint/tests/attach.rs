@@ -327,6 +327,35 @@ fn a_study_on_an_attached_model_is_emulated() {
     nothing_left(&scratch);
 }
 
+/// Detaching a disk whose process was stopped must say so, not wait.
+#[test]
+fn a_stopped_disk_says_how_it_goes_on() {
+    if !possible("a_stopped_disk_says_how_it_goes_on") {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let disk = attach(&scratch, "intel-s3520 --size 16MiB");
+    let process = disk["process"].as_u64().expect("a process").to_string();
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &process]).status().expect("it runs");
+        assert!(sent.success());
+    };
+    signal("-STOP");
+    let stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
+        stat.contains(") T ")
+    };
+    while !stopped() {
+        std::thread::yield_now();
+    }
+    let output = scratch.run("detach --all");
+    assert_eq!(output.status.code(), Some(4), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("kill -CONT {process}")), "{}", stderr(&output));
+    signal("-CONT");
+    expect(&scratch.run("detach --all"), 0);
+    nothing_left(&scratch);
+}
+
 /// The one disk that is attached.
 fn the_disk(scratch: &Scratch) -> Value {
     let output = scratch.run("attach --json");

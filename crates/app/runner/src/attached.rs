@@ -161,6 +161,13 @@ fn has_open(process: u32, path: &Path) -> bool {
     open.into_iter().any(|one| fs::read_link(one.path()).is_ok_and(|to| to == whole))
 }
 
+/// Whether a process was stopped by a signal, or is being traced (proc(5), the state after its name).
+fn is_stopped(process: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    let state = text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
+}
+
 impl Disk {
     /// Asks the process that serves it to end, and waits until it has; gives what it served.
     ///
@@ -175,6 +182,13 @@ impl Disk {
         let held = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         // Looked at once it is held: the number may be another process's, here or in another container.
         if let Some(held) = held.filter(|_| has_open(self.process, &path)) {
+            if is_stopped(self.process) {
+                return Err(StackError::Refused {
+                    device: self.file.display().to_string(),
+                    reason: format!("process {}, which serves it, was stopped", self.process),
+                    next: format!("kill -CONT {}", self.process),
+                });
+            }
             let _ = pidfd_send_signal(&held, Signal::TERM);
         }
         let began = Instant::now();
@@ -203,14 +217,8 @@ impl Disk {
         }
         Err(StackError::Refused {
             device: self.file.display().to_string(),
-            reason: format!(
-                "process {} serves it still: it is in use, or was stopped",
-                self.process
-            ),
-            next: format!(
-                "crosspoint detach, once nothing uses it and after kill -CONT {}",
-                self.process
-            ),
+            reason: format!("process {} serves it still: it is in use", self.process),
+            next: "crosspoint detach, once nothing uses it".into(),
         })
     }
 }
