@@ -160,7 +160,11 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         let _ = fresh.map(std::fs::remove_file);
     })?;
     disk.title = profile.title;
-    attached.begin_faults(faults.clone());
+    disk.staging = arguments.staged;
+    if disk.staging {
+        attached.stage(true);
+    }
+    attached.begin_faults(faults.clone().filter(|_| !disk.staging));
     let entry = match DiskEntry::new(&state, &disk) {
         Ok(entry) => entry,
         Err(error) => {
@@ -178,9 +182,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         if asked.stage.swap(false, Ordering::Relaxed) {
             disk.staging = !disk.staging;
             attached.stage(disk.staging);
-            if !disk.staging {
-                attached.begin_faults(faults.clone());
-            }
+            attached.begin_faults(faults.clone().filter(|_| !disk.staging));
         }
         disk.served = attached.served();
         // The next one comes soon.
@@ -215,21 +217,31 @@ fn let_go(disk: &Disk) -> Result<(), String> {
     release(place, backing).map_err(|error| error.to_string())
 }
 
+/// Where the data are kept.
+fn store(arguments: &AttachArguments) -> Result<Store, Failure> {
+    let Some(path) = &arguments.store else {
+        let made = Store::in_memory(arguments.size);
+        return Ok(made.map_err(StackError::io("keep data in", Path::new("memory")))?);
+    };
+    let parent = path.parent().filter(|parent| *parent != Path::new(""));
+    check_directory(parent.unwrap_or(Path::new(".")))?;
+    Store::in_file(path, arguments.size).map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => refused(
+            path.display().to_string(),
+            error.to_string(),
+            "crosspoint attach lists what is attached; crosspoint detach FILE",
+        ),
+        _ => StackError::io("keep data in", path)(error).into(),
+    })
+}
+
 /// Makes the disk: its directory, its file and its block device.
 fn make(
     journal: &Journal,
     (model, arguments): (&str, &AttachArguments),
     device: Model,
 ) -> Result<(Attached, Disk), Failure> {
-    let store = match &arguments.store {
-        Some(path) => {
-            let parent = path.parent().filter(|parent| *parent != Path::new(""));
-            check_directory(parent.unwrap_or(Path::new(".")))?;
-            Store::in_file(path, arguments.size).map_err(StackError::io("keep data in", path))?
-        }
-        None => Store::in_memory(arguments.size)
-            .map_err(StackError::io("keep data in", Path::new("memory")))?,
-    };
+    let store = store(arguments)?;
     let area = WorkArea::create(journal, &arguments.at, "disk")?;
     let place = area.fresh("mount")?;
     journal.note(Undo::Unmount { path: place.clone() })?;

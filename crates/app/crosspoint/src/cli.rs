@@ -187,6 +187,10 @@ pub struct AttachArguments {
     /// Plan of faults, a TOML file (docs/FAULTS.md): errors, stalls, lies, power cuts
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
+    /// Answer at once, without a trace on the model and without faults, until SIGUSR2 comes: its life begins
+    /// then with what was put on it (another one goes back)
+    #[arg(long)]
+    pub staged: bool,
     /// Make a block device of it, too (root)
     #[arg(long)]
     pub block: bool,

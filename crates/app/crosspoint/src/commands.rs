@@ -270,6 +270,8 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     let cleaned = state_directory()
         .and_then(|state| stack::clean(&state, sql_mysql::restore))
         .map_err(|error| Failure::from(runner::RunnerError::from(error)))?;
+    // Looking at what is attached removes the notes of what is no longer.
+    let _ = state_directory().and_then(|state| runner::attached::all(&state));
     if as_json {
         out!("{:#}", json!({"schema": 1, "cleaned": cleaned}));
     } else {

@@ -128,7 +128,7 @@ fn as_from_any_disk(transport: &str) {
     drop(file);
     let twice = scratch.run("attach intel-s3520 --size 16MiB --store kept.img");
     assert_ne!(twice.status.code(), Some(0));
-    assert!(stderr(&twice).contains("attached already"), "{}", stderr(&twice));
+    assert!(stderr(&twice).contains("attached with it already"), "{}", stderr(&twice));
     expect(&scratch.run("detach --all"), 0);
     nothing_left(&scratch);
 }
@@ -219,6 +219,32 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     assert!(!mounted(&scratch));
     let output = scratch.run("attach");
     assert!(stdout(&output).contains("nothing is attached"), "{}", stdout(&output));
+    nothing_left(&scratch);
+}
+
+/// A run that was killed with a disk attached and a file system on it is cleaned at once, not by trying again.
+#[test]
+fn a_killed_run_with_a_disk_is_cleaned_at_once() {
+    if !possible("a_killed_run_with_a_disk_is_cleaned_at_once") {
+        return;
+    }
+    if !is_root() {
+        return skip(
+            "a_killed_run_with_a_disk_is_cleaned_at_once",
+            "root, for a file system on it",
+        );
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let kv = "[experiment.kv]\nengine = \"lmdb\"\nworkload = \"read_random\"\nrecords = 1000\n\
+              value_size = \"100B\"\n";
+    let text = format!("{STUDY}{kv}").replace("FILE_SYSTEM", "file_system = \"ext4\"");
+    let text = text.replace("measure = \"400ms\"", "measure = \"60s\"");
+    std::fs::write(scratch.path().join("live.toml"), text).expect("a study");
+    let (mut run, errors) = support::start_and_wait(&scratch, &["run", "live.toml"]);
+    run.kill().expect("killed");
+    run.wait().expect("ended");
+    drop(errors);
+    expect(&scratch.run("clean"), 0);
     nothing_left(&scratch);
 }
 
@@ -380,8 +406,9 @@ fn what_is_staged_is_there_and_was_never_asked_for() {
         return;
     }
     let scratch = DiskScratch(Scratch::new());
-    let disk = attach(&scratch, "hdd-7200 --size 16MiB");
-    stage(&scratch, true);
+    let plan = "schema = 1\n[[fault]]\nkind = \"error\"\nof = [\"write\"]\n";
+    std::fs::write(scratch.path().join("plan.toml"), plan).expect("a plan");
+    let disk = attach(&scratch, "hdd-7200 --size 16MiB --staged --faults plan.toml");
     let path = file_of(&disk);
     let file = OpenOptions::new().read(true).write(true).open(&path).expect("opened");
     for block in 0..256u64 {
@@ -400,6 +427,16 @@ fn what_is_staged_is_there_and_was_never_asked_for() {
     let block = &mut space[start..start + 4096];
     file.read_exact_at(block, 7 << 16).expect("read");
     assert_eq!(block, [7; 4096]);
+    drop(file);
+    // What goes wrong with it does so in its life.
+    let file = OpenOptions::new().write(true).custom_flags(direct).open(&path).expect("opened");
+    assert!(file.write_all_at(block, 0).is_err());
+    stage(&scratch, true);
+    file.write_all_at(block, 0).expect("written before a life begins");
+    drop(file);
+    stage(&scratch, false);
+    let file = OpenOptions::new().read(true).custom_flags(direct).open(&path).expect("opened");
+    file.read_exact_at(block, 0).expect("read");
     drop(file);
     while count("reads") == 0 {
         std::thread::yield_now();
@@ -427,10 +464,23 @@ fn a_study_has_its_drive_fail_as_planned() {
     with("kind = \"stall\"\n");
     let output = scratch.run("plan failing.toml");
     assert_ne!(output.status.code(), Some(0));
-    assert!(stderr(&output).contains("stack drive, faults"), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("missing field `when`"), "{}", stderr(&output));
     with("kind = \"error\"\nof = [\"read\"]\n");
     let output = scratch.run("run failing.toml --out runs/failing");
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     assert!(stderr(&output).contains("with planned faults"), "{}", stderr(&output));
+    nothing_left(&scratch);
+    if !is_root() {
+        return skip("a_study_has_its_drive_fail_as_planned", "root, for a file system on it");
+    }
+    // A file system is made, and tables are loaded, before the life of a staged drive begins.
+    let faults = "staged = true\nfile_system = \"ext4\"\n[stack.faults]\n[[stack.faults.fault]]\n\
+                  kind = \"read_only\"\n";
+    let sql = "[experiment.sql]\nengine = \"sqlite\"\nworkload = \"write_only\"\nrows = 1000\n";
+    let text = format!("{STUDY}{sql}").replace("FILE_SYSTEM", faults);
+    std::fs::write(&study, text).expect("a study");
+    let output = scratch.run("run failing.toml --out runs/staged");
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
     nothing_left(&scratch);
 }

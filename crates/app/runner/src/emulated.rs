@@ -12,12 +12,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use device::{FaultPlan, FaultPlanError};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use stack::{Journal, StackError, Undo, WorkArea, release, state_directory};
 use stats::Served;
 use study::Stack;
 use units::Bytes;
 
+use crate::RunnerError;
 use crate::attached::{Disk, all};
 use crate::watch::{Event, Watcher};
 
@@ -32,13 +34,17 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Whether what is to go wrong with a stack's drive can.
 ///
 /// # Errors
-/// [`StackError`] with what is allowed.
-pub fn check_faults(stack: &Stack) -> Result<(), StackError> {
+/// [`RunnerError::Faults`] with what is allowed.
+pub fn check_faults(stack: &Stack) -> Result<(), RunnerError> {
     let Some(faults) = &stack.faults else { return Ok(()) };
-    device::FaultPlan::parse(&faults.text()).map(|_| ()).map_err(|error| StackError::Refused {
-        device: format!("stack {}, faults", stack.name),
-        reason: error.to_string(),
-        next: "docs/FAULTS.md has every key, with examples".into(),
+    let parsed = FaultPlan::parse(&faults.text());
+    parsed.map(|_| ()).map_err(|error| RunnerError::Faults {
+        stack: stack.name.clone(),
+        reason: match error {
+            // Its place is not that in the study.
+            FaultPlanError::Syntax(error) => error.message().to_owned(),
+            error => error.to_string(),
+        },
     })
 }
 
@@ -79,6 +85,9 @@ impl Emulated {
         if block {
             command.arg("--block");
         }
+        if stack.staged {
+            command.arg("--staged");
+        }
         if let Some(faults) = &stack.faults {
             let path = area.fresh("faults")?.join("plan.toml");
             std::fs::write(&path, faults.text()).map_err(StackError::io("write", &path))?;
@@ -97,7 +106,7 @@ impl Emulated {
             return Err(refused("it could not be attached".into()));
         };
         let place = disk.file.parent().unwrap_or(Path::new("/")).to_owned();
-        let made = Self { child, disk, place, staging: false };
+        let made = Self { child, disk, place, staging: stack.staged };
         journal.note(Undo::Unmount { path: made.place.clone() })?;
         Ok(made)
     }

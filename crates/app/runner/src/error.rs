@@ -69,6 +69,14 @@ pub enum RunnerError {
         /// The name, and those that there are.
         reason: String,
     },
+    /// What is to go wrong with a stack's drive cannot.
+    #[error("stack `{stack}`, faults: {reason}")]
+    Faults {
+        /// The stack.
+        stack: String,
+        /// Why not, and what is allowed.
+        reason: String,
+    },
     /// The stack cannot be used.
     #[error(transparent)]
     Stack(#[from] StackError),
@@ -133,6 +141,7 @@ impl RunnerError {
             Self::Study(_)
             | Self::Profile { .. }
             | Self::Host { .. }
+            | Self::Faults { .. }
             | Self::NoRate { .. }
             | Self::NothingToRun(_) => ExitClass::BadStudy,
             Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
@@ -165,6 +174,7 @@ impl RunnerError {
                 "correct the file; crosspoint device show intel-p3700 --toml prints one to start from".into()
             }
             Self::Profile { .. } => "crosspoint device list names those that are built in".into(),
+            Self::Faults { .. } => "docs/FAULTS.md has every key, with examples".into(),
             Self::Host { stack, .. } => format!("--set stack.{stack}.host=auto"),
             Self::Stack(StackError::Refused { next, .. }) | Self::Environment { next, .. } => {
                 next.clone()

@@ -193,6 +193,8 @@ impl Runner<'_> {
     ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
         self.forget(&one.stack.name);
+        // A drive that is there already, or that is made now, is loaded before its life begins.
+        self.targets.stage(one.stack, true)?;
         let (place, ground) = self.targets.database_place(one.stack)?;
         self.targets.stage(one.stack, true)?;
         let key = job.tables_key();

@@ -41,7 +41,10 @@ impl Store {
         let file = options.open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             match error == rustix::io::Errno::WOULDBLOCK {
-                true => io::Error::other("it is attached already"),
+                true => io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "a disk is attached with it already",
+                ),
                 false => error.into(),
             }
         })?;
@@ -144,7 +147,7 @@ mod tests {
         let store = Store::in_file(&path, Bytes(1 << 20)).unwrap();
         store.write(0, b"kept").unwrap();
         let twice = Store::in_file(&path, Bytes(1 << 20)).unwrap_err().to_string();
-        assert!(twice.contains("attached already"), "{twice}");
+        assert!(twice.contains("attached with it already"), "{twice}");
         drop(store);
         let other = Store::in_file(&path, Bytes(1 << 21)).unwrap_err().to_string();
         assert!(other.contains("1.00 MiB") || other.contains("1 MiB"), "{other}");

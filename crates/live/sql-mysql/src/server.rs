@@ -254,6 +254,27 @@ fn listening(listen: &Listen) -> Vec<String> {
 
 /// The last lines of a text, in one line.
 pub(crate) fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut lines: Vec<&str> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    // After a crash come a hundred lines about the process; why it crashed stands before them.
+    if let Some(crash) = lines.iter().position(|line| line.contains(" got signal ")) {
+        lines.truncate(crash);
+        lines.retain(|line| line.contains("[ERROR]"));
+    }
     lines[lines.len().saturating_sub(LOG_LINES)..].join(" | ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why a server died stands before a hundred lines about its process.
+    #[test]
+    fn the_last_words_of_a_crash_are_its_errors() {
+        let calm = "2026-11-23 [Note] one\n\n2026-11-23 [Note] two\n";
+        assert_eq!(last_lines(calm), "2026-11-23 [Note] one | 2026-11-23 [Note] two");
+        let crash = "[Note] begun\n[ERROR] [FATAL] InnoDB: write failed\n\
+                     261123 [ERROR] mysqld got signal 6 ;\nLinux 6.1\nMax open files 20000\n";
+        assert_eq!(last_lines(crash), "[ERROR] [FATAL] InnoDB: write failed");
+    }
 }

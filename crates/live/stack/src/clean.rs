@@ -44,7 +44,22 @@ pub struct Cleaned {
 pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     let mut cleaned = Cleaned::default();
     let Some(dir) = state::journals_there(state)? else { return Ok(cleaned) };
-    let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
+    loop {
+        let once = clean_once(&dir, restore)?;
+        // What serves a killed run's disk has a journal of its own, and lives until the run's is cleaned.
+        let left = !once.failed.is_empty() || once.running > 0;
+        let again = left && !once.undone.is_empty();
+        cleaned.undone.extend(once.undone);
+        (cleaned.failed, cleaned.running) = (once.failed, once.running);
+        if !again {
+            return Ok(cleaned);
+        }
+    }
+}
+
+fn clean_once(dir: &Path, restore: Restore) -> Result<Cleaned, StackError> {
+    let mut cleaned = Cleaned::default();
+    let entries = fs::read_dir(dir).map_err(StackError::io("read", dir))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     for path in paths {

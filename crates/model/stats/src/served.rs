@@ -83,11 +83,11 @@ impl Served {
     }
 
     /// What serves has waited for a processor for so long in so many turns: what comes meanwhile waits
-    /// unseen, until the turn in which it is taken up. At most one turn a request counts.
+    /// unseen, until the turn in which it is taken up: for as long as a turn is waited for on average.
     pub fn note_waits(&mut self, waited: Nanos, turns: u64) {
         let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
         if asked > 0.0 {
-            let of_one = waited.get() as f64 / turns.min(self.requests()).max(1) as f64;
+            let of_one = waited.get() as f64 / turns.max(1) as f64;
             self.starved_share += of_one * self.requests() as f64 / asked;
         }
     }
@@ -239,10 +239,14 @@ mod tests {
         let mut waiting = reads;
         waiting.note_waits(Nanos::from_millis(20), 1000);
         assert!((waiting.starved_share - 0.2).abs() < 1e-9 && !waiting.is_faithful(), "{waiting}");
-        // Turns of timers wait as well: more turns than requests do not hide it.
-        let mut timers = reads;
-        timers.note_waits(Nanos::from_millis(20), 100_000);
-        assert_eq!(timers.starved_share, waiting.starved_share);
+        // Turns of timers while nothing is asked wait as well: they are not the requests' waits.
+        let mut idle = reads;
+        idle.note_waits(Nanos::from_millis(2000), 100_000);
+        assert_eq!(idle.starved_share, waiting.starved_share);
+        // One that is let in seldom and late: few turns, each of which all that came waited for.
+        let mut seldom = reads;
+        seldom.note_waits(Nanos::from_millis(20), 10);
+        assert!(seldom.starved_share > 10.0);
         // The same waits before a drive of milliseconds are nothing.
         let mut slow = served(kind(1000, 2_000_000, 2_000_000), ServedKind::default());
         slow.note_waits(Nanos::from_millis(20), 1000);
