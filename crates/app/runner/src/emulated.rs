@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use device::{FaultPlan, FaultPlanError};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use stack::{Journal, StackError, Undo, WorkArea, release, state_directory};
+use stack::{Journal, StackError, WorkArea, release, state_directory};
 use stats::Served;
 use study::Stack;
 use units::Bytes;
@@ -106,9 +106,8 @@ impl Emulated {
             return Err(refused("it could not be attached".into()));
         };
         let place = disk.file.parent().unwrap_or(Path::new("/")).to_owned();
-        let made = Self { child, disk, place, staging: stack.staged };
-        journal.note(Undo::Unmount { path: made.place.clone() })?;
-        Ok(made)
+        // What undoes it is noted by the process that serves.
+        Ok(Self { child, disk, place, staging: stack.staged })
     }
 
     /// The file that is the disk.

@@ -44,33 +44,36 @@ pub struct Cleaned {
 pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     let mut cleaned = Cleaned::default();
     let Some(dir) = state::journals_there(state)? else { return Ok(cleaned) };
+    let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
+    let mut waiting: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    waiting.sort();
+    let mut found = Vec::new();
+    // What serves a killed run's disk has a journal of its own, and lives until the run's processes are ended.
     loop {
-        let once = clean_once(&dir, restore)?;
-        // What serves a killed run's disk has a journal of its own, and lives until the run's is cleaned.
-        let left = !once.failed.is_empty() || once.running > 0;
-        let again = left && !once.undone.is_empty();
-        cleaned.undone.extend(once.undone);
-        (cleaned.failed, cleaned.running) = (once.failed, once.running);
-        if !again {
+        let before = (waiting.len(), cleaned.undone.len());
+        for path in std::mem::take(&mut waiting) {
+            match open(&path) {
+                Ok(Some(file)) => found.extend(begin(path, file, &mut cleaned)),
+                Ok(None) => waiting.push(path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => cleaned.failed.push(format!("{}: {error}", path.display())),
+            }
+        }
+        if waiting.is_empty() || (waiting.len(), cleaned.undone.len()) == before {
+            break;
+        }
+    }
+    cleaned.running = u32::try_from(waiting.len()).unwrap_or(u32::MAX);
+    // What one run made may stand on what another did, a file system on a disk that a process serves.
+    let failed = std::mem::take(&mut cleaned.failed);
+    loop {
+        let before = cleaned.undone.len();
+        cleaned.failed.clone_from(&failed);
+        found.retain(|journal| !journal.undo(restore, &mut cleaned));
+        if found.is_empty() || cleaned.undone.len() == before {
             return Ok(cleaned);
         }
     }
-}
-
-fn clean_once(dir: &Path, restore: Restore) -> Result<Cleaned, StackError> {
-    let mut cleaned = Cleaned::default();
-    let entries = fs::read_dir(dir).map_err(StackError::io("read", dir))?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    for path in paths {
-        match open(&path) {
-            Ok(Some(file)) => clean_one(&path, file, restore, &mut cleaned),
-            Ok(None) => cleaned.running += 1,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => cleaned.failed.push(format!("{}: {error}", path.display())),
-        }
-    }
-    Ok(cleaned)
 }
 
 /// A journal, locked; nothing when its process lives.
@@ -95,7 +98,18 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleaned) {
+/// A journal whose process has ended.
+struct Found {
+    path: PathBuf,
+    parsed: Parsed,
+    /// Whether every process of its run has ended.
+    ended: bool,
+    /// Locked for as long as it is worked on.
+    _file: File,
+}
+
+/// Reads a journal and ends the processes that its run has left; nothing where there is nothing to undo.
+fn begin(path: PathBuf, mut file: File, cleaned: &mut Cleaned) -> Option<Found> {
     let mut bytes = Vec::new();
     let read = file.by_ref().take(LONGEST + 1).read_to_end(&mut bytes);
     let journal = match read {
@@ -103,20 +117,21 @@ fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleane
         Ok(_) => parse(&bytes),
         Err(error) => Err(error.to_string()),
     };
-    let Parsed { mark, entries, unknown } = match journal {
+    let parsed = match journal {
         Ok(Some(parsed)) => parsed,
         // Its process was killed before it had noted, and so made, anything.
         Ok(None) => {
             let _ = fs::remove_file(path);
-            return;
+            return None;
         }
         Err(reason) => {
             cleaned.failed.push(format!("{}: {reason}; left alone", path.display()));
-            return;
+            return None;
         }
     };
-    let before = cleaned.failed.len();
-    match end_marked(&mark) {
+    let ended = end_marked(&parsed.mark);
+    let all_ended = ended.is_ok();
+    match ended {
         Ok(0) => {}
         Ok(count) => cleaned.undone.push(format!(
             "ended {count} {} of a killed run",
@@ -124,20 +139,30 @@ fn clean_one(path: &Path, mut file: File, restore: Restore, cleaned: &mut Cleane
         )),
         Err(error) => cleaned.failed.push(with_next(&error)),
     }
-    for entry in entries.iter().rev() {
-        match undo(entry, &mark, (restore, PATIENCE)) {
-            Ok(what) => cleaned.undone.extend(what),
-            Err(error) => cleaned.failed.push(with_next(&error)),
+    Some(Found { path, parsed, ended: all_ended, _file: file })
+}
+
+impl Found {
+    /// Whether nothing is left of it.
+    fn undo(&self, restore: Restore, cleaned: &mut Cleaned) -> bool {
+        let before = cleaned.failed.len();
+        for entry in self.parsed.entries.iter().rev() {
+            match undo(entry, &self.parsed.mark, (restore, PATIENCE)) {
+                Ok(what) => cleaned.undone.extend(what),
+                Err(error) => cleaned.failed.push(with_next(&error)),
+            }
         }
-    }
-    for line in unknown {
-        let line: String = line.chars().take(100).collect();
-        cleaned.failed.push(format!("{}: not understood: {line}", path.display()));
-    }
-    if cleaned.failed.len() == before
-        && let Err(error) = fs::remove_file(path)
-    {
-        cleaned.failed.push(format!("{}: {error}", path.display()));
+        let path = self.path.display();
+        for line in &self.parsed.unknown {
+            let line: String = line.chars().take(100).collect();
+            cleaned.failed.push(format!("{path}: not understood: {line}"));
+        }
+        if !self.ended || cleaned.failed.len() > before {
+            return false;
+        }
+        let removed = fs::remove_file(&self.path);
+        cleaned.failed.extend(removed.as_ref().err().map(|error| format!("{path}: {error}")));
+        removed.is_ok()
     }
 }
 
