@@ -1,7 +1,7 @@
 //! The first picture where databases ran on emulated drives: what each did a second, on every drive.
 //!
 //! A bar a drive, on an axis from zero that is each engine's own. Invariant: emulated is hollow, and what may
-//! not be judged says so beside its number. What it is not: interactive.
+//! not be judged is dashed and says so beside its number. What it is not: interactive.
 
 use std::fmt::Write;
 
@@ -59,13 +59,13 @@ fn draw_drive(svg: &mut String, one: &DriveRate, top: f64, length: f64) {
     let middle = top + ROW / 2.0 + 4.0;
     let note = match (&one.doubt, one.source) {
         (Some(doubt), _) => format!("{}, not to be judged: {doubt}", one.source),
-        (None, Source::Emulated) => "emulated, as its model asks".to_owned(),
+        (None, Source::Emulated) => "emulated, delivered as modelled".to_owned(),
         (None, source) => source.to_string(),
     };
     let _ = write!(
         svg,
         "<text class=\"axis\" x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>\
-         <rect class=\"rate {source}\" x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{:.1}\" \
+         <rect class=\"rate {source}{doubted}\" x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{:.1}\" \
          height=\"{BAR:.1}\"/><text class=\"value\" x=\"{:.1}\" y=\"{middle:.1}\">{} <tspan \
          class=\"axis\">{}</tspan></text>",
         LEFT - 12.0,
@@ -76,5 +76,6 @@ fn draw_drive(svg: &mut String, one: &DriveRate, top: f64, length: f64) {
         human_count(one.rate),
         escape(&note),
         source = one.source,
+        doubted = if one.doubt.is_some() { " doubted" } else { "" },
     );
 }
