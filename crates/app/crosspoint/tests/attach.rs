@@ -222,7 +222,7 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     nothing_left(&scratch);
 }
 
-/// A run that was killed with a disk attached and a file system on it is cleaned at once, not by trying again.
+/// A run that was killed with a disk attached and a file system on it is cleaned in one go.
 #[test]
 fn a_killed_run_with_a_disk_is_cleaned_at_once() {
     if !possible("a_killed_run_with_a_disk_is_cleaned_at_once") {

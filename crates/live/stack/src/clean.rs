@@ -48,7 +48,7 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     let mut waiting: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     waiting.sort();
     let mut found = Vec::new();
-    // What serves a killed run's disk has a journal of its own, and lives until the run's processes are ended.
+    // What serves a killed run's disk has its own journal, and lives until the run's processes are ended.
     loop {
         let before = (waiting.len(), cleaned.undone.len());
         for path in std::mem::take(&mut waiting) {
