@@ -194,6 +194,24 @@ fn measured(journal: &Journal, device: &Path, pattern: &str, access: &str) -> (f
     (misses / MEASURED as f64, frames as u32)
 }
 
+/// How far the model's misses lie from the kernel's, as a share of these.
+fn compare(
+    journal: &Journal,
+    device: &Path,
+    (pattern, access): (&str, &str),
+    recency: Recency,
+) -> f64 {
+    let (kernel, frames) = measured(journal, device, pattern, access);
+    // The kernel was counted somewhere in a batch of evictions, on average in its middle.
+    let model = modelled(pattern, recency, frames + 16);
+    let error = model / kernel - 1.0;
+    println!(
+        "{pattern} {access}: kernel {kernel:.4}, model {model:.4} ({:+.2} %), {frames} frames",
+        error * 100.0
+    );
+    error
+}
+
 #[test]
 fn misses_per_access_are_the_kernels() {
     let root = rustix::process::geteuid().is_root();
@@ -211,21 +229,21 @@ fn misses_per_access_are_the_kernels() {
             let area = WorkArea::create(&journal, area.path(), "device").expect("an area");
             let volume = Volume::on_loop(&journal, &area, size, None).expect("a loop device");
             no_read_ahead(volume.device());
-            let (kernel, frames) = measured(&journal, volume.device(), pattern, access);
             let recency = match access {
                 "mmap_random" => Recency::None,
                 "mmap" => Recency::AccessedBit,
                 _ => Recency::Marks,
             };
-            // The kernel was counted somewhere in a batch of evictions, on average in its middle.
-            let model = modelled(pattern, recency, frames + 16);
-            let error = model / kernel - 1.0;
-            println!(
-                "{pattern} {access}: kernel {kernel:.4}, model {model:.4} ({:+.2} %), {frames} frames",
-                error * 100.0
-            );
+            let run = || compare(&journal, volume.device(), (pattern, access), recency);
+            let mut error = run();
             if error.abs() > tolerance {
-                faults.push(format!("{pattern} {access}: {model} instead of {kernel}"));
+                // Another tenant of the machine can disturb one run; a wrong model is wrong in all of them.
+                let mut errors = [error, run(), run()];
+                errors.sort_by(f64::total_cmp);
+                error = errors[1];
+            }
+            if error.abs() > tolerance {
+                faults.push(format!("{pattern} {access}: {:+.2} %", error * 100.0));
             }
         }
     }
