@@ -1,4 +1,5 @@
-//! What the database driver itself costs: the same lookups on an engine that does nothing and on real ones.
+//! What the database driver itself costs: the same lookups by it and by a bare loop, on an engine that does
+//! nothing and on real ones.
 //!
 //! Invariant: one reader, everything cached, so that the driver's share is as large as it gets. What it is
 //! not: a test; machines differ.
@@ -11,7 +12,9 @@ use observe::Control;
 use stats::Timeline;
 use study::Durability;
 use units::{Bytes, Nanos, Seed};
-use workload::{KvClient, KvRole, ValueShape, Values};
+use workload::{
+    Client, KEY_DIGITS, KvClient, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
+};
 
 /// Records of the engine that does nothing: two digits of the key name one, and all fit the second-level
 /// cache, so that looking them up costs next to nothing.
@@ -87,8 +90,22 @@ impl Session for NothingSession<'_> {
     }
 }
 
-/// CPU per operation, ns, of `role` over a loaded database of `records`.
-fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
+/// CPU per lookup, ns.
+#[derive(Clone, Copy)]
+struct Cpu {
+    /// By the driver: keys drawn and made, values checked, times taken and counted.
+    driven: f64,
+    /// By a loop that has its keys at hand and looks at the first byte of each value.
+    bare: f64,
+}
+
+/// Rounds of both, in turn; medians count.
+const ROUNDS: usize = 15;
+/// Lookups of a bare round, of other records each.
+const BARE: usize = 1_000_000;
+
+/// Both ways over a loaded database of `records`.
+fn cpu<E: Engine>(records: u64) -> Result<Cpu, KvError> {
     let failed = |error: std::io::Error| KvError::Engine {
         engine: "bench",
         action: "make a directory",
@@ -109,27 +126,70 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
     };
     let spec = KvSpec {
         records,
-        key_size: 16,
+        key_size: KEY_DIGITS,
         values: ValueShape::of(VALUE),
         load_batch: 1000,
         timeline: Timeline {
-            warm_up: Nanos::from_secs(2),
-            measure: Nanos::from_secs(3),
-            interval: Nanos::from_millis(500),
+            warm_up: Nanos::from_millis(200),
+            measure: Nanos::from_millis(800),
+            interval: Nanos::from_millis(200),
         },
         seed: Seed(1),
         stop_on_error: true,
     };
     let engine = E::open(&dir, &options)?;
     load(&engine, &spec, None, &mut |_| true)?;
-    let stop = AtomicBool::new(false);
-    let before = observe::usage();
-    let clients = KvClient::all(&[role], records, spec.timeline.end(), spec.seed);
-    let control = Control { stop: &stop, progress: None, keep: None };
-    let measured = measure(&engine, &spec, clients, None, &control)?;
-    let cpu = observe::usage().since(&before).cpu();
+    let keys = keys(&spec);
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        without.push(bare(&engine, &keys)?);
+        with.push(driven(&engine, &spec)?);
+    }
     engine.close()?;
     std::fs::remove_dir_all(&dir).map_err(failed)?;
+    Ok(Cpu { driven: median(with), bare: median(without) })
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn clients(spec: &KvSpec) -> Vec<Client<KvClient>> {
+    KvClient::all(&[KvRole::READER], spec.records, spec.timeline.end(), spec.seed)
+}
+
+/// The keys that the driver's client looks up first.
+fn keys(spec: &KvSpec) -> Vec<[u8; KEY_DIGITS]> {
+    let mut clients = clients(spec);
+    let client = &mut clients[0].workload;
+    let lookups = std::iter::from_fn(|| {
+        let Step::Issue(issue) = client.next(Nanos::ZERO) else { return None };
+        client.completed(issue.id, Outcome::Done, Nanos::ZERO);
+        let mut key = [0; KEY_DIGITS];
+        write_key(issue.op.record, &mut key);
+        Some(key)
+    });
+    lookups.take(BARE).collect()
+}
+
+fn bare<E: Engine>(engine: &E, keys: &[[u8; KEY_DIGITS]]) -> Result<f64, KvError> {
+    let mut session = engine.session()?;
+    let before = observe::thread_usage();
+    for key in keys {
+        session.get(key, &mut |bytes| {
+            std::hint::black_box(bytes.first());
+        })?;
+    }
+    Ok(observe::thread_usage().since(&before).cpu().get() as f64 / keys.len() as f64)
+}
+
+fn driven<E: Engine>(engine: &E, spec: &KvSpec) -> Result<f64, KvError> {
+    let stop = AtomicBool::new(false);
+    let control = Control { stop: &stop, progress: None, keep: None };
+    let before = observe::usage();
+    let measured = measure(engine, spec, clients(spec), None, &control)?;
+    let cpu = observe::usage().since(&before).cpu();
     let ops: u64 = measured.recording.intervals.iter().map(|one| one.counts().ops).sum();
     Ok(cpu.get() as f64 / ops.max(1) as f64)
 }
@@ -140,14 +200,16 @@ fn cpu<E: Engine>(records: u64, role: KvRole) -> Result<f64, KvError> {
 /// What an engine said.
 pub fn table() -> Result<(), String> {
     let text = |error: KvError| error.to_string();
-    println!("cached lookups of {VALUE} B, one reader, CPU per operation");
-    let own = cpu::<Nothing>(NOTHING, KvRole::READER).map_err(text)?;
-    println!("{:<10} {own:>8.0} ns", "driver");
-    let share = |name: &str, whole: f64| {
-        println!("{name:<10} {whole:>8.0} ns, of which the driver {:.1} %", own / whole * 100.0);
+    println!("cached lookups of {VALUE} B, one reader, CPU per lookup");
+    println!("{:<10} {:>8} {:>8} {:>8} {:>8}", "", "bare", "driven", "more", "of it");
+    let row = |name: &str, cpu: Cpu| {
+        let (Cpu { driven, bare }, more) = (cpu, cpu.driven - cpu.bare);
+        let share = more / driven * 100.0;
+        println!("{name:<10} {bare:>5.0} ns {driven:>5.0} ns {more:>5.0} ns {share:>6.1} %");
     };
-    share("lmdb", cpu::<kv_lmdb::Lmdb>(RECORDS, KvRole::READER).map_err(text)?);
-    share("rocksdb", cpu::<kv_rocksdb::RocksDb>(RECORDS, KvRole::READER).map_err(text)?);
-    share("sqlite", cpu::<sql_sqlite::Sqlite>(RECORDS, KvRole::READER).map_err(text)?);
+    row("nothing", cpu::<Nothing>(NOTHING).map_err(text)?);
+    row("lmdb", cpu::<kv_lmdb::Lmdb>(RECORDS).map_err(text)?);
+    row("rocksdb", cpu::<kv_rocksdb::RocksDb>(RECORDS).map_err(text)?);
+    row("sqlite", cpu::<sql_sqlite::Sqlite>(RECORDS).map_err(text)?);
     Ok(())
 }

@@ -22,18 +22,3 @@ pub use spec::{BlockSpec, Path};
 pub use target::Target;
 pub use uring::available as io_uring_available;
 pub use verify::{Corruption, read_back};
-
-use std::time::Instant;
-
-use units::Nanos;
-
-/// The clock of one trial: nanoseconds since its start.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock(pub Instant);
-
-impl Clock {
-    #[inline]
-    pub fn now(self) -> Nanos {
-        Nanos::from(self.0.elapsed())
-    }
-}

@@ -3,9 +3,8 @@
 //! Both run the same client and recorder as a trial, with every percentile on. Invariant: nothing touches
 //! a device. What it is not: part of a trial; it runs before one, in some milliseconds.
 
-use std::time::Instant;
-
 use io_uring::{IoUring, opcode};
+use observe::Clock;
 use stats::{Recorder, Sample, Timeline};
 use units::{Bytes, Nanos, Seed};
 use workload::{
@@ -64,13 +63,13 @@ fn client_and_recorder(depth: u32) -> (BlockClient, Recorder) {
 fn null_round(depth: u32) -> f64 {
     let (mut client, mut recorder) = client_and_recorder(depth);
     let mut batch = Vec::with_capacity(depth as usize);
-    let (began, mut done, mut now) = (Instant::now(), 0, Nanos::ZERO);
+    let (clock, mut done, mut now) = (Clock::start(), 0, Nanos::ZERO);
     while done < OPERATIONS {
         while let Step::Issue(issue) = client.next(now) {
             batch.push(std::hint::black_box(issue));
         }
         let issued = now;
-        now = Nanos::from(began.elapsed());
+        now = clock.now();
         recorder.poll(now);
         for issue in batch.drain(..) {
             recorder.record(Sample::of(&issue, (issued, now), (Outcome::Done, issue.op.length)));
@@ -78,7 +77,7 @@ fn null_round(depth: u32) -> f64 {
             done += 1;
         }
     }
-    let total = began.elapsed().as_secs_f64() * 1e9 / done as f64;
+    let total = clock.now().get() as f64 / done as f64;
     std::hint::black_box(recorder.finish(now));
     total
 }
@@ -92,7 +91,7 @@ fn new_ring() -> std::io::Result<IoUring> {
 /// Nanoseconds an operation of a ring whose requests do nothing, and nothing else.
 fn bare_ring_round() -> std::io::Result<f64> {
     let mut ring = new_ring()?;
-    let (began, mut done) = (Instant::now(), 0);
+    let (clock, mut done) = (Clock::start(), 0);
     while done < OPERATIONS {
         for slot in 0..BATCH {
             let entry = opcode::Nop::new().build().user_data(u64::from(slot));
@@ -102,7 +101,7 @@ fn bare_ring_round() -> std::io::Result<f64> {
         ring.submit_and_wait(BATCH as usize)?;
         done += ring.completion().map(std::hint::black_box).count() as u64;
     }
-    Ok(began.elapsed().as_secs_f64() * 1e9 / done as f64)
+    Ok(clock.now().get() as f64 / done as f64)
 }
 
 /// The same with client, recorder and clock.
@@ -110,7 +109,7 @@ fn ring_round() -> std::io::Result<f64> {
     let mut ring = new_ring()?;
     let (mut client, mut recorder) = client_and_recorder(BATCH);
     let mut slots: Vec<Option<(Issue<BlockOp>, Nanos)>> = vec![None; BATCH as usize];
-    let (began, mut done, mut now) = (Instant::now(), 0, Nanos::ZERO);
+    let (clock, mut done, mut now) = (Clock::start(), 0, Nanos::ZERO);
     while done < OPERATIONS {
         while let Step::Issue(issue) = client.next(now) {
             let entry = opcode::Nop::new().build().user_data(u64::from(issue.id.0));
@@ -119,7 +118,7 @@ fn ring_round() -> std::io::Result<f64> {
             slots[issue.id.0 as usize] = Some((issue, now));
         }
         ring.submit_and_wait(BATCH as usize)?;
-        now = Nanos::from(began.elapsed());
+        now = clock.now();
         recorder.poll(now);
         for entry in ring.completion() {
             if let Some((issue, issued)) = slots[entry.user_data() as usize].take() {
@@ -133,7 +132,7 @@ fn ring_round() -> std::io::Result<f64> {
             }
         }
     }
-    let total = began.elapsed().as_secs_f64() * 1e9 / done as f64;
+    let total = clock.now().get() as f64 / done as f64;
     std::hint::black_box(recorder.finish(now));
     Ok(total)
 }

@@ -3,9 +3,7 @@
 //! Invariant: a fallback is never silent; the result names the path that ran and why. What it is not:
 //! preparation of the target.
 
-use std::time::Instant;
-
-use observe::{Control, IoWorkers};
+use observe::{Clock, Control, IoWorkers};
 use stats::{Limit, Recording, TrialResult};
 use thiserror::Error;
 use units::{Bytes, Nanos};
@@ -15,7 +13,7 @@ use crate::psync::{run_psync, threads_of};
 use crate::shared::{BlockShared, ClientEnd};
 use crate::spec::{BlockSpec, Path};
 use crate::uring::{UringFailure, run_uring};
-use crate::{Clock, Corruption, Target, io_uring_available};
+use crate::{Corruption, Target, io_uring_available};
 
 /// Why a trial could not run.
 #[derive(Debug, Error)]
@@ -60,7 +58,7 @@ pub fn run(
     let foreground: u32 = foreground.map(|group| clients_on(paths, spec, group)).sum();
     notes.extend(single_note(paths, spec));
     let before = IoWorkers::now();
-    let clock = Clock(Instant::now());
+    let clock = Clock::start();
     let shared = BlockShared::new((target, spec), control, clock, foreground);
     let mut ends = run_clients(&shared, paths)?;
     let lag = shared.lag();

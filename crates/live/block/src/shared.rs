@@ -6,13 +6,13 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use observe::{Control, IoWorkers};
+use observe::{Clock, Control, IoWorkers};
 use stats::{DueShares, Recorder, Recording};
 use units::Nanos;
 use workload::{BlockClient, BlockGroup, BlockOp, Issue, Outcome};
 
 use crate::verify::{self, Corruption};
-use crate::{BlockSpec, Clock, Target};
+use crate::{BlockSpec, Target};
 
 pub(crate) struct BlockShared<'a> {
     pub target: &'a Target,

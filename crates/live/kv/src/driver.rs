@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use observe::{Control, sample};
+use observe::{Clock, Control, sample};
 use stats::{DueShares, Recorder, Recording, Sample, Timeline, TrialResult};
 use units::{Nanos, Seed};
 use workload::{Client, KvOp, Outcome, Step, ValueShape, Values, Workload, write_key};
@@ -83,7 +83,7 @@ struct KvShared<'a> {
     values: Values,
     start: Barrier,
     /// The common origin of time, read by whoever passes the barrier first.
-    origin: OnceLock<Instant>,
+    clock: OnceLock<Clock>,
     failed: AtomicBool,
 }
 
@@ -118,14 +118,14 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
         ledger,
         values: Values::new(spec.values, spec.seed),
         start: Barrier::new(clients.len()),
-        origin: OnceLock::new(),
+        clock: OnceLock::new(),
         failed: AtomicBool::new(false),
     };
     let shared = &shared;
     let done = AtomicBool::new(false);
     let (results, samples) = std::thread::scope(|scope| {
         let sampler =
-            scope.spawn(|| sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.origin, &done));
+            scope.spawn(|| sample(&mut |_| engine.counters(), SAMPLE_EVERY, &shared.clock, &done));
         let threads: Vec<_> = (0u32..)
             .zip(clients)
             .map(|(index, client)| scope.spawn(move || run_client(engine, shared, client, index)))
@@ -170,7 +170,7 @@ fn run_client<E: Engine, W: Workload<Op = KvOp>>(
     let session = engine.session();
     // Every client passes the barrier, even one that cannot go on, so that none waits for ever.
     shared.start.wait();
-    let origin = *shared.origin.get_or_init(Instant::now);
+    let clock = *shared.clock.get_or_init(Clock::start);
     let mut session = session?;
     let spec = shared.spec;
     let mut recorder = Recorder::of(&client, spec.timeline);
@@ -178,7 +178,7 @@ fn run_client<E: Engine, W: Workload<Op = KvOp>>(
     let records = Records { values: &shared.values, ledger: shared.ledger };
     let mut buffers = Buffers::new(spec.key_size, spec.values.most);
     let mut failure = None;
-    let (mut now, mut all_done) = (Nanos::from(origin.elapsed()), false);
+    let (mut now, mut all_done) = (clock.now(), false);
     'trial: loop {
         let issue = match workload.next(now) {
             Step::Issue(issue) => Some(issue),
@@ -193,7 +193,7 @@ fn run_client<E: Engine, W: Workload<Op = KvOp>>(
         };
         let issued = now;
         let result = issue.map(|issue| records.perform(&mut session, issue.op, &mut buffers));
-        now = Nanos::from(origin.elapsed());
+        now = clock.now();
         while let Some(summary) = recorder.poll(now) {
             shared.control.tell(index, summary);
             shared.control.keep(&mut recorder, index, now);

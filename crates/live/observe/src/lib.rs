@@ -5,6 +5,7 @@
 //! anyway.
 
 mod block_device;
+mod clock;
 mod control;
 mod host_cpu;
 mod io_workers;
@@ -15,6 +16,7 @@ mod usage;
 mod wake_ups;
 
 pub use block_device::{BlockDevice, DiskTimes};
+pub use clock::Clock;
 pub use control::{Control, Keep, Progress, rest};
 pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;

@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stats::CounterSample;
 use units::Nanos;
+
+use crate::Clock;
 
 /// Something that is counted.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,12 +27,12 @@ pub struct Counter {
 /// The first reading is so soon after the clients began.
 const ORIGIN_WITHIN: Duration = Duration::from_millis(2);
 
-/// Reads counters every `every` from `origin`, once that is known, until `done`: values, and of sums the rate
-/// since the sample before. Returns at once with nothing when nothing is counted.
+/// Reads counters every `every` from when `clock` was started, once it is, until `done`: values, and of sums
+/// the rate since the sample before. Returns at once with nothing when nothing is counted.
 pub fn sample(
     read: &mut dyn FnMut(Nanos) -> Vec<Counter>,
     every: Duration,
-    origin: &OnceLock<Instant>,
+    clock: &OnceLock<Clock>,
     done: &AtomicBool,
 ) -> Vec<CounterSample> {
     let mut samples = Vec::new();
@@ -39,25 +41,24 @@ pub fn sample(
         return samples;
     }
     // Whoever waits for others to begin counts meanwhile: rates begin with the clients.
-    let origin = loop {
-        match origin.get() {
-            Some(origin) => break *origin,
+    let clock = loop {
+        match clock.get() {
+            Some(clock) => break *clock,
             None if done.load(Ordering::Relaxed) => return samples,
             None => std::thread::park_timeout(ORIGIN_WITHIN.min(every)),
         }
     };
-    before = values(&read(Nanos::from(origin.elapsed())));
-    let mut last = Instant::now();
+    before = values(&read(clock.now()));
+    let mut last = clock.now();
     while !done.load(Ordering::Relaxed) {
         std::thread::park_timeout(every);
-        let now = Instant::now();
-        let at = Nanos::from(now.duration_since(origin));
-        let passed = now.duration_since(last).as_secs_f64();
+        let at = clock.now();
+        let passed = at.since(last).as_secs_f64();
         if passed < every.as_secs_f64() / 2.0 {
             continue;
         }
         let counters = read(at);
-        last = now;
+        last = at;
         let mut sampled = BTreeMap::new();
         for counter in &counters {
             let value = match (counter.sum, before.get(counter.name)) {
@@ -84,7 +85,7 @@ mod tests {
     /// A racer that waits for the others must not show what it did meanwhile as its first second's rate.
     #[test]
     fn rates_begin_with_the_clients() {
-        let (origin, done) = (OnceLock::new(), AtomicBool::new(false));
+        let (clock, done) = (OnceLock::new(), AtomicBool::new(false));
         let mut reads = 0;
         let every = Duration::from_millis(2);
         let mut read = |_| {
@@ -92,7 +93,7 @@ mod tests {
             match reads {
                 // Before the clients begin, a thousand are counted; from then on nothing.
                 1 => {
-                    let _ = origin.set(Instant::now());
+                    let _ = clock.set(Clock::start());
                     vec![Counter { name: "reads, 1/s", value: 0.0, sum: true }]
                 }
                 more => {
@@ -101,7 +102,7 @@ mod tests {
                 }
             }
         };
-        let samples = sample(&mut read, every, &origin, &done);
+        let samples = sample(&mut read, every, &clock, &done);
         // One reading is before the clients, one with their beginning, and each of the others gives a sample.
         assert_eq!(samples.len(), 3);
         for one in samples {

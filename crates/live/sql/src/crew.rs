@@ -8,8 +8,8 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use observe::Clock;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use stats::{Recorded, Recorder, Recording, SqlParts};
@@ -36,7 +36,7 @@ pub(crate) struct Crew<'a, S, W> {
     /// Number of the crew, from 0.
     number: u32,
     links: Vec<Link<S, W>>,
-    origin: Instant,
+    clock: Clock,
     recorder: Recorder,
     trouble: Trouble,
     stopped: bool,
@@ -72,7 +72,7 @@ pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
     // Every crew passes both barriers, even one that cannot go on, so that none waits for ever.
     shared.start.wait();
     shared.start.wait();
-    let origin = *shared.origin.get_or_init(Instant::now);
+    let clock = *shared.clock.get_or_init(Clock::start);
     let spec = shared.spec;
     // Clients of one trial are recorded alike.
     let recorder = Recorder::of(&clients[0], spec.timeline);
@@ -85,7 +85,7 @@ pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
     };
     let links: Vec<_> = clients.into_iter().zip(sessions?).map(link).collect();
     let trouble = Trouble::default();
-    let mut crew = Crew { shared, number, links, origin, recorder, trouble, stopped: false };
+    let mut crew = Crew { shared, number, links, clock, recorder, trouble, stopped: false };
     let ended = if crew.links.len() == 1 { crew.run_one() } else { crew.run_many() };
     if let Err(error) = ended {
         crew.trouble.first.get_or_insert_with(|| format!("waiting for results: {error}"));
@@ -96,7 +96,7 @@ pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
 
 impl<S: Session, W: Workload<Op = SqlOp>> Crew<'_, S, W> {
     fn now(&self) -> Nanos {
-        Nanos::from(self.origin.elapsed())
+        self.clock.now()
     }
 
     fn over(&self) -> bool {
@@ -122,7 +122,7 @@ impl<S: Session, W: Workload<Op = SqlOp>> Crew<'_, S, W> {
             match link.session.send(&issue.op) {
                 Ok(()) => return,
                 Err(error) => {
-                    now = Nanos::from(self.origin.elapsed());
+                    now = self.clock.now();
                     self.completed(number, now, Err(error));
                 }
             }

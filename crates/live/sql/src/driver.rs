@@ -42,7 +42,7 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
         spec,
         control,
         start: Barrier::new(crews.len() + 1),
-        origin: OnceLock::new(),
+        clock: OnceLock::new(),
         failed: AtomicBool::new(false),
         given_up: AtomicU64::new(0),
     };
@@ -123,6 +123,6 @@ fn observed<E: Engine>(
         counters
     };
     let every = Duration::from(shared.spec.timeline.interval).max(SAMPLE_EVERY);
-    let samples = sample(&mut read, every, &shared.origin, done);
+    let samples = sample(&mut read, every, &shared.clock, done);
     (samples, notes)
 }

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Barrier, OnceLock};
-use std::time::Instant;
 
-use observe::Control;
+use observe::{Clock, Control};
 use stats::Timeline;
 use study::SqlChange;
 
@@ -27,7 +26,7 @@ pub(crate) struct SqlShared<'a> {
     pub control: &'a Control<'a>,
     pub start: Barrier,
     /// The common origin of time, read by whoever passes the barrier first.
-    pub origin: OnceLock<Instant>,
+    pub clock: OnceLock<Clock>,
     pub failed: AtomicBool,
     pub given_up: AtomicU64,
 }
