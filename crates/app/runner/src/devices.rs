@@ -310,9 +310,9 @@ impl<'a> Targets<'a> {
         Ok(attached.map_or(Ok(()), |attached| attached.stage(staging))?)
     }
 
-    /// What an attached model has delivered in a trial; none of others.
+    /// What an attached model has delivered in a trial; none of others, and where nothing was counted.
     pub fn served(&self, stack: &str) -> Option<Served> {
-        self.emulated.get(stack)?.served(self.servers.marks(stack))
+        self.emulated.get(stack)?.served(self.servers.marks(stack)?)
     }
 
     /// The device of the volume that was made for a stack's databases, and what may be done to it.

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use device::{FaultPlan, FaultPlanError};
@@ -173,36 +173,59 @@ impl Emulated {
     }
 }
 
-/// The processes that serve the stacks of a run, and how often each was to count anew.
+/// The process that serves a stack.
+#[derive(Debug)]
+struct StackServer {
+    process: OwnedFd,
+    /// How often it was to count anew.
+    marks: u32,
+    /// Whether it counted in the trial that runs, or ran last: an interval has ended since it was to.
+    counted: bool,
+}
+
+/// The processes that serve the stacks of a run.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Servers(Arc<Mutex<BTreeMap<String, (OwnedFd, u32)>>>);
+pub(crate) struct Servers(Arc<Mutex<BTreeMap<String, StackServer>>>);
 
 impl Servers {
-    /// That of a stack, from now on.
-    pub fn note(&self, stack: &str, server: Option<OwnedFd>) {
-        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.remove(stack);
-        servers.extend(server.map(|server| (stack.to_owned(), (server, 0))));
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, StackServer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets the one of a stack count anew, if there is one.
-    fn begin_anew(&self, stack: &str) {
-        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((server, marks)) = servers.get_mut(stack) {
-            let _ = pidfd_send_signal(server, Signal::USR1);
-            *marks += 1;
+    /// That of a stack, from now on.
+    pub fn note(&self, stack: &str, server: Option<OwnedFd>) {
+        let mut servers = self.all();
+        servers.remove(stack);
+        let made = |process| StackServer { process, marks: 0, counted: false };
+        servers.extend(server.map(|server| (stack.to_owned(), made(server))));
+    }
+
+    /// A trial begins on a stack: nothing of it was counted yet.
+    fn begin(&self, stack: &str) {
+        if let Some(server) = self.all().get_mut(stack) {
+            server.counted = false;
         }
     }
 
-    /// How often the one of a stack was to.
-    pub fn marks(&self, stack: &str) -> u32 {
-        let servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.get(stack).map_or(0, |(_, marks)| *marks)
+    /// An interval of a trial has ended: at the `first` the one of its stack is to count anew.
+    fn interval(&self, stack: &str, first: bool) {
+        let mut servers = self.all();
+        let Some(server) = servers.get_mut(stack) else { return };
+        if first {
+            let _ = pidfd_send_signal(&server.process, Signal::USR1);
+            server.marks += 1;
+        }
+        server.counted = !first;
+    }
+
+    /// How often the one of a stack was to count anew; none when it did not in the last trial.
+    pub fn marks(&self, stack: &str) -> Option<u32> {
+        self.all().get(stack).filter(|server| server.counted).map(|server| server.marks)
     }
 }
 
 /// A watcher that lets emulated drives count anew when a trial's first interval has ended: what was delivered
-/// before was for loading.
+/// before was for loading. Of a trial of one interval nothing is counted.
 pub(crate) struct CountingAnew<'a> {
     inner: &'a mut dyn Watcher,
     servers: Servers,
@@ -217,10 +240,13 @@ impl<'a> CountingAnew<'a> {
 
 impl Watcher for CountingAnew<'_> {
     fn event(&mut self, event: &Event<'_>) {
-        if let Event::Interval { trial, .. } = event
-            && self.begun.insert(trial.number)
-        {
-            self.servers.begin_anew(&trial.stack);
+        match event {
+            Event::TrialStarted { trial } => self.servers.begin(&trial.stack),
+            Event::Interval { trial, .. } => {
+                let first = self.begun.insert(trial.number);
+                self.servers.interval(&trial.stack, first);
+            }
+            _ => {}
         }
         self.inner.event(event);
     }

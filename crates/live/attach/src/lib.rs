@@ -48,7 +48,7 @@ pub use unflushed::PowerCut;
 
 use classic::ClassicServer;
 use ring::{RingServer, Rings};
-use timed::ServedDisk;
+use timed::{ServedDisk, Way};
 
 /// What the fuzz targets read besides: requests as the kernel lays them out.
 pub mod parsing {
@@ -130,7 +130,8 @@ impl Transport {
 trait Disk: Send + Sync + std::fmt::Debug {
     fn served(&self, floor: Nanos) -> Served;
     fn begin_anew(&self);
-    fn begin_timing(&self, floor: Nanos);
+    fn inside(&self) -> Nanos;
+    fn begin_timing(&self, way: Way);
     fn end_timing(&self);
     fn stage(&self, staging: bool);
     fn begin_faults(&self, plan: Option<FaultPlan>);
@@ -148,8 +149,12 @@ impl<D: Device + Clone + Send + std::fmt::Debug> Disk for ServedDisk<D> {
         self.state.begin_anew();
     }
 
-    fn begin_timing(&self, floor: Nanos) {
-        Self::begin_timing(self, floor);
+    fn inside(&self) -> Nanos {
+        self.state.inside()
+    }
+
+    fn begin_timing(&self, way: Way) {
+        Self::begin_timing(self, way);
     }
 
     fn end_timing(&self) {
@@ -245,14 +250,16 @@ impl Attached {
     /// [`AttachError`]; where the way takes too long for the model, it is not timed any more.
     pub fn measure(&mut self, file: &Path) -> Result<(), AttachError> {
         self.disk.end_timing();
-        let floor = probe(file).map_err(|error| AttachError::Io("measure the way", error))?;
+        let way = probe(file, || self.disk.inside());
+        let way = way.map_err(|error| AttachError::Io("measure the way", error))?;
+        let floor = way.floor;
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
         let least = least_scale(floor, (takes, path));
         if least > scale {
             return Err(AttachError::TooFast { takes, path, floor, scale: least });
         }
         self.floor = floor;
-        self.disk.begin_timing(floor);
+        self.disk.begin_timing(way);
         Ok(())
     }
 
@@ -392,14 +399,14 @@ fn read_time<D: Device>(mut device: D) -> Nanos {
 }
 
 /// What a read takes that is answered at once: the least median of some batches, since what else the machine
-/// does is none of the way.
-fn probe(file: &Path) -> io::Result<Nanos> {
+/// does is none of the way; and what of the same batch passed where it was served, as `inside` says.
+fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<Way> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(file)?;
     let mut space = vec![0u8; 8192];
     let start = space.as_ptr().align_offset(4096);
     let buffer = &mut space[start..start + 4096];
-    let mut least = None;
+    let mut least: Option<Way> = None;
     // The first one warms up.
     for batch in 0..=BATCHES {
         let mut took = Vec::with_capacity(PROBES);
@@ -409,9 +416,9 @@ fn probe(file: &Path) -> io::Result<Nanos> {
             took.push(Nanos::from(began.elapsed()));
         }
         took.sort_unstable();
-        let median = took[PROBES / 2];
-        if batch > 0 && least.is_none_or(|least| median < least) {
-            least = Some(median);
+        let way = Way { floor: took[PROBES / 2], inside: inside() };
+        if batch > 0 && least.is_none_or(|least| way.floor < least.floor) {
+            least = Some(way);
         }
     }
     Ok(least.unwrap_or_default())

@@ -213,14 +213,15 @@ impl<D: Device> RingServer<D> {
                 to_wake.push(slot.server);
             }
         });
-        for slot in due.drain(..) {
+        for slot in &due {
             self.under_way -= 1;
             if let Some(full) = self.full.take() {
                 self.serving.was_away(full.elapsed().into());
             }
-            self.conclude(&slot)?;
-            shared.disk.note(&self.serving, &slot);
+            self.conclude(slot)?;
         }
+        shared.disk.note(&self.serving, &due);
+        due.clear();
         self.due = due;
         while let Some(server) = self.to_wake.pop() {
             let ring = Fd(shared.inboxes[server].ring.load(Ordering::Acquire));

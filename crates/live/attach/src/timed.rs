@@ -24,6 +24,8 @@ pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
 
 /// More than this is not the usual wait for a turn.
 const USUAL_MAX: Nanos = Nanos::from_micros(10);
+/// A turn that was given away and came back sooner was nobody's.
+const SWITCH_MIN: Nanos = Nanos::from_micros(2);
 /// One that waited for more than one in so many of the time was kept from running.
 const STARVED: u64 = 20;
 /// Looks after which one that went first gives way again.
@@ -39,6 +41,15 @@ pub struct Pace {
     /// What the way through the kernel to a real device and back takes, which the clients of this one are
     /// to see as well; the host's, which is not stretched.
     pub path: Nanos,
+}
+
+/// The way through the kernel to the disk and back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Way {
+    /// What a client sees of it.
+    pub floor: Nanos,
+    /// What of that passes in the threads that serve.
+    pub inside: Nanos,
 }
 
 /// A request that is with the model.
@@ -184,12 +195,14 @@ impl Serving {
     }
 
     /// Lets others run who want to, whoever was answered among them; time for which they do is not time in
-    /// which this thread was kept waiting.
+    /// which this thread was kept waiting. Where nobody did, no time was given.
     pub fn give_way(&self) {
         let began = Instant::now();
         rustix::thread::sched_yield();
         let given = Nanos::from(began.elapsed());
-        self.given.fetch_add(given.get(), Ordering::Relaxed);
+        if given >= SWITCH_MIN {
+            self.given.fetch_add(given.get(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -299,6 +312,14 @@ impl ServeState {
         Nanos(self.usual.load(Ordering::Relaxed))
     }
 
+    /// What passed in the threads that serve, median of the requests since it was last asked for.
+    pub fn inside(&self) -> Nanos {
+        let mut inside = lock(&self.inside);
+        let median = Nanos(inside.value_at_quantile(0.5));
+        inside.reset();
+        median
+    }
+
     /// From now on what is served is counted anew.
     pub fn begin_anew(&self) {
         self.count_from_now(1);
@@ -391,11 +412,10 @@ impl<D: Device> ServedDisk<D> {
         lock(&self.model)
     }
 
-    /// The way takes `floor`: requests are timed from now on.
-    pub fn begin_timing(&self, floor: Nanos) {
-        self.model().calibrate(floor);
-        let inside = Nanos(lock(&self.state.inside).value_at_quantile(0.5));
-        self.state.outside.store(floor.since(inside).get(), Ordering::Relaxed);
+    /// The way is known: requests are timed from now on.
+    pub fn begin_timing(&self, way: Way) {
+        self.model().calibrate(way.floor);
+        self.state.outside.store(way.floor.since(way.inside).get(), Ordering::Relaxed);
         let mark = *lock(&self.state.mark);
         let probing = self.state.times().since(mark.times);
         let usual =
@@ -422,12 +442,18 @@ impl<D: Device> ServedDisk<D> {
         lock(&self.state.inside).saturating_record(Nanos::from(arrived.elapsed()).get());
     }
 
-    /// A request was answered.
-    #[inline]
-    pub fn note(&self, serving: &Serving, slot: &UnderWay) {
+    /// Requests that came due together were answered: each as late as the last of them.
+    pub fn note(&self, serving: &Serving, slots: &[UnderWay]) {
+        if slots.is_empty() {
+            return;
+        }
+        let now = Instant::now();
         let outside = Nanos(self.state.outside.load(Ordering::Relaxed));
-        let delivered = Nanos::from(slot.arrived.elapsed()) + outside;
-        lock(&serving.fidelity).note(slot.operation, slot.requested, delivered);
+        let mut fidelity = lock(&serving.fidelity);
+        for slot in slots {
+            let delivered = Nanos::from(now.saturating_duration_since(slot.arrived)) + outside;
+            fidelity.note(slot.operation, slot.requested, delivered);
+        }
     }
 
     /// Sleeping for so long is what waiting for `left` comes to; none: it is to be looked at again at once.

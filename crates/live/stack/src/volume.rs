@@ -11,13 +11,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use units::Bytes;
 
 use crate::guard::HeldDevice;
 use crate::mark::Mark;
-use crate::mounts::{mounts, run, unmount};
+use crate::mounts::{detach, mounts, run, unmount};
 use crate::{Journal, StackError, Undo, WorkArea};
+
+/// Time that a loop device that nobody uses has to go.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,7 +243,8 @@ impl Drop for Volume {
 /// A loop device with direct I/O over a file of ours; it is in the undo journal.
 ///
 /// # Errors
-/// Without root, `losetup` or a free loop device.
+/// Without root, `losetup` or a free loop device; where the kernel gives no direct I/O over that file, which
+/// `losetup` passes over: what is below would be the page cache.
 pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackError> {
     need_root()?;
     journal.note(Undo::DetachLoop { backing: backing.to_owned() })?;
@@ -247,7 +252,24 @@ pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackErro
     let words = ["--find", "--show", "--direct-io=on", &name];
     let mark = Some(journal.mark());
     let found = run(("losetup", "mount"), &words, backing, (Stdio::null(), mark))?;
-    Ok(PathBuf::from(found.trim()))
+    let device = PathBuf::from(found.trim());
+    if is_direct(&device) {
+        return Ok(device);
+    }
+    let _ = detach(backing, PATIENCE);
+    Err(StackError::Refused {
+        device: name,
+        reason: "the kernel gives a loop device over it no direct I/O: it would answer from memory"
+            .into(),
+        next: "work_dir or --at on ext4, XFS or Btrfs".into(),
+    })
+}
+
+/// Whether a loop device goes past the page cache below it.
+fn is_direct(device: &Path) -> bool {
+    let name = device.file_name().unwrap_or_default();
+    let says = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/dio"));
+    says.is_ok_and(|says| says.trim() == "1")
 }
 
 fn need_root() -> Result<(), StackError> {
