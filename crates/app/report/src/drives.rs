@@ -5,6 +5,7 @@
 
 use analysis::{Group, Ops, groups, is_sql};
 use archive::Run;
+use stats::estimate::Estimate;
 use study::Source;
 use units::human_count;
 use workload::OpClass;
@@ -24,16 +25,16 @@ pub(crate) fn engine_title(group: &Group<'_>) -> String {
 }
 
 /// What a database did a second, and what that was.
-fn rate_of(group: &Group<'_>) -> Option<(f64, &'static str)> {
+fn rate_of(group: &Group<'_>) -> Option<(Estimate, &'static str)> {
     let of = |class| group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0);
     if is_sql(group.first) {
-        return of(OpClass::Transaction).map(|rate| (rate.value, "transactions/s"));
+        return of(OpClass::Transaction).map(|rate| (rate, "transactions/s"));
     }
     let durable = group.first.point.get("durability").is_some_and(|word| word == "device");
     match (of(OpClass::Write), of(OpClass::Read)) {
-        (Some(writes), None) if durable => Some((writes.value, "durable updates/s")),
-        (Some(writes), None) => Some((writes.value, "updates/s")),
-        (None, Some(reads)) => Some((reads.value, "lookups/s")),
+        (Some(writes), None) if durable => Some((writes, "durable updates/s")),
+        (Some(writes), None) => Some((writes, "updates/s")),
+        (None, Some(reads)) => Some((reads, "lookups/s")),
         _ => None,
     }
 }
@@ -75,7 +76,7 @@ fn doubt_of(group: &Group<'_>) -> Option<String> {
             Some((off, name)) if off.abs() > served.starved_share => {
                 format!("{name} {:+.0} %", off * 100.0)
             }
-            _ => format!("processors waited for +{:.0} %", served.starved_share * 100.0),
+            _ => format!("waits +{:.0} %", served.starved_share * 100.0),
         }),
     };
     group.trials.iter().find_map(doubt)
@@ -86,9 +87,22 @@ pub(crate) struct DriveRate {
     pub drive: String,
     pub source: Source,
     /// A second.
-    pub rate: f64,
+    pub rate: Estimate,
     /// Why it may not be judged.
     pub doubt: Option<String>,
+    /// Whether the drive was asked for anything.
+    pub asked: bool,
+}
+
+impl DriveRate {
+    /// The rate, with its interval where repetitions give one.
+    pub fn text(&self) -> String {
+        let value = human_count(self.rate.value);
+        match self.rate.between_repetitions() {
+            Some((lo, hi)) => format!("{value} ({} to {})", human_count(lo), human_count(hi)),
+            None => value,
+        }
+    }
 }
 
 /// What one engine did on several.
@@ -103,14 +117,18 @@ pub(crate) struct EngineRates {
 impl EngineRates {
     fn new(one: &Compared<'_>) -> Option<Self> {
         let sound = one.groups.iter().filter(|group| group.is_sound());
-        let rates: Vec<(&Group<'_>, f64, &str)> = sound
+        let rates: Vec<(&Group<'_>, Estimate, &str)> = sound
             .filter_map(|group| rate_of(group).map(|(rate, what)| (group, rate, what)))
             .collect();
         let (first, _, what) = *rates.first()?;
         let drives = rates.iter().filter(|(.., other)| *other == what).map(|(group, rate, _)| {
             let drive = short(group.stack_title()).to_owned();
             let (source, doubt) = (group.first.source, doubt_of(group));
-            DriveRate { drive, source, rate: *rate, doubt }
+            let requests = |trial: &&archive::TrialRecord| {
+                trial.result.served.is_some_and(|served| served.requests() > 0)
+            };
+            let asked = group.trials.iter().all(requests);
+            DriveRate { drive, source, rate: *rate, doubt, asked }
         });
         // One scale for all stacks of an experiment.
         let served = one.groups.iter().flat_map(|group| &group.trials);
@@ -130,7 +148,7 @@ impl EngineRates {
             let own: Vec<String> = own
                 .map(|one| {
                     let doubt = if one.doubt.is_some() { ", not to be judged" } else { "" };
-                    format!("{} on {}{doubt}", human_count(one.rate), one.drive)
+                    format!("{} on {}{doubt}", one.text(), one.drive)
                 })
                 .collect();
             if !own.is_empty() {
