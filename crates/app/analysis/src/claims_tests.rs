@@ -73,6 +73,7 @@ fn stacks(publication: &Publication, claim: &Claim, are: bool) -> Vec<RunStack> 
                 .filter(|_| are),
             title: name.clone(),
             name,
+            time_scale: 1,
         })
         .collect()
 }

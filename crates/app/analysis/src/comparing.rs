@@ -1,8 +1,8 @@
 //! Every table and claim of a publication with ours beside it, in its own order.
 //!
-//! Invariants: published, predicted and measured stand in columns of their own; a number of a stand-in has no
-//! error beside it; a fitted or constructed figure has its role there and no percentage. What it is not:
-//! HTML.
+//! Invariants: published, predicted, emulated and measured stand in columns of their own; a number of a
+//! stand-in has no error beside it; a fitted or constructed figure has its role there and no percentage.
+//! What it is not: HTML.
 
 use serde::Serialize;
 use study::Source;
@@ -35,6 +35,8 @@ pub struct RowView {
     pub published: String,
     /// Ours in virtual time.
     pub predicted: String,
+    /// Ours on an attached model.
+    pub emulated: String,
     /// Ours on this machine.
     pub measured: String,
     /// Of a held-out prediction, or of a measurement that is comparable; else what the figure is to the
@@ -132,22 +134,32 @@ fn row(
     stacks: &[RunStack],
 ) -> RowView {
     let predicted = printed.of.find(figures, Source::Predicted);
+    let emulated = printed.of.find(figures, Source::Emulated);
     let measured = printed.of.find(figures, Source::Measured);
     let stack = stacks.iter().find(|stack| stack.name == printed.of.stack);
-    let named = publication.drives.get(&printed.of.stack).cloned().unwrap_or_default();
-    let wanted = printed.drive.clone().map_or(named, |drive| vec![drive]);
+    let drives = publication.drives.get(&printed.of.stack).cloned().unwrap_or_default();
+    let wanted = printed.drive.clone().map_or(drives, |drive| vec![drive]);
     let the_drive = is_drive(&wanted, stack);
     let title = stack.map_or(printed.of.stack.as_str(), |stack| stack.title.as_str());
     let text = |figure: &Figure| {
         let least = if figure.at_least { "at least " } else { "" };
         format!("{least}{} {}", digits(figure.value), figure.unit)
     };
+    let named = |figure: &Figure| match the_drive || printed.outright {
+        true => text(figure),
+        false => format!("{} (stand-in: {title})", text(figure)),
+    };
+    let slower = match stack.map_or(1, |stack| stack.time_scale) {
+        1 => String::new(),
+        scale => format!(", drive {scale} times slower"),
+    };
     let off = |figure: &Figure| figure.value / printed.value - 1.0;
     let held_out = printed.is == Some(device::Evidence::HeldOut);
     let sound = |figure: &&Figure| !figure.at_least && !figure.partial;
     let of_model = predicted.filter(|_| held_out && the_drive).filter(sound).map(off);
     let of_drive = measured.filter(|_| printed.outright || the_drive).filter(sound).map(off);
-    let error = of_model.or(of_drive);
+    let of_either = emulated.filter(|_| printed.outright).filter(sound).map(off);
+    let error = of_model.or(of_drive).or(of_either);
     let role = printed.is.filter(|_| predicted.is_some() && the_drive);
     RowView {
         stack: title.to_owned(),
@@ -155,13 +167,8 @@ fn row(
         metric: printed.of.metric.clone(),
         published: format!("{} {}", digits(printed.value), printed.unit),
         predicted: predicted.map_or_else(|| "-".into(), text),
-        measured: measured.map_or_else(
-            || "-".into(),
-            |figure| match the_drive || printed.outright {
-                true => text(figure),
-                false => format!("{} (stand-in: {title})", text(figure)),
-            },
-        ),
+        emulated: emulated.map_or_else(|| "-".into(), |figure| named(figure) + &slower),
+        measured: measured.map_or_else(|| "-".into(), named),
         error: match (error, role) {
             (Some(error), _) => format!("{:+.0} %", error * 100.0),
             (None, Some(role)) => role.word().to_owned(),

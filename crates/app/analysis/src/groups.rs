@@ -94,7 +94,15 @@ impl Group<'_> {
     /// The parameters of its job that have their default.
     #[must_use]
     pub fn defaults(&self) -> Arc<BTreeMap<String, Value>> {
-        Arc::clone(self.defaults.get_or_init(|| Arc::new(typed(&self.first.defaults))))
+        let all = || {
+            let mut all = typed(&self.first.defaults);
+            let own = self.run.study.stack.iter().find(|stack| stack.name == self.first.stack);
+            if let Some(stack) = own.filter(|stack| stack.scale > 1) {
+                all.insert("time_scale".into(), Value::from(stack.scale));
+            }
+            Arc::new(all)
+        };
+        Arc::clone(self.defaults.get_or_init(all))
     }
 
     /// Whether none of its trials failed: what a failed one recorded until then is no answer.

@@ -40,10 +40,25 @@ pub struct Publication {
     /// By name of a stack, the drives that it was; a stack that is not here was not named.
     #[serde(default)]
     pub(crate) drives: BTreeMap<String, Vec<String>>,
+    /// Other studies of ours that answer it.
+    #[serde(default)]
+    pub(crate) cast: Vec<Cast>,
     #[serde(default)]
     pub(crate) figure: Vec<Printed>,
     #[serde(default)]
     pub(crate) claim: Vec<Claim>,
+}
+
+/// Stacks of another study of ours that stand for those of the publication.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cast {
+    /// Name of that study.
+    pub study: String,
+    /// The drive, by the name of its profile, where the publication had several as one stack.
+    pub drive: Option<String>,
+    /// By name of a stack of the publication, ours.
+    pub stacks: BTreeMap<String, String>,
 }
 
 /// A printed number.
@@ -139,11 +154,61 @@ impl Claim {
     }
 }
 
-/// The publication that `study` repeats, if one ships.
+/// The publication that `study` repeats, if one ships; where that has other stacks, with theirs in the place
+/// of its own, once for each drive.
 #[must_use]
 pub fn publication(study: &str) -> Option<Publication> {
     let all = FILES.iter().filter_map(|text| toml::from_str::<Publication>(text).ok());
-    all.into_iter().find(|one| one.schema == 1 && one.study == study)
+    all.filter(|one| one.schema == 1).find_map(|one| match one.study == study {
+        true => Some(one),
+        false => one.cast_as(study),
+    })
+}
+
+impl Publication {
+    /// With the stacks of `study`; none unless that was cast.
+    fn cast_as(&self, study: &str) -> Option<Self> {
+        let casts: Vec<&Cast> = self.cast.iter().filter(|cast| cast.study == study).collect();
+        let drives = casts.iter().flat_map(|cast| {
+            let wanted = |theirs| self.drives.get(theirs).cloned().unwrap_or_default();
+            cast.stacks.iter().map(move |(theirs, ours)| (ours.clone(), wanted(theirs)))
+        });
+        let figures = self.figure.iter().flat_map(|one| {
+            let on = |cast: &&&Cast| one.drive.is_none() || one.drive == cast.drive;
+            casts
+                .iter()
+                .filter(on)
+                .filter_map(|cast| Some(Printed { of: cast.of(&one.of)?, ..one.clone() }))
+        });
+        let claims = self.claim.iter().flat_map(|one| {
+            casts.iter().filter_map(|cast| {
+                let over = match &one.over {
+                    Some(over) => Some(cast.of(over)?),
+                    None => None,
+                };
+                let on = cast.drive.as_ref().map(|drive| format!(" ({drive})"));
+                let number = one.number.clone() + on.as_deref().unwrap_or_default();
+                Some(Claim { of: cast.of(&one.of)?, over, number, ..one.clone() })
+            })
+        });
+        let made = Self {
+            study: study.to_owned(),
+            drives: drives.collect(),
+            cast: Vec::new(),
+            figure: figures.collect(),
+            claim: claims.collect(),
+            ..self.clone()
+        };
+        (!casts.is_empty()).then_some(made)
+    }
+}
+
+impl Cast {
+    /// What answers on this drive; none where that stack was not cast.
+    fn of(&self, of: &Ours) -> Option<Ours> {
+        let stack = self.stacks.get(&of.stack)?.clone();
+        Some(Ours { stack, ..of.clone() })
+    }
 }
 
 impl Ours {
@@ -235,6 +300,37 @@ mod tests {
                 );
             }
         }
+    }
+
+    fn asked(one: &Publication) -> impl Iterator<Item = &Ours> {
+        let over = one.claim.iter().filter_map(|claim| claim.over.as_ref());
+        let figures = one.figure.iter().map(|printed| &printed.of);
+        figures.chain(one.claim.iter().map(|claim| &claim.of)).chain(over)
+    }
+
+    /// What is cast to a stack or an experiment that is none would never stand beside its number.
+    #[test]
+    fn every_cast_names_stacks_and_experiments_that_are_there() {
+        let parsed = FILES.iter().map(|text| toml::from_str::<Publication>(text).unwrap());
+        let mut casts = 0;
+        for (one, cast) in
+            parsed.flat_map(|one| one.cast.clone().into_iter().map(move |c| (one.clone(), c)))
+        {
+            let file =
+                format!("{}/../../../studies/{}.toml", env!("CARGO_MANIFEST_DIR"), cast.study);
+            let study = study::parse(&std::fs::read_to_string(&file).expect(&file)).unwrap();
+            let has = |name: &String| study.stack.iter().any(|stack| stack.name == *name);
+            assert!(cast.stacks.values().all(has), "{cast:?}");
+            let theirs: Vec<&str> = asked(&one).map(|of| of.stack.as_str()).collect();
+            assert!(cast.stacks.keys().all(|stack| theirs.contains(&stack.as_str())), "{cast:?}");
+            let beside = publication(&cast.study).expect(&cast.study);
+            for of in asked(&beside) {
+                let run = study.experiment.iter().any(|one| one.name == of.workload);
+                assert!(run && has(&of.stack), "{}: {of:?}", cast.study);
+            }
+            casts += 1;
+        }
+        assert_eq!(casts, 5);
     }
 
     /// What does not depend on the drive has its error beside it whether or not we agree.

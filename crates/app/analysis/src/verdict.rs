@@ -3,10 +3,10 @@
 //! A claim is of its drives: only what ran on them answers it, a real device that the study declares to be
 //! one (`identity`) or its model; another is a stand-in, whose number is shown and not judged. Our number
 //! has an interval, between repetitions where it was measured, from the held-out error of the model where it
-//! was predicted; without one nothing is decided. What a model was fitted to, or follows from its constants,
-//! is an input and no evidence. Invariant: each claim has a number that fails
-//! it. On models that ship no claim is decided yet: none has three held-out figures at such a job. What it
-//! is not: a verdict on the publication.
+//! was predicted, none where the drive was emulated; without one nothing is decided. What a model was fitted
+//! to, or follows from its constants, is an input and no evidence. Invariant: each claim has a number that
+//! fails it. On models that ship no claim is decided yet: none has three held-out figures at such a job.
+//! What it is not: a verdict on the publication.
 
 use device::Evidence;
 use study::Source;
@@ -71,6 +71,8 @@ pub struct RunStack {
     pub identity: Option<String>,
     /// Its title, for people.
     pub title: String,
+    /// Its drive's time ran so many times slower.
+    pub time_scale: u32,
 }
 
 /// Where a number lies that is not judged.
@@ -107,7 +109,7 @@ pub(crate) fn judge(
         source: None,
         why: why.to_owned(),
     };
-    let found = [Source::Measured, Source::Predicted]
+    let found = [Source::Measured, Source::Emulated, Source::Predicted]
         .into_iter()
         .find_map(|source| number(claim, figures, source));
     let Some(number) = found else { return none("not in this run") };
@@ -120,6 +122,13 @@ pub(crate) fn judge(
     };
     if let Some(stand_in) = stand_in(publication, claim, stacks) {
         return judged(Verdict::NotAnswered, stand_in);
+    }
+    let slower = stacks.iter().find(|stack| stack.name == claim.of.stack && stack.time_scale > 1);
+    if let Some(stack) =
+        slower.filter(|_| number.source == Source::Emulated && claim.over.is_none())
+    {
+        let why = format!("time of the emulated drive ran {} times slower", stack.time_scale);
+        return judged(Verdict::Undecided, why);
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
@@ -139,6 +148,9 @@ pub(crate) fn judge(
             let why = match number.source {
                 Source::Predicted => {
                     "fewer than three held-out figures say how far off such a prediction is"
+                }
+                Source::Emulated => {
+                    "no held-out figure says how far off the drive's model is there"
                 }
                 _ => "an interval between repetitions needs three of them",
             };
@@ -196,7 +208,7 @@ fn spoiled(figure: &Figure) -> Option<String> {
 }
 
 /// Where the true value lies: between repetitions of a measurement, within the held-out error of a
-/// prediction.
+/// prediction. Repetitions on an emulated drive say nothing of the drive.
 fn interval(figure: &Figure) -> Option<(f64, f64)> {
     match figure.source {
         Source::Predicted => {
@@ -204,6 +216,7 @@ fn interval(figure: &Figure) -> Option<(f64, f64)> {
             let error = figure.worth?.expected_error().filter(|error| *error < 1.0)?;
             Some((figure.value / (1.0 + error), figure.value / (1.0 - error)))
         }
+        Source::Emulated => None,
         _ => figure.lo.zip(figure.hi).filter(|_| figure.interval == Some("repetitions")),
     }
 }

@@ -49,8 +49,8 @@ pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     drop(counted);
     running.undo();
     let done = done?;
-    let lost: Vec<&CutRecord> =
-        done.iter().filter(|cut| matches!(cut.kept, Kept::NotAll(_))).collect();
+    let lost: Vec<(&CutRecord, &str)> =
+        done.iter().filter_map(|cut| Some((cut, not_kept(cut)?))).collect();
     if arguments.json {
         out!("{:#}", document(arguments, &done));
     } else {
@@ -58,18 +58,29 @@ pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
     }
     Ok(if done.len() < arguments.cuts as usize {
         exit::INTERRUPTED
-    } else if lost.is_empty() {
+    } else if !lost.is_empty() {
+        exit::NOT_KEPT
+    } else if done.iter().any(CutRecord::tells) {
         exit::OK
     } else {
-        exit::NOT_KEPT
+        exit::INCONCLUSIVE
     })
+}
+
+/// What is wrong with the database after a cut.
+const fn not_kept(cut: &CutRecord) -> Option<&str> {
+    match &cut.kept {
+        Kept::All(_) => None,
+        Kept::Lost(words) | Kept::Unusable(words) => Some(words.as_str()),
+    }
 }
 
 fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
     let cuts = done.iter().map(|cut| {
-        let (kept, words) = match &cut.kept {
-            Kept::All(words) => (true, words),
-            Kept::NotAll(words) => (false, words),
+        let (found, words) = match &cut.kept {
+            Kept::All(words) => ("all", words),
+            Kept::Lost(words) => ("lost", words),
+            Kept::Unusable(words) => ("unusable", words),
         };
         json!({
             "number": cut.number,
@@ -78,7 +89,8 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
             "unflushed_blocks": cut.drive.unflushed,
             "lost_blocks": cut.drive.lost,
             "torn_blocks": cut.drive.torn,
-            "kept": kept,
+            "acknowledged": cut.acknowledged,
+            "found": found,
             "said": words,
         })
     });
@@ -92,7 +104,7 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
     })
 }
 
-fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[&CutRecord]) {
+fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord, &str)]) {
     let of = |count: fn(&CutRecord) -> u64| done.iter().map(count).sum::<u64>();
     let under_load = done.iter().filter(|cut| cut.under_load).count();
     let honest = match arguments.lying_flush {
@@ -111,12 +123,24 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[&CutRecord])
         of(|cut| cut.drive.lost),
         of(|cut| cut.drive.torn)
     );
-    out!("database: {} of {} cuts lost something that was acknowledged", lost.len(), done.len());
-    for cut in lost.iter().take(TOLD_MAX) {
-        if let Kept::NotAll(words) = &cut.kept {
-            let words: String = words.chars().take(300).collect();
-            out!("  cut {} (write {}): {}", cut.number, cut.write, crate::words::plain(&words));
-        }
+    let tells = done.iter().filter(|cut| cut.tells()).count();
+    let unusable = done.iter().filter(|cut| matches!(cut.kept, Kept::Unusable(_))).count();
+    out!(
+        "promised: {} records loaded, updated or inserted; {tells} of {} cuts lost blocks after some",
+        of(|cut| cut.acknowledged),
+        done.len()
+    );
+    out!(
+        "database: {} of {} cuts lost something that was acknowledged, {unusable} left it unusable",
+        lost.len() - unusable,
+        done.len()
+    );
+    if tells == 0 && lost.is_empty() {
+        out!("nothing was at stake in any cut: more --cuts, or more --writes");
+    }
+    for (cut, words) in lost.iter().take(TOLD_MAX) {
+        let words: String = words.chars().take(300).collect();
+        out!("  cut {} (write {}): {}", cut.number, cut.write, crate::words::plain(&words));
     }
     if lost.len() > TOLD_MAX {
         out!("  and {} more; --json has all", lost.len() - TOLD_MAX);

@@ -203,12 +203,14 @@ fn view(run: &Run) -> RunView<'_> {
 fn run_stacks(run: &Run) -> Vec<RunStack> {
     let of = |record: &StackRecord| {
         let declared = run.study.stack.iter().find(|stack| stack.name == record.name);
+        let time_scale = declared.map_or(1, |stack| stack.scale);
         let declared = declared.and_then(|stack| stack.identity.clone());
         let model = record.device.strip_prefix("model:").map(str::to_owned);
         RunStack {
             name: record.name.clone(),
             identity: model.or(declared),
             title: record.title.clone(),
+            time_scale,
         }
     };
     run.header.stacks.iter().map(of).collect()

@@ -30,10 +30,12 @@ const LOOKING_MAX: Duration = Duration::from_secs(120);
 /// What became of a database, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
-    /// Everything that was acknowledged; how much.
+    /// Everything that was acknowledged.
     All(String),
-    /// Something is lost, or it cannot be used any more; what.
-    NotAll(String),
+    /// Something that was acknowledged is not there, or is not what was written.
+    Lost(String),
+    /// It, or its file system, cannot be used any more.
+    Unusable(String),
 }
 
 /// A database under one cut.
@@ -66,6 +68,8 @@ impl<'a> CutDatabase<'a> {
         (place, ledger): (PathBuf, PathBuf),
         seed: Seed,
     ) -> Self {
+        // What an earlier cut left says nothing of this one.
+        let _ = std::fs::remove_file(&ledger);
         Self::Kv(KvUnderCut { of, place, ledger, seed })
     }
 
@@ -93,6 +97,9 @@ impl<'a> CutDatabase<'a> {
     }
 
     /// Writes until the power has `gone`; then the engine is ended.
+    ///
+    /// # Errors
+    /// When it fails before: that is no loss.
     pub fn write(
         &mut self,
         gone: &(dyn Fn() -> bool + Sync),
@@ -100,10 +107,7 @@ impl<'a> CutDatabase<'a> {
     ) -> Result<(), RunnerError> {
         match self {
             Self::Kv(own) => own.write(gone, with),
-            Self::Sql(own) => {
-                own.write(gone, with.1);
-                Ok(())
-            }
+            Self::Sql(own) => own.write(gone, with.1),
         }
     }
 
@@ -111,6 +115,14 @@ impl<'a> CutDatabase<'a> {
     pub fn end(&mut self) {
         if let Self::Sql(own) = self {
             own.server = None;
+        }
+    }
+
+    /// Records that were acknowledged: loaded, and as often again if they were updated as well; or rows.
+    pub fn acknowledged(&self) -> u64 {
+        match self {
+            Self::Kv(own) => own.acknowledged(),
+            Self::Sql(own) => own.acknowledged.iter().map(|one| one.load(Ordering::Acquire)).sum(),
         }
     }
 
@@ -151,14 +163,26 @@ impl KvUnderCut<'_> {
             let places = (self.place.as_path(), Some(self.ledger.as_path()));
             let answer = databases::run(places, experiment, (trial, job), &asking, &mut |_| ());
             over.store(true, Ordering::Relaxed);
-            answer.map(|_| ())
+            match answer?.ended {
+                Ended::Done(_) | Ended::Stopped => Ok(()),
+                _ if gone() => Ok(()),
+                Ended::Failed(reason)
+                | Ended::Died(reason)
+                | Ended::Wrong(reason)
+                | Ended::Said(reason) => Err(failed_before(&reason)),
+            }
         })
+    }
+
+    /// Killed before it had a ledger, it had acknowledged nothing.
+    fn acknowledged(&self) -> u64 {
+        let noted = kv::Ledger::open(&self.ledger).and_then(|(ledger, _)| ledger.noted());
+        noted.map_or(0, |(loaded, updated)| loaded + updated)
     }
 
     fn look(&self, (journal, stop): (&Journal, &AtomicBool)) -> Result<Kept, RunnerError> {
         let (_, trial, job) = self.of;
-        // Killed before it had a ledger, it had acknowledged nothing.
-        if kv::Ledger::open(&self.ledger).is_err() {
+        if self.acknowledged() == 0 {
             return Ok(Kept::All("nothing had been acknowledged".into()));
         }
         let asking = self.asking(journal, (stop, LOOKING_MAX));
@@ -166,14 +190,19 @@ impl KvUnderCut<'_> {
         let _ = std::fs::remove_file(&self.ledger);
         Ok(match ended {
             Ended::Said(words) => Kept::All(words),
-            Ended::Wrong(words) | Ended::Failed(words) | Ended::Died(words) => Kept::NotAll(words),
-            Ended::Done(_) | Ended::Stopped => Kept::NotAll("nothing was said of it".into()),
+            Ended::Wrong(words) => Kept::Lost(words),
+            Ended::Failed(words) | Ended::Died(words) => Kept::Unusable(words),
+            Ended::Done(_) | Ended::Stopped => Kept::Unusable("nothing was said of it".into()),
         })
     }
 }
 
 impl SqlUnderCut<'_> {
-    fn write(&mut self, gone: &(dyn Fn() -> bool + Sync), stop: &AtomicBool) {
+    fn write(
+        &mut self,
+        gone: &(dyn Fn() -> bool + Sync),
+        stop: &AtomicBool,
+    ) -> Result<(), RunnerError> {
         let (job, at, over) = (self.job, &self.at, AtomicBool::new(false));
         let (server, began) = (&mut self.server, Instant::now());
         std::thread::scope(|scope| {
@@ -184,19 +213,26 @@ impl SqlUnderCut<'_> {
                     scope.spawn(move || insert(job, at, (table, acknowledged), over))
                 })
                 .collect();
-            let ended = || clients.iter().all(std::thread::ScopedJoinHandle::is_finished);
+            let ended = || clients.iter().any(std::thread::ScopedJoinHandle::is_finished);
             while !gone() && !ended() && !stop.load(Ordering::Relaxed) && began.elapsed() < SURE {
                 std::thread::sleep(LOOK);
             }
+            // One that fails before the power is gone was not failed by it.
+            let early = ended() && !gone();
             over.store(true, Ordering::Relaxed);
             // Killed: who waits for an answer gets an error.
             *server = None;
-        });
+            let ends = clients.into_iter().map(|client| client.join().unwrap_or(Ok(())));
+            match ends.collect::<Result<Vec<()>, SqlError>>() {
+                Err(error) if early => Err(failed_before(&error.to_string())),
+                _ => Ok(()),
+            }
+        })
     }
 
     fn look(&mut self, with: (&Journal, &AtomicBool)) -> Kept {
         match self.rows(with) {
-            Err(error) => Kept::NotAll(error.to_string()),
+            Err(error) => Kept::Unusable(error.to_string()),
             Ok(rows) => {
                 let promised: Vec<u64> =
                     self.acknowledged.iter().map(|one| one.load(Ordering::Acquire)).collect();
@@ -205,7 +241,7 @@ impl SqlUnderCut<'_> {
                     promised.iter().zip(rows).map(|(one, rows)| one.saturating_sub(rows)).sum();
                 match lost {
                     0 => Kept::All(format!("{sum} acknowledged rows: all are there")),
-                    lost => Kept::NotAll(format!("{lost} of {sum} acknowledged rows are lost")),
+                    lost => Kept::Lost(format!("{lost} of {sum} acknowledged rows are lost")),
                 }
             }
         }
@@ -220,6 +256,15 @@ impl SqlUnderCut<'_> {
         let engine = Mysql::open(&running.place, self.job)?;
         let mut session = engine.session(false)?;
         (1..=self.job.tables).map(|table| session.create_table(table)).collect()
+    }
+}
+
+/// An engine that failed while the power was there.
+fn failed_before(reason: &str) -> RunnerError {
+    RunnerError::Environment {
+        stack: "drive".into(),
+        reason: format!("the database failed before the power was cut: {reason}"),
+        next: "crosspoint doctor".into(),
     }
 }
 

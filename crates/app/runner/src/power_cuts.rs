@@ -62,8 +62,19 @@ pub struct CutRecord {
     pub under_load: bool,
     /// What the drive lost.
     pub drive: PowerCut,
+    /// Loads and updates of records that had been acknowledged, one of each a record; or rows.
+    pub acknowledged: u64,
     /// What the database kept.
     pub kept: Kept,
+}
+
+impl CutRecord {
+    /// Whether it could have lost something: under load, with something acknowledged, on a drive that
+    /// lost a block.
+    #[must_use]
+    pub const fn tells(&self) -> bool {
+        self.under_load && self.acknowledged > 0 && self.drive.lost > 0
+    }
 }
 
 /// Cuts the power so often; `heard` is told of each cut as it is over. Gives fewer where `stop` was set.
@@ -217,17 +228,18 @@ fn one(
     if stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
+    let acknowledged = database.acknowledged();
     // The power is back.
     drive.attached.begin_faults(None);
     let volume = drive.volume(journal, plan.format)?;
     let kept = match volume.mount_again() {
         Ok(()) => database.look(with)?,
         Err(error) if error.is_busy() => return Err(error.into()),
-        Err(error) => Kept::NotAll(format!("the file system cannot be mounted: {error}")),
+        Err(error) => Kept::Unusable(format!("the file system cannot be mounted: {error}")),
     };
     database.end();
     drive.take_off(volume)?;
-    let record = CutRecord { number, write, under_load, drive: drive_lost, kept };
+    let record = CutRecord { number, write, under_load, drive: drive_lost, acknowledged, kept };
     Ok((!stop.load(Ordering::Relaxed)).then_some(record))
 }
 
@@ -239,12 +251,12 @@ pub fn study_of(engine: &str) -> Option<String> {
         // Memory so small that tables are written and merged meanwhile.
         "rocksdb" => {
             "[experiment.kv]\nengine = \"rocksdb\"\nworkload = \"overwrite\"\nrecords = 500\n\
-             value_size = \"400B\"\nverify = true\ndurability = \"device\"\n\
+             value_size = \"400B\"\nload_batch = 50\nverify = true\ndurability = \"device\"\n\
              options = \"write_buffer_size=65536\"\n"
         }
         "lmdb" | "sqlite" => {
             "[experiment.kv]\nengine = \"ENGINE\"\nworkload = \"overwrite\"\nrecords = 500\n\
-             value_size = \"400B\"\nverify = true\ndurability = \"device\"\n"
+             value_size = \"400B\"\nload_batch = 50\nverify = true\ndurability = \"device\"\n"
         }
         "mariadb" => {
             "[experiment.sql]\nengine = \"mysql\"\nrows = 1\ntables = 4\nthreads = 4\n\

@@ -106,6 +106,18 @@ impl Ledger {
         self.file.write_all_at(&generation.to_le_bytes(), HEADER + record * 8).map_err(failed(NOTE))
     }
 
+    /// What was acknowledged: records that were loaded, and how many of them were updated.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn noted(&self) -> io::Result<(u64, u64)> {
+        let loaded = self.word(16)?.min(self.records);
+        let updated = |sum: u64, record| -> io::Result<u64> {
+            Ok(sum + u64::from(self.word(HEADER + record * 8)? > 0))
+        };
+        Ok((loaded, (0..loaded).try_fold(0, updated)?))
+    }
+
     /// Holds a database against the ledger.
     ///
     /// # Errors
@@ -152,9 +164,10 @@ mod tests {
         let ledger = Ledger::create(&path, Path::new("/some/place"), 10).unwrap();
         ledger.loaded(7).unwrap();
         ledger.acknowledged(3, 9).unwrap();
+        ledger.acknowledged(5, 2).unwrap();
         let (again, place) = Ledger::open(&path).unwrap();
         assert_eq!(place, Path::new("/some/place"));
-        assert_eq!((again.word(16).unwrap(), again.word(HEADER + 24).unwrap()), (7, 9));
+        assert_eq!(again.noted().unwrap(), (7, 2), "seven loaded, two of them updated");
         std::fs::write(&path, vec![1; 9000]).unwrap();
         assert!(Ledger::open(&path).is_err());
     }
