@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use attach::{AttachError, Attached, Pace, Store, Transport};
+use attach::{AttachError, Attached, Pace, SPIN_MAX, Spin, Store, Transport};
 use device::{FaultPlan, Model};
 use runner::attached::{Disk, DiskEntry, all, find};
 use serde_json::json;
@@ -31,8 +31,6 @@ use crate::show::Failure;
 
 /// How often the state of a disk is written down.
 const TELL: Duration = Duration::from_millis(100);
-/// Waits longer than this are not spent looking, however much sleeps overshoot.
-const SPIN_MAX: Nanos = Nanos::from_micros(120);
 /// Time that a disk has to be there, and to go.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -247,7 +245,8 @@ fn make(
     journal.note(Undo::Unmount { path: place.clone() })?;
     let path = HostModel::named("psync").unwrap_or(HostModel::io_uring());
     let path = path.submit + path.wake + path.jitter + path.complete;
-    let spin = arguments.spin.unwrap_or_else(overshoot);
+    let found = || Spin::AsSleepsOvershoot(overshoot());
+    let spin = arguments.spin.map_or_else(found, Spin::Exactly);
     let pace = Pace { scale: arguments.scale, spin, path };
     let unmount = || {
         let _ = release(&place, None);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use attach::{Attached, Pace, PowerCut, Store, Transport};
+use attach::{Attached, Pace, PowerCut, Spin, Store, Transport};
 use device::{Condition, Fault, FaultPlan, Model, Window};
 use stack::{Format, Journal, StackError, Undo, Volume, WorkArea, release};
 use study::{Job, Trial};
@@ -135,7 +135,7 @@ impl Drive {
         journal.note(Undo::Unmount { path: place.clone() })?;
         let store = Store::in_memory(plan.size).map_err(StackError::io("make", &place))?;
         let model = Model::new(&profile, Condition::Fresh, plan.seed);
-        let pace = Pace { scale: 1, spin: Nanos::ZERO, path: PATH };
+        let pace = Pace { scale: 1, spin: Spin::Exactly(Nanos::ZERO), path: PATH };
         let unmount = || {
             let _ = release(&place, None);
         };

@@ -44,6 +44,7 @@ impl<D: Device> ClassicServer<D> {
     /// Of the calling thread.
     pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk<D>>) -> Self {
         let serving = disk.state.enter();
+        let turn = Turn::new(disk.pace.spin);
         Self {
             fuse,
             disk,
@@ -54,7 +55,7 @@ impl<D: Device> ClassicServer<D> {
             failed: FailedChanges::default(),
             answer: FuseAnswer::with_capacity(TRANSFER_MAX as usize),
             follower: Follower::new(),
-            turn: Turn::new(),
+            turn,
         }
     }
 
@@ -107,12 +108,17 @@ impl<D: Device> ClassicServer<D> {
     /// Waits for a request, or until shortly before something is due.
     fn wait(&mut self) -> std::io::Result<()> {
         let left = self.disk.model().left();
-        let Some(time) = self.disk.pause(left, &self.turn) else {
+        let Some(pause) = self.disk.pause(left, &self.turn) else {
             self.serving.give_way();
             return Ok(());
         };
         let mut polled = [PollFd::from_borrowed_fd(self.fuse.as_fd(), PollFlags::IN)];
-        match poll(&mut polled, Some(&time_of(time))) {
+        let began = Instant::now();
+        match poll(&mut polled, Some(&time_of(pause.time))) {
+            Ok(0) => {
+                self.turn.slept(began, pause);
+                Ok(())
+            }
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

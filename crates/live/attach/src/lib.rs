@@ -17,7 +17,9 @@ mod follow;
 mod medium;
 mod mount;
 mod places;
+mod readiness;
 mod ring;
+mod spin;
 mod store;
 mod timed;
 mod unflushed;
@@ -42,6 +44,7 @@ use stats::Served;
 use units::Nanos;
 
 pub use mount::{allows_rings, available};
+pub use spin::{SPIN_MAX, Spin};
 pub use store::Store;
 pub use timed::Pace;
 pub use unflushed::PowerCut;

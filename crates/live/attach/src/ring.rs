@@ -107,6 +107,7 @@ impl<D: Device> RingServer<D> {
             places.push(place);
         }
         let serving = shared.disk.state.enter();
+        let turn = Turn::new(shared.disk.pace.spin);
         Ok(Self {
             shared,
             number,
@@ -119,7 +120,7 @@ impl<D: Device> RingServer<D> {
             to_wake: Vec::with_capacity(16),
             under_way: 0,
             full: None,
-            turn: Turn::new(),
+            turn,
             other: vec![0; if number == 0 { REQUEST_MAX } else { 0 }],
         })
     }
@@ -273,17 +274,22 @@ impl<D: Device> RingServer<D> {
     /// Waits for a request, or until shortly before something is due.
     fn wait(&mut self) -> std::io::Result<()> {
         let left = if self.under_way > 0 { self.shared.disk.model().left() } else { None };
-        let Some(time) = self.shared.disk.pause(left, &self.turn) else {
+        let Some(pause) = self.shared.disk.pause(left, &self.turn) else {
             self.ring.submit()?;
             self.serving.give_way();
             return Ok(());
         };
-        let time = Timespec::from(std::time::Duration::from(time));
+        let began = Instant::now();
+        let time = Timespec::from(std::time::Duration::from(pause.time));
         let until = SubmitArgs::new().timespec(&time);
         match self.ring.submitter().submit_with_args(1, &until) {
             Ok(_) => Ok(()),
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::TIME | Errno::INTR | Errno::BUSY) => Ok(()),
+                Some(Errno::TIME) => {
+                    self.turn.slept(began, pause);
+                    Ok(())
+                }
+                Some(Errno::INTR | Errno::BUSY) => Ok(()),
                 _ => Err(error),
             },
         }

@@ -16,6 +16,8 @@ use units::Nanos;
 use crate::failures::lock;
 use crate::fidelity::Fidelity;
 use crate::medium::Medium;
+use crate::readiness::Readiness;
+use crate::spin::{Looking, Spin};
 use crate::store::Store;
 use crate::unflushed::Key;
 
@@ -28,8 +30,9 @@ const USUAL_MAX: Nanos = Nanos::from_micros(10);
 const SWITCH_MIN: Nanos = Nanos::from_micros(2);
 /// One that waited for more than one in so many of the time was kept from running.
 const STARVED: u64 = 20;
-/// Looks after which one that went first gives way again.
-const CALM: u32 = 100;
+/// A turn that waited no longer met somebody who was done soon: going first gains nothing there, and costs
+/// that it does not look any more.
+const MET: Nanos = Nanos::from_micros(20);
 
 /// How to serve.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +40,7 @@ pub struct Pace {
     /// Device time is stretched so many times; 1: as it is.
     pub scale: u32,
     /// Waits shorter than this are spent looking instead of sleeping.
-    pub spin: Nanos,
+    pub spin: Spin,
     /// What the way through the kernel to a real device and back takes, which the clients of this one are
     /// to see as well; the host's, which is not stretched.
     pub path: Nanos,
@@ -359,23 +362,38 @@ impl ServeState {
     }
 }
 
+/// A sleep.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pause {
+    pub time: Nanos,
+    /// Whether something is due after it.
+    due: bool,
+}
+
 /// How readily a thread runs.
 #[derive(Debug)]
 pub(crate) struct Turn {
     /// When it last looked, and its times then.
     pub looked: Instant,
     times: ServingTimes,
-    /// Whether it goes before others.
-    first: bool,
-    /// Looks in a row at which nothing kept it from running.
-    calm: u32,
+    readiness: Readiness,
+    looking: Looking,
 }
 
 impl Turn {
     /// Of the calling thread, which gives way to others.
-    pub fn new() -> Self {
+    pub fn new(spin: Spin) -> Self {
         observe::give_way();
-        Self { looked: Instant::now(), times: ServingTimes::default(), first: false, calm: 0 }
+        let times = ServingTimes::default();
+        let (readiness, looking) = (Readiness::new(), Looking::new(spin));
+        Self { looked: Instant::now(), times, readiness, looking }
+    }
+
+    /// It slept since `began` for a `pause` that nothing ended.
+    pub fn slept(&mut self, began: Instant, pause: Pause) {
+        if pause.due {
+            self.looking.overslept(Nanos::from(began.elapsed()).since(pause.time));
+        }
     }
 }
 
@@ -458,13 +476,15 @@ impl<D: Device> ServedDisk<D> {
 
     /// Sleeping for so long is what waiting for `left` comes to; none: it is to be looked at again at once.
     /// Where others want the processors, sleeps do not overshoot: nothing there rests.
-    pub fn pause(&self, left: Option<Nanos>, turn: &Turn) -> Option<Nanos> {
-        let spin = if turn.first { Nanos::ZERO } else { self.pace.spin };
+    pub fn pause(&self, left: Option<Nanos>, turn: &Turn) -> Option<Pause> {
+        let spin = if turn.readiness.is_first() { Nanos::ZERO } else { turn.looking.time() };
         match left {
             Some(left) if left <= spin => None,
-            Some(left) => Some(left.since(spin).min(LOOK)),
+            Some(left) if left.since(spin) <= LOOK => {
+                Some(Pause { time: left.since(spin), due: true })
+            }
             // What a model does when nobody asks shows when somebody does.
-            None => Some(LOOK),
+            _ => Some(Pause { time: LOOK, due: false }),
         }
     }
 
@@ -478,17 +498,17 @@ impl<D: Device> ServedDisk<D> {
         }
         let times = serving.times();
         let since = times.since(turn.times);
-        let kept = (since.starved(self.state.usual()) + since.away).get() * STARVED > passed.get();
-        turn.calm = if kept { 0 } else { turn.calm + 1 };
-        let first = kept || turn.first && turn.calm < CALM;
-        match (turn.first, first) {
+        let waited = since.starved(self.state.usual().max(MET)) + since.away;
+        let kept = waited.get() * STARVED > passed.get();
+        let was = turn.readiness.is_first();
+        let first = turn.readiness.look(kept);
+        match (was, first) {
             (false, true) => observe::go_first(),
             (true, false) => observe::give_way(),
             _ => {}
         }
-        turn.first = first;
         (turn.looked, turn.times) = (Instant::now(), times);
-        turn.first
+        first
     }
 
     pub fn is_to_end(&self) -> bool {
@@ -510,7 +530,10 @@ mod tests {
             copy_time: constant(Nanos::ZERO),
             fixed_time: constant(Nanos::ZERO),
         });
-        TimedModel::new(device, Pace { scale: 1, spin: Nanos::ZERO, path: Nanos::ZERO })
+        TimedModel::new(
+            device,
+            Pace { scale: 1, spin: Spin::Exactly(Nanos::ZERO), path: Nanos::ZERO },
+        )
     }
 
     /// A request that is under way when the life of a drive begins would never be answered.

@@ -1,0 +1,74 @@
+//! When a thread that serves goes before others, and when it gives way to them again.
+//!
+//! One that goes first does not see whether it would still be kept from running: it gives way from time to
+//! time to find out. Invariant: where it always would, it gives way for one look in a hundred; where it
+//! would not any more, it does so after ten looks. What it is not: the policy of the kernel.
+
+/// Looks after which one that goes first gives way.
+const STAY_LEAST: u32 = 10;
+/// The same where it was kept from running each time that it gave way.
+const STAY_MOST: u32 = 100;
+
+/// Whether a thread goes before others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readiness {
+    first: bool,
+    /// Looks in a row at which nothing kept it from running.
+    calm: u32,
+    /// So many of those end its going first.
+    stay: u32,
+}
+
+impl Readiness {
+    pub const fn new() -> Self {
+        Self { first: false, calm: STAY_LEAST, stay: STAY_LEAST }
+    }
+
+    /// Whether it goes first.
+    pub const fn is_first(&self) -> bool {
+        self.first
+    }
+
+    /// A look says whether the thread was `kept` from running since the last one; whether it goes first from
+    /// now on.
+    pub fn look(&mut self, kept: bool) -> bool {
+        if kept && !self.first {
+            // Kept at once when it gave way: that was too soon.
+            let soon = self.calm < STAY_LEAST;
+            self.stay = if soon { (self.stay * 2).min(STAY_MOST) } else { STAY_LEAST };
+        }
+        self.calm = if kept { 0 } else { self.calm.saturating_add(1) };
+        let first = kept || self.first && self.calm < self.stay;
+        if self.first && !first {
+            self.calm = 0;
+        }
+        self.first = first;
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One that goes first for long after others have gone answers late; one that gives way often to others
+    /// who are always there answers later.
+    #[test]
+    fn it_gives_way_soon_where_nobody_is_there_and_seldom_where_somebody_is() {
+        let mut alone = Readiness::new();
+        assert!(alone.look(true));
+        let stays = (0..50).take_while(|_| alone.look(false)).count();
+        assert_eq!(stays as u32, STAY_LEAST - 1);
+        assert!((0..1000).all(|_| !alone.look(false)));
+        let mut crowded = Readiness::new();
+        crowded.look(true);
+        let mut given = 0;
+        for _ in 0..10_000 {
+            // It is kept from running whenever it does not go first.
+            let first = crowded.is_first();
+            given += u32::from(!first);
+            crowded.look(!first);
+        }
+        assert!(given <= 105, "{given} looks of 10000");
+    }
+}
