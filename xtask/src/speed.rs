@@ -16,7 +16,7 @@ use workload::{BlockGroup, BlockPlan, KvClient, KvRole};
 const ROUNDS: usize = 5;
 
 /// `(profile, queue depth, share of reads)` of each row; with writes, garbage collection is at work.
-const ROWS: [(&str, u32, &str); 7] = [
+const ROWS: [(&str, u32, &str); 11] = [
     ("intel-p4800x", 1, "100%"),
     ("intel-p4800x", 32, "100%"),
     ("samsung-980-pro", 1, "100%"),
@@ -24,7 +24,14 @@ const ROWS: [(&str, u32, &str); 7] = [
     ("intel-p3700", 32, "100%"),
     ("intel-p3700", 32, "70%"),
     ("intel-p4500", 32, "0%"),
+    (RAID5_OF_8, 32, "100%"),
+    (RAID5_OF_8, 32, "70%"),
+    ("cas-p4800x-over-raid5-s3520", 32, "70%"),
+    ("page-cache-over-s3510", 32, "70%"),
 ];
+
+/// The array of three that ships, with eight members.
+const RAID5_OF_8: &str = "raid5-8x-s3520";
 
 /// Prints a table row for each profile and load; of rows whose number is not `only`, nothing.
 pub fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
@@ -89,8 +96,13 @@ pub fn machine(devices: &Path) -> Result<(), String> {
 }
 
 fn profile(devices: &Path, name: &str) -> Result<Profile, String> {
-    let path = devices.join(format!("{name}.toml"));
-    let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    let file = if name == RAID5_OF_8 { "raid5-3x-s3520" } else { name };
+    let path = devices.join(format!("{file}.toml"));
+    let mut text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+    if name == RAID5_OF_8 {
+        let member = "\"intel-s3520\", ";
+        text = text.replacen(member, &member.repeat(6), 1);
+    }
     Profile::parse(&text).map_err(|error| error.to_string())
 }
 

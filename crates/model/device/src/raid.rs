@@ -13,8 +13,7 @@
 //! Invariant: a write is done when data and parity are. What it is not: degraded, or a write-back cache
 //! with a battery; writers of one stripe do not wait for each other here.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use serde::Deserialize;
 use units::{Bytes, Nanos};
@@ -86,49 +85,74 @@ impl Piece {
 }
 
 /// What a write touches in one row of chunks.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Row {
     number: u64,
     /// Member that holds the row's parity.
     parity: usize,
+    /// Its pieces, by their places in the list of all.
+    pieces: Range<usize>,
+}
+
+/// The rows that a write touches, one after the other; kept for the next write.
+#[derive(Debug, Clone, Default)]
+struct Rows {
+    rows: Vec<Row>,
     pieces: Vec<Piece>,
 }
 
-impl Row {
-    /// First and last byte (exclusive) in their chunks that the pieces cover together.
-    fn span(&self) -> (u64, u64) {
-        let low = self.pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
-        (low, self.pieces.iter().map(Piece::end).max().unwrap_or(0))
+impl Rows {
+    fn clear(&mut self) {
+        self.rows.clear();
+        self.pieces.clear();
+    }
+
+    fn add(&mut self, (number, parity): (u64, usize), piece: Piece) {
+        let place = self.pieces.len();
+        self.pieces.push(piece);
+        match self.rows.last_mut().filter(|row| row.number == number) {
+            Some(row) => row.pieces.end = place + 1,
+            None => self.rows.push(Row { number, parity, pieces: place..place + 1 }),
+        }
+    }
+
+    /// Each row with its pieces.
+    fn iter(&self) -> impl Iterator<Item = (&Row, &[Piece])> {
+        self.rows.iter().map(|row| (row, &self.pieces[row.pieces.clone()]))
     }
 }
 
-/// The members, and when something next happens in each: an array of many must not be asked one by one.
+/// First and last byte (exclusive) in their chunks that pieces of a row cover together.
+fn span(pieces: &[Piece]) -> (u64, u64) {
+    let low = pieces.iter().map(|piece| piece.start).min().unwrap_or(0);
+    (low, pieces.iter().map(Piece::end).max().unwrap_or(0))
+}
+
+/// The members, and when something next happens in each: only those that something was done to are asked.
 #[derive(Debug, Clone)]
 struct Members<D> {
     all: Vec<D>,
-    /// `[member]`: its next event as it was last asked.
-    next: Vec<Option<Nanos>>,
-    /// Those instants by time, then by member; what is no longer so is passed over.
-    due: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// `[member]`: its next event as it was last asked; never where it has none.
+    next: Vec<Nanos>,
+    /// The first of those, of several at one time that of the first member.
+    first: (Nanos, usize),
 }
 
 impl<D: Device> Members<D> {
     fn new(all: Vec<D>) -> Self {
-        Self { next: vec![None; all.len()], due: BinaryHeap::new(), all }
+        Self { next: vec![Nanos::MAX; all.len()], first: (Nanos::MAX, 0), all }
     }
 
     /// Asks a member that something was done to.
+    #[inline]
     fn ask(&mut self, member: usize) {
-        let next = self.all[member].next_event();
-        if next != self.next[member] {
-            self.next[member] = next;
-            self.due.extend(next.map(|at| Reverse((at, member))));
-        }
-        while let Some(Reverse((at, member))) = self.due.peek().copied() {
-            if self.next[member] == Some(at) {
-                break;
-            }
-            self.due.pop();
+        let next = self.all[member].next_event().unwrap_or(Nanos::MAX);
+        self.next[member] = next;
+        if (next, member) <= self.first {
+            self.first = (next, member);
+        } else if self.first.1 == member {
+            let by_time = self.next.iter().copied().zip(0..);
+            self.first = by_time.min().unwrap_or((Nanos::MAX, 0));
         }
     }
 
@@ -138,12 +162,13 @@ impl<D: Device> Members<D> {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        self.due.peek().map(|Reverse((at, _))| *at)
+        Some(self.first.0).filter(|at| *at < Nanos::MAX)
     }
 
     /// Lets what is due at `at`, the first event, happen.
     fn advance(&mut self, at: Nanos, finished: &mut Vec<Completion>) {
-        while let Some(Reverse((next, member))) = self.due.peek().copied().filter(|d| d.0.0 <= at) {
+        while self.first.0 <= at {
+            let (next, member) = self.first;
             debug_assert_eq!(next, at);
             self.all[member].advance(at, finished);
             self.ask(member);
@@ -167,6 +192,7 @@ pub struct Raid<D> {
     jobs: Slab<Job>,
     events: EventQueue<Event>,
     parts: Vec<Part>,
+    rows: Rows,
     finished: Vec<Completion>,
 }
 
@@ -190,6 +216,7 @@ impl<D: Device> Raid<D> {
             jobs: Slab::default(),
             events: EventQueue::default(),
             parts: Vec::new(),
+            rows: Rows::default(),
             finished: Vec::new(),
         }
     }
@@ -236,9 +263,8 @@ impl<D: Device> Raid<D> {
                 self.parts.extend(all);
             }
             (5, Operation::Write | Operation::WriteZeroes) => {
-                let mut parts = std::mem::take(&mut self.parts);
-                self.reads_for_parity(request, &mut parts);
-                self.parts = parts;
+                self.lay_out(request);
+                self.reads_for_parity();
                 return true;
             }
             (level, _) => {
@@ -256,47 +282,44 @@ impl<D: Device> Raid<D> {
         false
     }
 
-    /// The rows that a write touches.
-    fn rows(&self, request: Request) -> Vec<Row> {
-        let mut rows: Vec<Row> = Vec::new();
+    /// Finds the rows that a write touches.
+    fn lay_out(&mut self, request: Request) {
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.clear();
         for (chunk, start, length) in self.pieces(request) {
             let (member, number, parity) = self.place(chunk);
-            let piece = Piece { member, start, length };
-            match rows.last_mut().filter(|row| row.number == number) {
-                Some(row) => row.pieces.push(piece),
-                None => rows.push(Row { number, parity, pieces: vec![piece] }),
-            }
+            rows.add((number, parity), Piece { member, start, length });
         }
-        rows
+        self.rows = rows;
     }
 
     /// What must be read before parity can be computed.
-    fn reads_for_parity(&self, request: Request, parts: &mut Vec<Part>) {
+    fn reads_for_parity(&mut self) {
         let operation = Operation::Read;
-        for row in self.rows(request) {
-            let (low, high) = row.span();
+        let (parts, chunk, count) = (&mut self.parts, self.chunk, self.members.all.len());
+        for (row, pieces) in self.rows.iter() {
+            let (low, high) = span(pieces);
             let whole = |piece: &Piece| (piece.start, piece.end()) == (low, high);
-            let data = self.members.all.len() - 1;
-            if row.pieces.len() == data && row.pieces.iter().all(whole) {
+            let data = count - 1;
+            if pieces.len() == data && pieces.iter().all(whole) {
                 continue;
             }
-            let (offset, length) = (row.number * self.chunk + low, (high - low) as u32);
+            let (offset, length) = (row.number * chunk + low, (high - low) as u32);
             let read = |member: usize| Part { member, operation, offset, length };
-            let untouched = data - row.pieces.len();
-            if row.pieces.len() + 1 < untouched {
-                parts.extend(row.pieces.iter().map(|piece| Part {
-                    offset: row.number * self.chunk + piece.start,
+            let untouched = data - pieces.len();
+            if pieces.len() + 1 < untouched {
+                parts.extend(pieces.iter().map(|piece| Part {
+                    offset: row.number * chunk + piece.start,
                     length: piece.length,
                     ..read(piece.member)
                 }));
                 parts.push(read(row.parity));
             } else {
-                let touched = |m: &usize| row.pieces.iter().any(|piece| piece.member == *m);
-                let others =
-                    (0..self.members.all.len()).filter(|m| *m != row.parity && !touched(m));
+                let touched = |m: &usize| pieces.iter().any(|piece| piece.member == *m);
+                let others = (0..count).filter(|m| *m != row.parity && !touched(m));
                 parts.extend(others.map(read));
                 // Of a chunk that is written in part, the rest is needed as well.
-                let partly = row.pieces.iter().filter(|piece| !whole(piece));
+                let partly = pieces.iter().filter(|piece| !whole(piece));
                 parts.extend(partly.map(|piece| read(piece.member)));
             }
         }
@@ -304,15 +327,16 @@ impl<D: Device> Raid<D> {
 
     fn second_phase(&mut self, request: Request) {
         self.parts.clear();
-        let operation = Operation::Write;
-        for row in self.rows(request) {
-            let (low, high) = row.span();
-            let (offset, length) = (row.number * self.chunk + low, (high - low) as u32);
+        self.lay_out(request);
+        let (operation, chunk) = (Operation::Write, self.chunk);
+        for (row, pieces) in self.rows.iter() {
+            let (low, high) = span(pieces);
+            let (offset, length) = (row.number * chunk + low, (high - low) as u32);
             self.parts.push(Part { member: row.parity, operation, offset, length });
-            self.parts.extend(row.pieces.iter().map(|piece| Part {
+            self.parts.extend(pieces.iter().map(|piece| Part {
                 member: piece.member,
                 operation,
-                offset: row.number * self.chunk + piece.start,
+                offset: row.number * chunk + piece.start,
                 length: piece.length,
             }));
         }
@@ -502,12 +526,13 @@ mod tests {
     /// With many members old data and old parity are fewer reads than all the other data.
     #[test]
     fn md_chooses_the_fewer_reads() {
-        let mut parts = Vec::new();
-        let write = Request::write(0, 0, 4096);
-        array(5, 8).reads_for_parity(write, &mut parts);
-        assert_eq!(parts.len(), 2);
-        parts.clear();
-        array(5, 4).reads_for_parity(write, &mut parts);
+        let reads = |members| {
+            let mut array = array(5, members);
+            array.first_phase(Request::write(0, 0, 4096));
+            array.parts
+        };
+        assert_eq!(reads(8).len(), 2);
+        let parts = reads(4);
         assert_eq!(parts.len(), 2, "two others against data and parity: a tie is reconstructed");
         assert!(parts.iter().all(|part| part.member != array(5, 4).place(0).0));
     }
