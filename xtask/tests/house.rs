@@ -166,7 +166,7 @@ fn the_hot_loops_take_no_lock_and_log_nothing() {
         "crates/live/block/src/target.rs",
         "crates/live/kv/src/driver.rs",
         "crates/live/kv/src/operations.rs",
-        "crates/live/sql/src/crew.rs",
+        "crates/live/sql/src/client_thread.rs",
         "crates/model/sim/src/block_path.rs",
         "crates/model/sim/src/driver.rs",
         "crates/model/sim/src/machine/mod.rs",

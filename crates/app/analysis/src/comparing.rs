@@ -7,7 +7,7 @@
 use serde::Serialize;
 use study::Source;
 
-use crate::figure::Figure;
+use crate::figure::{Figure, unit_text};
 use crate::published::{Claim, Printed, Publication};
 use crate::verdict::{OUTSIDE, RunStack, Verdict, is_drive, judge};
 
@@ -143,7 +143,7 @@ fn row(
     let title = stack.map_or(printed.of.stack.as_str(), |stack| stack.title.as_str());
     let text = |figure: &Figure| {
         let least = if figure.at_least { "at least " } else { "" };
-        format!("{least}{} {}", digits(figure.value), figure.unit)
+        format!("{least}{} {}", digits(figure.value), unit_text(&figure.unit))
     };
     let named = |figure: &Figure| match the_drive || printed.outright {
         true => text(figure),
@@ -165,7 +165,7 @@ fn row(
         stack: title.to_owned(),
         what: printed.of.what(),
         metric: printed.of.metric.clone(),
-        published: format!("{} {}", digits(printed.value), printed.unit),
+        published: format!("{} {}", digits(printed.value), unit_text(&printed.unit)),
         predicted: predicted.map_or_else(|| "-".into(), text),
         emulated: emulated.map_or_else(|| "-".into(), |figure| named(figure) + &slower),
         measured: measured.map_or_else(|| "-".into(), named),

@@ -347,7 +347,7 @@ mod tests {
             made
         };
         assert_eq!(not_delivered(&with(10_500)), None);
-        assert!(not_delivered(&with(13_000)).unwrap().1.contains("took 13.0 us"));
+        assert!(not_delivered(&with(13_000)).unwrap().1.contains("took 13.0 \u{b5}s"));
     }
 
     #[test]

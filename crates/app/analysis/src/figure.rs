@@ -9,6 +9,12 @@ use serde_json::Value;
 use sim::Worth;
 use study::Source;
 
+/// A unit as people write it.
+#[must_use]
+pub fn unit_text(unit: &str) -> &str {
+    if unit == "us" { "\u{b5}s" } else { unit }
+}
+
 /// One number, with everything that is needed to understand it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {

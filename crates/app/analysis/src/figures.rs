@@ -371,7 +371,7 @@ fn figure(
             .partial_cmp(&(!b.is_faithful(), off(b)))
             .unwrap_or(std::cmp::Ordering::Equal)
     });
-    let delivered = served.map(|served| format!("emulated: {served}"));
+    let delivered = served.map(|served| format!("delivered: {served}"));
     let cut = |trial: &&TrialRecord| trial.outcome != TrialOutcome::Complete;
     Figure {
         study: group.run.header.study.clone(),

@@ -21,7 +21,7 @@ pub mod sql;
 pub mod verdict;
 
 pub use act::{ActTest, act_tests};
-pub use figure::Figure;
+pub use figure::{Figure, unit_text};
 pub use figures::{PERCENTILES, document, figures};
 pub use groups::{Group, Ops, Times, depth_of, groups, is_sql};
 pub use published::{Publication, publication};

@@ -16,7 +16,7 @@
   const micros = (us) => {
     if (us >= 1e6) return +(us / 1e6).toPrecision(3) + " s";
     if (us >= 1e3) return +(us / 1e3).toPrecision(3) + " ms";
-    if (us >= 1) return +us.toPrecision(3) + " us";
+    if (us >= 1) return +us.toPrecision(3) + " \u00b5s";
     return +(us * 1e3).toPrecision(3) + " ns";
   };
   // 1 / (1 - p) as a percentile: 100 is 99 %.

@@ -82,6 +82,15 @@ fn doubt_of(group: &Group<'_>) -> Option<String> {
     group.trials.iter().find_map(doubt)
 }
 
+/// How often and for how long a group was measured.
+fn measured_text(group: &Group<'_>) -> String {
+    let seconds = group.first.result.recording.seconds();
+    match group.trials.len() {
+        1 => format!("one run of {seconds:.0} s"),
+        runs => format!("{runs} runs of {seconds:.0} s"),
+    }
+}
+
 /// What one engine did on one drive.
 pub(crate) struct DriveRate {
     pub drive: String,
@@ -137,7 +146,8 @@ impl EngineRates {
             Some(scale) if scale > 1 => format!(", drives {scale} times slower"),
             _ => String::new(),
         };
-        let title = format!("{}, {what}{stretched}", engine_title(first));
+        let runs = measured_text(first);
+        let title = format!("{}, {what}, {runs}{stretched}", engine_title(first));
         Some(Self { title, is_sql: is_sql(first.first), drives: drives.collect() })
     }
 

@@ -24,7 +24,7 @@ use analysis::comparing::{PlaceView, beside, tally};
 use analysis::is_sql;
 use analysis::published::publication;
 use analysis::verdict::RunStack;
-use analysis::{Figure, figures};
+use analysis::{Figure, figures, unit_text};
 
 /// The page could not be made; the template's own words.
 #[derive(Debug)]
@@ -101,6 +101,7 @@ struct Row<'a> {
     figure: &'a Figure,
     point: String,
     value: String,
+    unit: &'a str,
     interval: String,
     worth: String,
 }
@@ -118,6 +119,7 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
             figure,
             point: point_text(figure),
             value: figure.value.to_string(),
+            unit: unit_text(&figure.unit),
             interval: interval_text(figure),
             worth: figure.worth.map_or_else(String::new, |worth| worth.brief()),
         })

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use analysis::Figure;
+use analysis::{Figure, unit_text};
 
 /// `name=value` pairs of a point, in one line.
 pub(crate) fn point_text(figure: &Figure) -> String {
@@ -51,7 +51,7 @@ pub fn text_table(figures: &[Figure]) -> String {
             point_text(figure),
             figure.metric.to_string(),
             value_text(figure),
-            figure.unit.to_string(),
+            unit_text(&figure.unit).to_owned(),
             interval_text(figure),
             figure.n.to_string(),
         ]
@@ -72,12 +72,12 @@ pub fn text_table(figures: &[Figure]) -> String {
     }
     let mut notes: Vec<String> = figures
         .iter()
-        .filter_map(|f| Some(format!("{}: {}", f.stack, f.validation.as_ref()?)))
+        .filter_map(|f| Some(format!("{}, {}: {}", f.source, f.stack, f.validation.as_ref()?)))
         .collect();
     notes.sort();
     notes.dedup();
     for note in notes {
-        let _ = writeln!(out, "predicted, {note}");
+        let _ = writeln!(out, "{note}");
     }
     out
 }

@@ -35,9 +35,9 @@ impl Runner<'_> {
         } else {
             None
         };
-        // Tables of a SQL trial do not outlive what is made on their ground.
+        // Tables of a SQL trial do not outlive what is made on their volume.
         self.forget(&stack.name);
-        let (place, ground) = self.targets.database_place(stack)?;
+        let (place, volume_note) = self.targets.database_place(stack)?;
         let limit = self.targets.limit(stack);
         asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
         let kept_in = self.begin_journal(trial)?;
@@ -54,7 +54,7 @@ impl Runner<'_> {
         let noted = job.verify.then_some(ledger.as_path());
         let answer =
             databases::run((&place, noted), experiment, (trial, job), &asking, &mut heard)?;
-        let said = [ground, before, answer.memory].into_iter().flatten();
+        let said = [volume_note, before, answer.memory].into_iter().flatten();
         let outcome = match answer.ended {
             Ended::Stopped => None,
             Ended::Done(result) => {

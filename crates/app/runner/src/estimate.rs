@@ -45,6 +45,7 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
             seconds += stack.size().get() as f64 / FILL_RATE;
         }
     }
+    seconds += plan.trials.iter().map(|trial| stretched_load(study, trial)).sum::<f64>();
     let databases = plan.trials.iter().filter_map(|trial| match &trial.job {
         Job::Kv(job) => Some(database_bytes(job)),
         Job::Sql(job) => Some(server_bytes(job)),
@@ -54,6 +55,19 @@ pub fn estimate(study: &Study, plan: &Plan) -> Estimate {
     prepared += databases.iter().sum::<u64>();
     space += databases.iter().max().copied().unwrap_or(0);
     Estimate { seconds, prepared: Bytes(prepared), space: Bytes(space) }
+}
+
+/// What loading takes longer where a drive's time is stretched, seconds.
+fn stretched_load(study: &Study, trial: &Trial) -> f64 {
+    let stack = study.stack.iter().find(|stack| stack.name == trial.stack);
+    let longer =
+        stack.filter(|stack| !stack.staged).map_or(0, |stack| stack.scale.saturating_sub(1));
+    let bytes = match &trial.job {
+        Job::Kv(job) => job.data().get(),
+        Job::Sql(job) if job.fresh => job.data().get(),
+        Job::Sql(_) | Job::Block(_) | Job::Act(_) => 0,
+    };
+    f64::from(longer) * bytes as f64 / FILL_RATE
 }
 
 /// Space that the trials of a file stack need at once in its directory, with a margin.

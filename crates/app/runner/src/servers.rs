@@ -38,8 +38,8 @@ pub(crate) struct Loaded {
     pub load: LoadRecord,
     /// Bytes of the tables' pages.
     pub pages: u64,
-    /// What must be said of the ground.
-    pub ground: Option<String>,
+    /// What must be said of the volume.
+    pub volume_note: Option<String>,
 }
 
 /// A server that runs for a trial.

@@ -120,7 +120,7 @@ impl Runner<'_> {
                 Err(outcome) => return Ok(Readiness::Failed(Box::new(outcome))),
             },
         };
-        notes.extend(loaded.ground.clone());
+        notes.extend(loaded.volume_note.clone());
         let pool = servers::pool_of(job, Some(loaded.pages));
         let share = pool.get() as f64 / loaded.pages.max(1) as f64;
         let numbers = workload::SqlNumbers::new(job.keys.distribution(), job.rows);
@@ -195,10 +195,10 @@ impl Runner<'_> {
         self.forget(&one.stack.name);
         // A drive that is there already, or that is made now, is loaded before its life begins.
         self.targets.stage(one.stack, true)?;
-        let (place, ground) = self.targets.database_place(one.stack)?;
+        let (place, volume_note) = self.targets.database_place(one.stack)?;
         self.targets.stage(one.stack, true)?;
         let key = job.tables_key();
-        let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, ground };
+        let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, volume_note };
         self.loaded.insert(one.stack.name.clone(), empty.clone());
         let log = self.server_log(one);
         let with = (self.options.journal, self.options.stop);

@@ -1,8 +1,8 @@
-//! A SQL trial: its clients in crews, and the thread that watches the engine.
+//! A SQL trial: its clients in threads, and the thread that watches the engine.
 //!
-//! Where results can be waited for together, there are as many crews as processors; else a thread a
+//! Where results can be waited for together, there are as many threads as processors; else a thread a
 //! connection. Invariants: all clients start together and share one time origin; a transaction that the
-//! server gave up is counted and begun again; a lost connection ends the trial. What it is not: loading.
+//! server rolled back is counted and retried; a lost connection ends the trial. What it is not: loading.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
@@ -14,7 +14,7 @@ use study::SqlChange;
 use units::Nanos;
 use workload::{Client, OpClass, SqlOp, Workload};
 
-use crate::crew;
+use crate::client_thread;
 use crate::engine::{Engine, Session, SqlError};
 use crate::shared::{SqlShared, SqlSpec};
 
@@ -37,11 +37,11 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     ready: &(dyn Fn() + Sync),
     watch: &mut (dyn FnMut() -> Vec<Counter> + Send),
 ) -> Result<TrialResult, SqlError> {
-    let crews = crews_of(engine, clients)?;
+    let threads = threads_of(engine, clients)?;
     let shared = SqlShared {
         spec,
         control,
-        start: Barrier::new(crews.len() + 1),
+        start: Barrier::new(threads.len() + 1),
         clock: OnceLock::new(),
         failed: AtomicBool::new(false),
         given_up: AtomicU64::new(0),
@@ -51,8 +51,8 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     let (results, (samples, notes)) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| observed(engine, shared, &done, watch));
         let threads: Vec<_> = (0..)
-            .zip(crews)
-            .map(|crew| scope.spawn(move || crew::run(engine, shared, crew)))
+            .zip(threads)
+            .map(|thread| scope.spawn(move || client_thread::run(engine, shared, thread)))
             .collect();
         // The clients are connected once all have come to the barrier for the first time.
         shared.start.wait();
@@ -86,17 +86,17 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
     Ok(measured)
 }
 
-/// The clients of each crew.
-fn crews_of<E: Engine, W>(
+/// The clients of each thread.
+fn threads_of<E: Engine, W>(
     engine: &E,
     mut clients: Vec<Client<W>>,
 ) -> Result<Vec<Vec<Client<W>>>, SqlError> {
     let together = engine.session(false)?.descriptor().is_some();
     let count = clients.len();
-    let crews = if together { count.min(observe::cpus() as usize) } else { count };
-    // From the last crew on, so that each takes what is left at the end.
+    let threads = if together { count.min(observe::cpus() as usize) } else { count };
+    // From the last thread on, so that each takes what is left at the end.
     let mut split: Vec<_> =
-        (0..crews).rev().map(|crew| clients.split_off(count * crew / crews)).collect();
+        (0..threads).rev().map(|thread| clients.split_off(count * thread / threads)).collect();
     split.reverse();
     Ok(split)
 }

@@ -3,7 +3,7 @@
 //! Invariants: the drivers know no engine; every statement is recorded under its class and its
 //! transaction's phase. What it is not: an engine, or a server's keeper.
 
-mod crew;
+mod client_thread;
 mod driver;
 mod engine;
 mod load;

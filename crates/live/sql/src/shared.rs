@@ -18,7 +18,7 @@ pub struct SqlSpec {
     pub changes: Vec<SqlChange>,
 }
 
-/// Failures of one crew after which it does not go on, whatever the study says.
+/// Failures of one thread after which it does not go on, whatever the study says.
 pub(crate) const FAILURES_MAX: u32 = 1000;
 
 pub(crate) struct SqlShared<'a> {

@@ -11,17 +11,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use units::Bytes;
 
 use crate::guard::HeldDevice;
 use crate::mark::Mark;
-use crate::mounts::{detach, mounts, run, unmount};
+use crate::mounts::{PATIENCE, detach, mounts, run, unmount};
 use crate::{Journal, StackError, Undo, WorkArea};
-
-/// Time that a loop device that nobody uses has to go.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

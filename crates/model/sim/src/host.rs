@@ -37,10 +37,10 @@ pub struct HostModel {
 
 const CHEOPS_2023: &str = "Ren and Trivedi, CHEOPS 2023: 900P on a Xeon 4210R, Linux 5.15, raw fio data; \
      CPU per operation from one saturated core at QD128, latency from QD1";
-const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 us on an Optane 900P, 3 us \
+const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 \u{b5}s on an Optane 900P, 3 \u{b5}s \
      on a RAM disk; the device's share from CHEOPS 2023, the parts and five cores assumed; jitter fitted \
-     on p99 41 us of 16 threads on a P4800X (AnandTech 11209)";
-const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.4 us less than psync in all, fitted on \
+     on p99 41 \u{b5}s of 16 threads on a P4800X (AnandTech 11209)";
+const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.4 \u{b5}s less than psync in all, fitted on \
      the mean of P4800X reads at depth 1; the path is not stated there";
 
 /// The known paths. CPU per operation, with what is between: SPDK 0.98 us, io_uring 3.2 us, polled 3.0,

@@ -58,7 +58,7 @@ fn numbers(text: &str) -> Vec<f64> {
         let rest = text[end..].trim_start();
         let times = match () {
             () if text[end..].starts_with('k') => 1e3,
-            () if rest.starts_with("us") => 1e3,
+            () if rest.starts_with("us") || rest.starts_with("\u{b5}s") => 1e3,
             () if rest.starts_with("ms") => 1e6,
             () => 1.0,
         };

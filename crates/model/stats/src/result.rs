@@ -50,7 +50,7 @@ impl TrialResult {
     /// What is to be said of it, for people: its failure, its limits, its notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
-        let served = self.served.iter().map(|served| format!("emulated: {served}"));
+        let served = self.served.iter().map(|served| format!("delivered: {served}"));
         self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned()).chain(served)
     }
 }

@@ -262,7 +262,11 @@ mod tests {
         let hidden = served(kind(1000, 10_000, 10_000), kind(100, 10_000, 30_000));
         assert_eq!(hidden.difference().map(|(_, name)| name), Some("writes"));
         assert!(!hidden.is_faithful() && hidden.to_string().contains("writes are off"), "{hidden}");
-        assert!(hidden.complaint().starts_with("writes took 30.0 us"), "{}", hidden.complaint());
+        assert!(
+            hidden.complaint().starts_with("writes took 30.0 \u{b5}s"),
+            "{}",
+            hidden.complaint()
+        );
         // Half of the time, and off by a tenth: at the limit of both.
         let even = served(kind(100, 10_000, 11_200), kind(100, 10_000, 10_000));
         assert!(!even.is_faithful(), "{even}");

@@ -14,6 +14,9 @@ pub struct Nanos(pub u64);
 const GRAMMAR: Grammar = Grammar {
     units: &[
         ("ns", 1),
+        ("\u{b5}s", 1_000),
+        ("\u{3bc}s", 1_000),
+        // The last of equals is what machines write.
         ("us", 1_000),
         ("ms", 1_000_000),
         ("s", 1_000_000_000),
@@ -28,7 +31,7 @@ const GRAMMAR: Grammar = Grammar {
 quantity_text!(
     Nanos,
     GRAMMAR,
-    r"^[0-9][0-9_]*(\.[0-9]+)? ?(ns|us|ms|s|min|h)$",
+    r"^[0-9][0-9_]*(\.[0-9]+)? ?(ns|us|\u00b5s|\u03bcs|ms|s|min|h)$",
     "a duration as a string with its unit, such as \"30s\""
 );
 
@@ -120,7 +123,7 @@ impl std::fmt::Display for Nanos {
         let value = self.0 as f64;
         match self.0 {
             0..1_000 => write!(out, "{} ns", self.0),
-            1_000..1_000_000 => write!(out, "{} us", three_digits(value / 1e3)),
+            1_000..1_000_000 => write!(out, "{} \u{b5}s", three_digits(value / 1e3)),
             1_000_000..1_000_000_000 => write!(out, "{} ms", three_digits(value / 1e6)),
             1_000_000_000..120_000_000_000 => write!(out, "{} s", three_digits(value / 1e9)),
             _ => write!(out, "{} min {} s", self.0 / 60_000_000_000, self.0 / 1_000_000_000 % 60),
@@ -150,8 +153,8 @@ mod tests {
 
     #[test]
     fn people_read_three_digits() {
-        assert_eq!(Nanos(8_900).to_string(), "8.90 us");
-        assert_eq!(Nanos(61_700).to_string(), "61.7 us");
+        assert_eq!(Nanos(8_900).to_string(), "8.90 \u{b5}s");
+        assert_eq!(Nanos(61_700).to_string(), "61.7 \u{b5}s");
         assert_eq!(Nanos::from_secs(150).to_string(), "2 min 30 s");
     }
 }

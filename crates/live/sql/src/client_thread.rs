@@ -1,9 +1,9 @@
 //! A thread and the connections that it serves.
 //!
 //! A thread that sleeps for each result pays for the sleep and the wake-up; one that serves several
-//! connections finds the next result there already. So a crew sends on every connection that has something
+//! connections finds the next result there already. So a thread sends on every connection that has something
 //! due and takes results as they come. Invariants: one statement in flight a connection; response time ends
-//! when the crew has the whole result, so what a result waits for its crew is in it; one recorder a crew.
+//! when the thread has the whole result, so what a result waits for its thread is in it; one recorder a thread.
 //! What it is not: a choice of what is sent; each connection has a client of its own.
 
 use std::os::fd::BorrowedFd;
@@ -31,9 +31,9 @@ struct Link<S, W> {
 }
 
 /// A thread's connections.
-pub(crate) struct Crew<'a, S, W> {
+pub(crate) struct ClientThread<'a, S, W> {
     shared: &'a SqlShared<'a>,
-    /// Number of the crew, from 0.
+    /// Number of the thread, from 0.
     number: u32,
     links: Vec<Link<S, W>>,
     clock: Clock,
@@ -42,8 +42,8 @@ pub(crate) struct Crew<'a, S, W> {
     stopped: bool,
 }
 
-/// What a crew gave.
-pub(crate) struct CrewEnd<W> {
+/// What a thread gave.
+pub(crate) struct ClientThreadEnd<W> {
     pub recording: Recording,
     pub failure: Option<String>,
     pub clients: Vec<W>,
@@ -64,12 +64,12 @@ pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
     engine: &E,
     shared: &SqlShared<'_>,
     (number, clients): (u32, Vec<Client<W>>),
-) -> Result<CrewEnd<W>, SqlError> {
+) -> Result<ClientThreadEnd<W>, SqlError> {
     let sessions: Result<Vec<_>, SqlError> = clients.iter().map(|_| engine.session(true)).collect();
     if sessions.is_err() {
         shared.failed.store(true, Ordering::Relaxed);
     }
-    // Every crew passes both barriers, even one that cannot go on, so that none waits for ever.
+    // Every thread passes both barriers, even one that cannot go on, so that none waits for ever.
     shared.start.wait();
     shared.start.wait();
     let clock = *shared.clock.get_or_init(Clock::start);
@@ -85,16 +85,17 @@ pub(crate) fn run<E: Engine, W: Workload<Op = SqlOp>>(
     };
     let links: Vec<_> = clients.into_iter().zip(sessions?).map(link).collect();
     let trouble = Trouble::default();
-    let mut crew = Crew { shared, number, links, clock, recorder, trouble, stopped: false };
-    let ended = if crew.links.len() == 1 { crew.run_one() } else { crew.run_many() };
+    let mut thread =
+        ClientThread { shared, number, links, clock, recorder, trouble, stopped: false };
+    let ended = if thread.links.len() == 1 { thread.run_one() } else { thread.run_many() };
     if let Err(error) = ended {
-        crew.trouble.first.get_or_insert_with(|| format!("waiting for results: {error}"));
+        thread.trouble.first.get_or_insert_with(|| format!("waiting for results: {error}"));
         shared.failed.store(true, Ordering::Relaxed);
     }
-    Ok(crew.end())
+    Ok(thread.end())
 }
 
-impl<S: Session, W: Workload<Op = SqlOp>> Crew<'_, S, W> {
+impl<S: Session, W: Workload<Op = SqlOp>> ClientThread<'_, S, W> {
     fn now(&self) -> Nanos {
         self.clock.now()
     }
@@ -229,13 +230,13 @@ impl<S: Session, W: Workload<Op = SqlOp>> Crew<'_, S, W> {
         self.links.iter().all(|link| link.sent.is_none() && link.due.is_none())
     }
 
-    fn end(self) -> CrewEnd<W> {
+    fn end(self) -> ClientThreadEnd<W> {
         let now = self.now();
         let all_done = !self.over() && now < self.shared.spec.timeline.end();
         let recorder = self.recorder;
         let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
         let clients = self.links.into_iter().map(|link| link.client).collect();
-        CrewEnd { recording, failure: self.trouble.first, clients, at: now }
+        ClientThreadEnd { recording, failure: self.trouble.first, clients, at: now }
     }
 }
 
