@@ -103,7 +103,11 @@ fn profile(devices: &Path, name: &str) -> Result<Profile, String> {
         let member = "\"intel-s3520\", ";
         text = text.replacen(member, &member.repeat(6), 1);
     }
-    Profile::parse(&text).map_err(|error| error.to_string())
+    let lookup = |name: &str| {
+        std::fs::read_to_string(devices.join(format!("{name}.toml")))
+            .map_err(|error| error.to_string())
+    };
+    Profile::parse_with(&text, &lookup).map_err(|error| error.to_string())
 }
 
 /// Prints what one operation costs us when its target costs nothing.

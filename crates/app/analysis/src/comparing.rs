@@ -31,17 +31,24 @@ pub struct RowView {
     pub what: String,
     /// What is counted, with its unit.
     pub metric: String,
-    /// As printed.
-    pub published: String,
-    /// Ours in virtual time.
-    pub predicted: String,
-    /// Ours on an attached model.
-    pub emulated: String,
-    /// Ours on this machine.
-    pub measured: String,
-    /// Of a held-out prediction, or of a measurement that is comparable; else what the figure is to the
-    /// model.
-    pub error: String,
+    /// Name of the stack, for its colour.
+    pub stack_name: String,
+    /// As printed, and ours: one line a source that there is.
+    pub lines: Vec<LineView>,
+}
+
+/// One number of a source.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LineView {
+    /// The word of the source.
+    pub source: &'static str,
+    /// With its unit.
+    pub text: String,
+    /// Another drive in the place of the printed one; its number is shown and not judged.
+    pub stand_in: bool,
+    /// The error of a held-out prediction or of a measurement that is comparable, or what the figure is to
+    /// the model; may be empty.
+    pub tag: String,
     /// Within a tenth, a third, or farther; `none` without an error.
     pub near: &'static str,
 }
@@ -141,45 +148,60 @@ fn row(
     let wanted = printed.drive.clone().map_or(drives, |drive| vec![drive]);
     let the_drive = is_drive(&wanted, stack);
     let title = stack.map_or(printed.of.stack.as_str(), |stack| stack.title.as_str());
-    let text = |figure: &Figure| {
-        let least = if figure.at_least { "at least " } else { "" };
-        format!("{least}{} {}", digits(figure.value), unit_text(&figure.unit))
-    };
-    let named = |figure: &Figure| match the_drive || printed.outright {
-        true => text(figure),
-        false => format!("{} (stand-in: {title})", text(figure)),
-    };
     let slower = match stack.map_or(1, |stack| stack.time_scale) {
         1 => String::new(),
         scale => format!(", drive {scale} times slower"),
     };
-    let off = |figure: &Figure| figure.value / printed.value - 1.0;
+    let text = |figure: &Figure| {
+        let least = if figure.at_least { "at least " } else { "" };
+        let slower = if figure.source == Source::Emulated { slower.as_str() } else { "" };
+        format!("{least}{} {}{slower}", digits(figure.value), unit_text(&figure.unit))
+    };
     let held_out = printed.is == Some(device::Evidence::HeldOut);
-    let sound = |figure: &&Figure| !figure.at_least && !figure.partial;
-    let of_model = predicted.filter(|_| held_out && the_drive).filter(sound).map(off);
-    let of_drive = measured.filter(|_| printed.outright || the_drive).filter(sound).map(off);
-    let of_either = emulated.filter(|_| printed.outright).filter(sound).map(off);
-    let error = of_model.or(of_drive).or(of_either);
-    let role = printed.is.filter(|_| predicted.is_some() && the_drive);
+    let line = |figure: &Figure| {
+        // What is predicted is predicted for the drive.
+        let own = the_drive || printed.outright || figure.source == Source::Predicted;
+        let comparable = !figure.at_least
+            && !figure.partial
+            && match figure.source {
+                Source::Predicted => held_out && the_drive,
+                Source::Measured => printed.outright || the_drive,
+                Source::Emulated => printed.outright,
+                Source::Published => false,
+            };
+        let error = comparable.then(|| figure.value / printed.value - 1.0);
+        let role = printed.is.filter(|_| figure.source == Source::Predicted && the_drive);
+        LineView {
+            source: figure.source.word(),
+            text: text(figure),
+            stand_in: !own,
+            tag: match (error, role) {
+                (Some(error), _) => format!("{:+.0} %", error * 100.0),
+                (None, Some(role)) => role.word().to_owned(),
+                (None, None) => String::new(),
+            },
+            near: match error.map(f64::abs) {
+                Some(error) if error <= NEAR => "near",
+                Some(error) if error <= OFF => "off",
+                Some(_) => "far",
+                None => "none",
+            },
+        }
+    };
+    let published = LineView {
+        source: Source::Published.word(),
+        text: format!("{} {}", digits(printed.value), unit_text(&printed.unit)),
+        stand_in: false,
+        tag: String::new(),
+        near: "none",
+    };
+    let ours = [predicted, emulated, measured].into_iter().flatten().map(line);
     RowView {
         stack: title.to_owned(),
         what: printed.of.what(),
         metric: printed.of.metric.clone(),
-        published: format!("{} {}", digits(printed.value), unit_text(&printed.unit)),
-        predicted: predicted.map_or_else(|| "-".into(), text),
-        emulated: emulated.map_or_else(|| "-".into(), |figure| named(figure) + &slower),
-        measured: measured.map_or_else(|| "-".into(), named),
-        error: match (error, role) {
-            (Some(error), _) => format!("{:+.0} %", error * 100.0),
-            (None, Some(role)) => role.word().to_owned(),
-            (None, None) => "-".to_owned(),
-        },
-        near: match error.map(f64::abs) {
-            Some(error) if error <= NEAR => "near",
-            Some(error) if error <= OFF => "off",
-            Some(_) => "far",
-            None => "none",
-        },
+        stack_name: printed.of.stack.clone(),
+        lines: std::iter::once(published).chain(ours).collect(),
     }
 }
 

@@ -50,37 +50,45 @@ pub enum DoubtKind {
     Unsteady,
 }
 
+impl DoubtKind {
+    /// In few words.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Failed => "Failed",
+            Self::LoadNotKept => "The load was not kept",
+            Self::NotDelivered => "The emulated drive was not as its model asks",
+            Self::BusyHost => "Busy host",
+            Self::OtherWrites => "Other writes reached the device",
+            Self::CpuBound => "CPU-bound",
+            Self::InMemory => "Data in memory",
+            Self::Unsteady => "Not steady",
+        }
+    }
+}
+
 impl Doubt {
+    /// `in 2 of 6 trials`.
+    #[must_use]
+    pub fn count_text(&self) -> String {
+        match (self.trials.len(), self.of) {
+            (1, 1) => "in the trial".to_owned(),
+            (count, of) if count == of => format!("in all {of} trials"),
+            (count, of) => format!("in {count} of {of} trials"),
+        }
+    }
+
     /// A sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let count = match (self.trials.len(), self.of) {
-            (1, 1) => "the trial".to_owned(),
-            (count, of) if count == of => format!("all {of} trials"),
-            (count, of) => format!("{count} of {of} trials"),
-        };
-        let worst = &self.worst;
         let more = self.places.len().saturating_sub(PLACES_SHOWN);
         let mut places =
             self.places.iter().take(PLACES_SHOWN).cloned().collect::<Vec<_>>().join("; ");
         if more > 0 {
             places.push_str(&format!("; and {more} more"));
         }
-        let count = format!("{count} ({places})");
-        match self.kind {
-            DoubtKind::Failed => format!("Failed: {count}: {worst}."),
-            DoubtKind::LoadNotKept => format!("The load was not kept in {count}: {worst}."),
-            DoubtKind::NotDelivered => {
-                format!("The emulated drive was not as its model asks in {count}: {worst}.")
-            }
-            DoubtKind::BusyHost => format!("Busy host in {count}: {worst}."),
-            DoubtKind::OtherWrites => {
-                format!("Other writes reached the device in {count}: {worst}.")
-            }
-            DoubtKind::CpuBound => format!("CPU-bound in {count}: {worst}."),
-            DoubtKind::InMemory => format!("Data in memory in {count}: {worst}."),
-            DoubtKind::Unsteady => format!("Not steady in {count}: {worst}."),
-        }
+        let after = if self.kind == DoubtKind::Failed { ":" } else { "" };
+        format!("{}{after} {} ({places}): {}.", self.kind.title(), self.count_text(), self.worst)
     }
 }
 

@@ -10,14 +10,20 @@ pub mod act;
 mod claims_tests;
 pub mod cliffs;
 pub mod comparing;
+pub mod decision;
 pub mod doubts;
 mod figure;
 mod figures;
 mod groups;
 pub mod knee;
+pub mod objective;
 pub mod published;
+pub mod scaling;
 mod shape;
 pub mod sql;
+#[cfg(test)]
+mod test_run;
+pub mod time_parts;
 pub mod verdict;
 
 pub use act::{ActTest, act_tests};

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use analysis::objective::Outcome;
 use archive::Run;
 use clap::CommandFactory;
 use runner::{Ending, RunEnd, Status, StudyText};
@@ -118,20 +119,24 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let known =
         changed(&page) >= changed(&end.path.join("trials")) && result_file::is_whole_page(&page);
+    let mut missed = false;
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
         // To make it anew takes longer than to look for trials that are missing.
         out!("nothing was left to run");
+        missed = end.asks && say_objectives(&Run::read(&end.path)?);
     } else {
         let run = Run::read(&end.path)?;
         let (headline, doubts) = report::headline(&run);
-        result_file::write_page(&[run], &page, There::Any)?;
         out!("{}", plain(&headline));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
+        missed |= say_objectives(&run);
+        result_file::write_page(&[run], &page, There::Any)?;
     }
     out!("run:    {}", end.path.display());
     out!("report: {}", page.display());
     let resume = format!("crosspoint run --resume {}", end.path.display());
     Ok(match end.ending {
+        Ending::Complete if missed => exit::OBJECTIVE_MISSED,
         Ending::Complete => exit::OK,
         Ending::Interrupted => {
             say!("partial: results until here are kept; go on with: {resume}");
@@ -145,6 +150,22 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
             exit::TARGET_FAILED
         }
     })
+}
+
+/// Prints what came of the objectives, the missed ones one by one; whether one was missed.
+fn say_objectives(run: &Run) -> bool {
+    let all = analysis::objective::objectives(run);
+    let count = |wanted: Outcome| all.iter().filter(|one| one.outcome == wanted).count();
+    let (missed, open) = (count(Outcome::Missed), count(Outcome::Open));
+    if all.is_empty() {
+        return false;
+    }
+    for one in all.iter().filter(|one| one.outcome == Outcome::Missed) {
+        let (stack, experiment) = (plain(&one.stack), plain(&one.experiment));
+        out!("objective missed: {} by {stack} in {experiment}: {}", one.objective, one.text);
+    }
+    out!("objectives: {} of {} met, {missed} missed, {open} open", count(Outcome::Met), all.len());
+    missed > 0
 }
 
 fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {

@@ -4,8 +4,16 @@
   const runs = JSON.parse(document.getElementById("data").textContent);
   const plots = [];
 
-  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const color = (index) => css("--c" + (index % 6));
+  // A colour of the style sheet, of the theme that is shown.
+  const probe = document.createElement("span");
+  probe.hidden = true;
+  document.body.append(probe);
+  const css = (name) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const color = (index) => css("--h" + (index % 8));
+  const DASHES = { measured: [], emulated: [7, 3], predicted: [1.5, 3.5] };
 
   const short = (value) => {
     const abs = Math.abs(value);
@@ -25,6 +33,8 @@
     return +share.toFixed(Math.max(0, Math.round(Math.log10(oneIn)) - 1)) + " %";
   };
 
+  // Kinds whose horizontal axis is time: their cursors move together.
+  const TIMED = new Set(["series", "inside", "phases", "races"]);
   const KINDS = {
     curves: { x: "IOPS", y: "latency", xlog: true, ylog: true, fx: short, fy: micros,
       tip: (p) => `${p[2] ? `depth ${p[2]}: ` : ""}${short(p[0])} IOPS, median ${micros(p[1])}, p99 ${micros(p[3])}` },
@@ -91,7 +101,7 @@
         }
         ctx.globalAlpha = 1;
       }
-      ctx.setLineDash(line.source === "predicted" ? [7 * ratio, 5 * ratio] : []);
+      ctx.setLineDash((DASHES[line.source] || []).map((part) => part * ratio));
       ctx.beginPath();
       line.points.forEach(([x, y], i) => (i ? ctx.lineTo(...at(x, y)) : ctx.moveTo(...at(x, y))));
       ctx.stroke();
@@ -101,7 +111,7 @@
           const [px, py] = at(x, y);
           ctx.beginPath();
           ctx.arc(px, py, 3 * ratio, 0, 7);
-          ctx.fillStyle = line.source === "predicted" ? css("--paper") : color(line.color);
+          ctx.fillStyle = line.source === "measured" ? color(line.color) : css("--paper");
           ctx.fill();
           ctx.stroke();
         }
@@ -112,7 +122,7 @@
           const [px, py] = at(x, y);
           ctx.beginPath();
           ctx.arc(px, py, 3.5 * ratio, 0, 7);
-          line.source === "predicted" ? (ctx.fillStyle = css("--paper")) : (ctx.fillStyle = color(line.color));
+          ctx.fillStyle = line.source === "measured" ? color(line.color) : css("--paper");
           ctx.fill();
           ctx.stroke();
           ctx.fillStyle = css("--muted");
@@ -121,6 +131,48 @@
       }
     }
     ctx.restore();
+    drawLabels(u, lines);
+  }
+
+  // Names at the ends of the lines, pushed apart where they would lie on each other.
+  function drawLabels(u, lines) {
+    const ctx = u.ctx;
+    const ratio = devicePixelRatio || 1;
+    const step = 13 * ratio;
+    const bottom = u.bbox.top + u.bbox.height;
+    const ends = lines.map((line) => {
+      const end = line.points.reduce((a, b) => (b[0] >= a[0] ? b : a));
+      const y = u.valToPos(end[1], "y", true);
+      return { line, y: Math.min(bottom, Math.max(u.bbox.top, y)) };
+    }).sort((a, b) => a.y - b.y);
+    let last = -Infinity;
+    for (const end of ends) last = end.y = Math.max(end.y, last + step);
+    let most = bottom;
+    for (const end of ends.reverse()) most = (end.y = Math.min(end.y, most)) - step;
+    ctx.save();
+    ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+    ctx.textBaseline = "middle";
+    const left = u.bbox.left + u.bbox.width + 6 * ratio;
+    const room = ctx.canvas.width - left;
+    for (const { line, y } of ends) {
+      let text = line.label;
+      while (text.length > 4 && ctx.measureText(text).width > room) text = text.slice(0, -2).trimEnd() + "\u2026";
+      ctx.fillStyle = color(line.color);
+      ctx.fillText(text, left, y);
+    }
+    ctx.restore();
+  }
+
+  // Of each line the point that lies nearest along the horizontal axis.
+  function atCursor(u, lines, left) {
+    return lines.map((line) => {
+      let best = null;
+      for (const point of line.points) {
+        const distance = Math.abs(u.valToPos(point[0], "x") - left);
+        if (!best || distance < best.distance) best = { line, point, distance };
+      }
+      return best;
+    });
   }
 
   function nearest(u, lines, left, top) {
@@ -148,9 +200,9 @@
     const canvas = document.createElement("div");
     const readout = document.createElement("p");
     readout.className = "readout";
-    const legend = document.createElement("ul");
-    legend.className = "legend";
-    cell.append(title, canvas, readout, legend);
+    const tools = document.createElement("div");
+    tools.className = "chart-tools";
+    cell.append(title, canvas, readout, tools);
     box.append(cell);
 
     // uPlot scales by the columns it is given; the lines are drawn from their own points.
@@ -161,15 +213,15 @@
     const data = [xs, xs.map((_, i) => (i ? high : low)), xs.map(() => low)];
     const axis = (label, log, format, extra) => ({
       label, labelSize: 16, labelGap: 0, gap: 4, labelFont: "12px system-ui, sans-serif", font: "11px system-ui, sans-serif",
-      stroke: () => css("--muted"), grid: { stroke: () => css("--line"), width: 1 },
-      ticks: { stroke: () => css("--line"), width: 1 },
+      stroke: () => css("--muted"), grid: { stroke: () => css("--hair"), width: 1 },
+      ticks: { stroke: () => css("--hair"), width: 1 },
       values: (u, splits) => splits.map((v) => (v == null ? "" : format(v))),
       ...(log ? { splits: logSplits, filter: (u, splits) => splits } : {}), ...extra,
     });
     const invisible = { paths: () => null, points: { show: false } };
     const options = {
-      width: 100, height: 300, legend: { show: false },
-      cursor: { points: { show: false }, drag: { x: true, y: false } },
+      width: 100, height: 300, legend: { show: false }, padding: [8, innerWidth < 640 ? 92 : 150, 0, 0],
+      cursor: { points: { show: false }, drag: { x: true, y: false }, ...(TIMED.has(kind) ? { sync: { key: "time" } } : {}) },
       scales: {
         x: { time: false, distr: shape.xlog ? 3 : 1, range: shape.xlog ? logRange : kind === "sweeps" ? paddedRange : undefined },
         y: { distr: shape.ylog ? 3 : 1, range: shape.ylog ? logRange : linearRange },
@@ -180,30 +232,48 @@
         draw: [(u) => drawLines(u, lines, kind)],
         setCursor: [(u) => {
           const { left, top } = u.cursor;
-          const hit = left >= 0 ? nearest(u, lines, left, top) : null;
-          readout.textContent = hit ? `${hit.line.label} (${hit.line.source}), ${shape.tip(hit.point)}` : "";
+          if (left < 0) return void (readout.textContent = "");
+          const hits = TIMED.has(kind) ? atCursor(u, lines, left) : [nearest(u, lines, left, top)];
+          const one = (hit) => `${hit.line.label} (${hit.line.source}) ${shape.tip(hit.point)}`;
+          readout.textContent = hits.filter(Boolean).map(one).join("; ");
         }],
       },
     };
     const plot = new uPlot(options, data, canvas);
     plots.push({ plot, canvas });
 
-    for (const line of lines) {
-      const item = document.createElement("li");
-      const button = document.createElement("button");
-      button.type = "button";
-      button.setAttribute("aria-pressed", "true");
-      const stroke = document.createElement("span");
-      stroke.className = `stroke ${line.source} s${line.color % 6}`;
-      button.append(stroke, `${line.label} (${line.source})`);
-      button.addEventListener("click", () => {
-        line.hidden = !line.hidden;
-        button.setAttribute("aria-pressed", String(!line.hidden));
-        plot.redraw(false);
-      });
-      item.append(button);
-      legend.append(item);
-    }
+    const rowsOf = () => [["line", "source", "x", "y"], ...lines.flatMap((line) => line.points.map((p) => [line.label, line.source, p[0], p[1]]))];
+    button(tools, "CSV", () => copy(asCsv(rowsOf()), `${chart.title}.csv`, "text/csv"));
+    button(tools, "PNG", () => canvas.querySelector("canvas").toBlob((blob) => save(blob, `${chart.title}.png`)));
+  }
+
+  function button(box, words, act) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = words;
+    made.addEventListener("click", act);
+    box.append(made);
+    return made;
+  }
+
+  const asCsv = (table) => table.map((row) => row.map((cell) => {
+    const text = String(cell);
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  }).join(",")).join("\n") + "\n";
+
+  function save(blob, name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = name.replace(/[^\w. -]+/g, "_");
+    link.click();
+    URL.revokeObjectURL(link.href);
+  }
+
+  // To the clipboard, or into a file where a browser lends none.
+  function copy(text, name, type) {
+    const done = () => { document.documentElement.dataset.copied = name; };
+    const file = () => { save(new Blob([text], { type }), name); done(); };
+    navigator.clipboard ? navigator.clipboard.writeText(text).then(done, file) : file();
   }
 
   function resize() {
@@ -229,20 +299,137 @@
     matchMedia(query).addEventListener("change", redraw);
   }
 
+  // Pictures that are drawn already: each can be taken along as a file.
+  for (const figure of document.querySelectorAll("main figure")) {
+    const picture = figure.querySelector("svg.parts, svg.panel");
+    if (!picture) continue;
+    const tools = document.createElement("div");
+    tools.className = "chart-tools";
+    figure.append(tools);
+    button(tools, "SVG", () => {
+      const made = picture.cloneNode(true);
+      made.setAttribute("width", picture.clientWidth);
+      const originals = [picture, ...picture.querySelectorAll("*")];
+      [made, ...made.querySelectorAll("*")].forEach((node, i) => {
+        const style = getComputedStyle(originals[i]);
+        for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-weight", "font-family"]) {
+          node.setAttribute(name, style.getPropertyValue(name));
+        }
+      });
+      save(new Blob([new XMLSerializer().serializeToString(made)], { type: "image/svg+xml" }), "crosspoint.svg");
+    });
+  }
+
+  // Colours: the system's, or one's own.
+  const themes = [...document.querySelectorAll("[data-theme-choice]")];
+  for (const choice of themes) {
+    choice.addEventListener("click", () => {
+      const theme = choice.dataset.themeChoice;
+      theme ? (document.documentElement.dataset.theme = theme) : delete document.documentElement.dataset.theme;
+      themes.forEach((one) => one.setAttribute("aria-pressed", String(one === choice)));
+      redraw();
+    });
+  }
+
+  // Sorts `rows` in their bodies; the same heading again turns the order round.
+  function sortable(heading, bodies, key, descending) {
+    const cell = heading.closest("th");
+    heading.addEventListener("click", () => {
+      const before = cell.getAttribute("aria-sort");
+      const down = before ? before === "ascending" : descending;
+      cell.closest("tr").querySelectorAll("[aria-sort]").forEach((one) => one.removeAttribute("aria-sort"));
+      cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+      for (const body of bodies) {
+        const rows = [...body.rows].filter((row) => !row.classList.contains("sub"));
+        const sorted = rows.map((row) => [key(row), row]).sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+        if (down) sorted.reverse();
+        sorted.forEach(([, row]) => body.append(row));
+      }
+    });
+  }
+  for (const table of document.querySelectorAll("table.dec")) {
+    for (const heading of table.querySelectorAll("[data-sort]")) {
+      const place = heading.dataset.sort;
+      const key = place === "text" ? (row) => row.cells[0].textContent : (row) => Number(row.dataset.keys.split(" ")[place]);
+      sortable(heading, table.tBodies, key, place === "0" || place === "1");
+    }
+  }
+  const table = document.getElementById("table");
+  for (const heading of table.querySelectorAll("[data-column]")) {
+    const column = Number(heading.dataset.column);
+    const key = (row) => {
+      const text = row.cells[column].textContent.trim();
+      const number = Number(text.replace(/^\u2265\s*/, ""));
+      return text !== "" && Number.isFinite(number) ? number : text.toLowerCase();
+    };
+    sortable(heading, table.tBodies, key, false);
+  }
+
+  // One cursor for both pictures of a strip.
+  for (const box of document.querySelectorAll(".strip-box")) {
+    const columns = JSON.parse(box.dataset.columns);
+    const pictures = [...box.querySelectorAll("svg.strip")];
+    const readout = box.parentElement.querySelector(".readout");
+    const lines = pictures.map((picture) => {
+      const line = document.createElementNS(picture.namespaceURI, "line");
+      line.setAttribute("class", "cursor");
+      line.setAttribute("y2", "100%");
+      line.setAttribute("visibility", "hidden");
+      picture.append(line);
+      return line;
+    });
+    let at = -1;
+    const show = (place) => {
+      at = Math.max(0, Math.min(columns.length - 1, place));
+      const [second, rate, p50, p99] = columns[at];
+      const x = `${((at + 0.5) / columns.length) * 100}%`;
+      lines.forEach((line) => {
+        line.setAttribute("x1", x);
+        line.setAttribute("x2", x);
+        line.setAttribute("visibility", "visible");
+      });
+      readout.textContent = `${second.toFixed(2)} s: ${short(rate)}/s, median ${micros(p50)}, p99 ${micros(p99)}`;
+    };
+    box.addEventListener("pointermove", (event) => {
+      const area = pictures[0].getBoundingClientRect();
+      show(Math.floor(((event.clientX - area.left) / area.width) * columns.length));
+    });
+    box.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: -1, ArrowRight: 1, Home: -columns.length, End: columns.length }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      show(at < 0 ? 0 : at + step);
+    });
+  }
+
+  // The filter of the figures stands in the address, so that what one sees can be handed on.
   const filter = document.getElementById("filter");
-  const rows = [...document.querySelectorAll("#table tbody tr")];
+  const rows = [...table.tBodies[0].rows];
   const shown = document.getElementById("shown");
+  const texts = rows.map((row) => row.textContent.toLowerCase());
   const apply = () => {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     let count = 0;
-    for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
+    rows.forEach((row, i) => {
+      row.hidden = !words.every((word) => texts[i].includes(word));
       count += row.hidden ? 0 : 1;
-    }
+    });
     shown.textContent = `${count} of ${rows.length} figures`;
   };
-  filter.addEventListener("input", apply);
+  filter.addEventListener("input", () => {
+    apply();
+    const words = filter.value ? `#figures?${encodeURIComponent(filter.value)}` : "#figures";
+    history.replaceState(null, "", words);
+  });
+  const [, wanted] = location.hash.split("?");
+  if (wanted) {
+    filter.value = decodeURIComponent(wanted);
+    document.getElementById("figures").scrollIntoView();
+  }
   apply();
+  document.getElementById("csv").addEventListener("click", () => {
+    const all = [table.tHead.rows[0], ...table.tBodies[0].rows].filter((row) => !row.hidden);
+    copy(asCsv(all.map((row) => [...row.cells].map((cell) => cell.textContent.trim()))), "figures.csv", "text/csv");
+  });
   document.documentElement.dataset.ready = String(plots.length);
 })();

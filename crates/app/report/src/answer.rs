@@ -6,25 +6,28 @@
 use archive::{Run, TrialOutcome};
 use stats::Limit;
 use stats::estimate::Estimate;
-use study::Source;
+use study::Finding;
 use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
 use crate::chart::short;
-use crate::drives::{drive_sentences, engine_title};
-use crate::faster::compared;
-use crate::sql_answer::sql_sentences;
+use crate::headline::decision_sentence;
+use crate::sql_answer::{cliff_sentence, memory_sentence, race_sentences};
+use crate::stacks_answer::{fabric_sentence, stall_sentence};
+use analysis::decision::{Decision, decisions, in_flight, single_depth};
 use analysis::doubts::{Doubt, doubts};
 use analysis::knee::{Load, THREADS, curves};
-use analysis::{Group, Ops, act_tests, depth_of, groups, is_sql};
+use analysis::{Group, Ops, act_tests, depth_of, groups};
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answer {
     /// One sentence.
     pub headline: String,
+    /// What belongs beside it; may be empty.
+    pub lead: String,
     /// What spoils its figures; stands beside it.
-    pub doubts: Vec<String>,
+    pub doubts: Vec<Doubt>,
     /// More, most important first.
     pub points: Vec<String>,
 }
@@ -36,61 +39,28 @@ const P99: &str = "latency_p99";
 const READS: Ops = Ops::Only(OpClass::Read);
 const WRITES: Ops = Ops::Only(OpClass::Write);
 
-/// One stack's random reads at its lowest queue depth.
-pub(crate) struct Single<'a> {
-    pub group: Group<'a>,
-    pub p50: Estimate,
-}
-
-/// Groups of `ops` alone at the lowest queue depth, one for each stack, in the order of the study.
-pub(crate) fn single_depth(run: &Run, ops: Ops) -> Vec<Single<'_>> {
-    let mut found: Vec<(u64, Single<'_>)> = Vec::new();
-    for group in groups(run) {
-        let depth = in_flight(&group);
-        let durable = group.first.point.contains_key("dsync");
-        if group.first.engine != "block" || group.is_open_loop() || durable || !group.is_sound() {
-            continue;
-        }
-        if group.classes() != [ops] {
-            continue;
-        }
-        let Ok(p50) = group.percentile(ops, 50.0) else {
-            continue;
-        };
-        let single = Single { p50, group };
-        let stack = &single.group.first.stack;
-        match found.iter().position(|(_, other)| other.group.first.stack == *stack) {
-            Some(place) if found[place].0 > depth => found[place] = (depth, single),
-            Some(_) => {}
-            None => found.push((depth, single)),
-        }
-    }
-    // What another experiment did to a stack with more in flight is no answer of one operation.
-    let least = found.iter().map(|(depth, _)| *depth).min();
-    let least = found.into_iter().filter(|(depth, _)| Some(*depth) == least);
-    least.map(|(_, single)| single).collect()
-}
-
 /// More tests than this are told of together only.
 const TESTS_TOLD: usize = 8;
-
-/// Operations in flight of all threads.
-fn in_flight(group: &Group<'_>) -> u64 {
-    let threads = group.first.point.get(THREADS).and_then(|text| text.parse().ok());
-    depth_of(group) * threads.unwrap_or(1)
-}
 
 /// The answer in one sentence, for a terminal, and what spoils its figures.
 #[must_use]
 pub fn headline(run: &Run) -> (String, Vec<String>) {
-    let answer = answer(run);
-    (answer.headline, answer.doubts)
+    let answer = answer(run, &decisions(run));
+    (answer.headline, answer.doubts.iter().map(Doubt::sentence).collect())
 }
 
 /// Writes the answer for one run.
-pub(crate) fn answer(run: &Run) -> Answer {
-    let reads = single_depth(run, READS);
+pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     let mut points = Vec::new();
+    let own = run.study.answer.and_then(|finding| found(run, finding));
+    let mut decided = decisions.iter().map(decision_sentence);
+    let (headline, lead) = match own {
+        Some(sentence) => (sentence, String::new()),
+        None => decided.next().unwrap_or_default(),
+    };
+    points.extend(decided.map(|(sentence, _)| sentence));
+    points.extend(race_sentences(run));
+    points.extend(stall_sentence(run));
     points.extend(depth_sentence(run));
     points.extend(growth_sentence(run));
     points.extend(write_sentence(run));
@@ -102,24 +72,29 @@ pub(crate) fn answer(run: &Run) -> Answer {
     if tests.len() <= TESTS_TOLD {
         points.extend(tests.iter().map(|test| format!("ACT {}", test.sentence())));
     }
-    // What a database does on several drives says more than what it does on each.
-    let mut drives = drive_sentences(run);
-    if drives.is_empty() {
-        points.extend(database_sentences(run));
-    }
-    points.extend(sql_sentences(run, drives.is_empty()));
-    let single = single_sentence(&reads);
-    let headline = if drives.is_empty() {
-        single.unwrap_or_else(|| {
-            if points.is_empty() { nothing_sentence(run) } else { points.remove(0) }
-        })
-    } else {
-        points.splice(0..0, single);
-        points.splice(0..0, drives.drain(1..));
-        drives.remove(0)
+    points.extend(cliff_sentence(run));
+    points.retain(|point| *point != headline);
+    let headline = match headline.is_empty() {
+        false => headline,
+        true if points.is_empty() => nothing_sentence(run),
+        true => points.remove(0),
     };
-    let doubts = doubts(run).iter().map(Doubt::sentence).collect();
-    Answer { headline, doubts, points }
+    Answer { headline, lead, doubts: doubts(run), points }
+}
+
+/// The sentence that a study asks for; none where its trials do not say it.
+fn found(run: &Run, finding: Finding) -> Option<String> {
+    match finding {
+        Finding::Growth => growth_sentence(run),
+        Finding::Mixes => mix_sentence(run),
+        Finding::Ratings => act_sentence(run),
+        Finding::Flushes => flush_sentence(run),
+        Finding::Race => race_sentences(run).into_iter().next(),
+        Finding::Stalls => stall_sentence(run),
+        Finding::Memory => memory_sentence(run),
+        Finding::Fabric => fabric_sentence(run),
+        Finding::Rates => depth_sentence(run),
+    }
 }
 
 /// Why there is no answer.
@@ -148,37 +123,6 @@ fn threads_text(group: &Group<'_>) -> String {
 /// `>=` where operations that never ended reach it.
 fn time(estimate: &Estimate) -> String {
     format!("{}{}", if estimate.at_least { ">=" } else { "" }, Nanos(estimate.value as u64))
-}
-
-fn single_sentence(reads: &[Single<'_>]) -> Option<String> {
-    let here = reads.iter().find(|s| s.group.first.source == Source::Measured).or(reads.first())?;
-    let (depth, shape) = (depth_of(&here.group), shape(&here.group));
-    let mut text = format!(
-        "{}: a {shape} read at queue depth {depth}{} takes {} (median, {}).",
-        here.group.stack_title(),
-        threads_text(&here.group),
-        time(&here.p50),
-        here.group.source_text(P50),
-    );
-    let others = reads.iter().filter(|other| {
-        other.group.first.stack != here.group.first.stack && depth_of(&other.group) == depth
-    });
-    let compared: Vec<String> = others
-        .map(|other| {
-            let (title, source) = (short(other.group.stack_title()), other.group.source_text(P50));
-            let measured =
-                [here, other].iter().all(|one| one.group.first.source == Source::Measured);
-            let by = compared(&here.p50, &other.p50, measured);
-            format!("{title} {} ({by}; {source})", time(&other.p50))
-        })
-        .collect();
-    if !compared.is_empty() {
-        text.push_str(&format!(
-            " In its place, on the hosts that their models assume: {}.",
-            compared.join("; ")
-        ));
-    }
-    Some(text)
 }
 
 /// Size and pattern of a block group: `4 KiB random`.
@@ -237,16 +181,16 @@ fn depth_sentence(run: &Run) -> Option<String> {
 
 fn write_sentence(run: &Run) -> Option<String> {
     let writes = single_depth(run, WRITES);
-    let of_shape = shape(&writes.first()?.group);
-    let same = writes.iter().filter(|single| shape(&single.group) == of_shape);
+    let (first, _) = writes.first()?;
+    let of_shape = shape(first);
+    let same = writes.iter().filter(|(group, _)| shape(group) == of_shape);
     let parts: Vec<String> = same
-        .map(|single| {
-            let (title, source) =
-                (short(single.group.stack_title()), single.group.source_text(P50));
-            format!("{title} {} ({source})", time(&single.p50))
+        .map(|(group, p50)| {
+            let (title, source) = (short(group.stack_title()), group.source_text(P50));
+            format!("{title} {} ({source})", time(p50))
         })
         .collect();
-    let threads = threads_text(&writes.first()?.group);
+    let threads = threads_text(first);
     let threads = threads.trim_end_matches(',');
     Some(format!("A {of_shape} write{threads} without reads takes (median): {}.", parts.join("; ")))
 }
@@ -425,74 +369,4 @@ fn flush_sentence(run: &Run) -> Option<String> {
     }
     let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
     (!parts.is_empty()).then(|| format!("A flush takes (median): {}.", parts.join("; ")))
-}
-
-fn database_sentences(run: &Run) -> Vec<String> {
-    let mut best: Vec<(String, String)> = Vec::new();
-    for group in groups(run) {
-        if group.first.engine == "block" || is_sql(group.first) || !group.is_sound() {
-            continue;
-        }
-        let (Some(reads), Some(writes)) = (group.rate(READS), group.rate(WRITES)) else {
-            continue;
-        };
-        let due = if group.is_open_loop() { " from when it was due" } else { "" };
-        let readers = group.first.point.get("readers").cloned().unwrap_or_default();
-        let durability = group.first.point.get("durability").cloned().unwrap_or_default();
-        let commit = group.percentile(WRITES, 50.0).map_or_else(|_| "-".into(), |e| time(&e));
-        let engine = engine_title(&group);
-        let title = short(group.stack_title());
-        let updates = format!(
-            "{} updates/s (durability {durability}, median commit {commit}{due}; {})",
-            human_count(writes.value),
-            group.first.source
-        );
-        let sentence = match readers.as_str() {
-            "0" => format!("{engine} on {title}, a writer alone: {updates}."),
-            _ if reads.value == 0.0 => format!("{engine} on {title}: {updates}."),
-            _ if writes.value == 0.0 => format!(
-                "{engine} on {title} with {readers} readers: {} lookups/s{}{}.",
-                human_count(reads.value),
-                drift(&group),
-                // Of a disk that is here, lookups stand without a word.
-                if group.first.source == Source::Emulated { " (emulated)" } else { "" },
-            ),
-            _ => format!(
-                "{engine} on {title} with {readers} readers: {} lookups/s{} beside {updates}.",
-                human_count(reads.value),
-                drift(&group),
-            ),
-        };
-        // The last one of an engine has the most readers.
-        let key = format!("{} {}", group.first.engine, group.first.stack);
-        match best.iter_mut().find(|(other, _)| *other == key) {
-            Some(entry) => entry.1 = sentence,
-            None => best.push((key, sentence)),
-        }
-    }
-    let mut sentences: Vec<String> = best.into_iter().map(|(_, sentence)| sentence).collect();
-    let predicted = run.trials.iter().any(|trial| trial.source == Source::Predicted);
-    if predicted && !sentences.is_empty() {
-        sentences.push(
-            "Databases are not predicted yet: with attach = true they run on a live model of another drive."
-                .into(),
-        );
-    }
-    sentences
-}
-
-/// Change of a rate within the trial from which on its mean alone would mislead.
-const DRIFT: f64 = 0.25;
-
-/// What to add to a mean rate that was not steady; nothing if it was. Why is not known.
-fn drift(group: &Group<'_>) -> String {
-    match group.quarters(READS) {
-        Some((first, last)) if (last / first - 1.0).abs() > DRIFT => {
-            let (first, last) = (human_count(first), human_count(last));
-            format!(
-                " on average (not steady: from {first} in the first quarter to {last} in the last)"
-            )
-        }
-        _ => String::new(),
-    }
 }

@@ -2,8 +2,6 @@
 //!
 //! Invariant: a line has one source. What it is not: what is drawn of a run; `charts` says that.
 
-use analysis::Group;
-use archive::Run;
 use serde::Serialize;
 use study::Source;
 
@@ -45,7 +43,7 @@ pub(crate) struct Chart {
 pub(crate) struct ChartLine {
     pub label: String,
     pub source: Source,
-    /// Place of the stack in the study: its colour.
+    /// Number of the stack's colour.
     pub color: usize,
     /// `[x, y]`; curves add the queue depth and the 99th percentile: `[iops, p50, depth, p99]`.
     pub points: Vec<Vec<f64>>,
@@ -63,13 +61,6 @@ pub(crate) struct Sweep {
     pub xlog: bool,
     pub ylog: bool,
     pub lines: Vec<ChartLine>,
-}
-
-pub(crate) fn color(run: &Run, group: &Group<'_>) -> usize {
-    // Engines on one stack need colours of their own.
-    let stack = run.header.stacks.iter().position(|stack| stack.name == group.first.stack);
-    let engine = usize::from(group.first.engine == "sqlite");
-    stack.unwrap_or(0) + engine
 }
 
 /// A title without what stands in parentheses.

@@ -6,7 +6,8 @@ use archive::Run;
 use stats::estimate::SAMPLES_BEYOND_MIN;
 use workload::OpClass;
 
-use crate::chart::{CHARTS_MAX, Chart, ChartLine, Charts, LINES_MAX, color, short};
+use crate::chart::{CHARTS_MAX, Chart, ChartLine, Charts, LINES_MAX, short};
+use crate::hue::Hues;
 use crate::sql_charts::{phases, races, sql_sweeps};
 use crate::sweeps::sweeps;
 use analysis::knee::{Load, THREADS, curves};
@@ -19,8 +20,8 @@ const SPECTRUM_STEPS: u32 = 24;
 
 /// The charts of one run.
 pub(crate) fn charts(run: &Run) -> Charts {
-    let groups = groups(run);
-    let (curves, left_out) = curve_charts(run);
+    let (groups, hues) = (groups(run), Hues::of(run));
+    let (curves, left_out) = curve_charts(run, &hues);
     let mut charts = Charts { curves, left_out, ..Charts::default() };
     for experiment in &run.study.experiment {
         let of_it: Vec<&Group<'_>> =
@@ -31,10 +32,10 @@ pub(crate) fn charts(run: &Run) -> Charts {
         let title = if experiment.title.is_empty() { &experiment.name } else { &experiment.title };
         let others: Vec<&Group<'_>> =
             of_it.iter().copied().filter(|group| !is_sql(group.first)).collect();
-        charts.sweeps.extend(sweeps(run, title, &others, &mut charts.left_out));
-        charts.sweeps.extend(sql_sweeps(title, &of_it));
+        charts.sweeps.extend(sweeps(&hues, title, &others, &mut charts.left_out));
+        charts.sweeps.extend(sql_sweeps(&hues, title, &of_it));
         // More lines than these nobody can tell apart.
-        charts.inside.extend(inside(run, title, &of_it[..of_it.len().min(COUNTER_LINES_MAX)]));
+        charts.inside.extend(inside(&hues, title, &of_it[..of_it.len().min(COUNTER_LINES_MAX)]));
         for class in OpClass::ALL {
             let shown = last_points(&of_it, Ops::Only(class));
             if shown.is_empty() {
@@ -46,19 +47,19 @@ pub(crate) fn charts(run: &Run) -> Charts {
             let title = format!("{title}: {}{at}", plural(class));
             charts.spectra.push(Chart {
                 title: title.clone(),
-                lines: shown.iter().map(|group| spectrum(run, group, class)).collect(),
+                lines: shown.iter().map(|group| spectrum(&hues, group, class)).collect(),
             });
             // The rates of a transaction's statements are its own rate times their number.
             if !class.is_statement() {
                 charts.series.push(Chart {
                     title,
-                    lines: shown.iter().map(|group| series(run, group, class)).collect(),
+                    lines: shown.iter().map(|group| series(&hues, group, class)).collect(),
                 });
             }
         }
     }
     charts.phases = phases(run);
-    charts.races = races(run);
+    charts.races = races(run, &hues);
     charts
 }
 
@@ -110,7 +111,7 @@ fn last_points<'a, 'b>(groups: &[&'a Group<'b>], ops: Ops) -> Vec<&'a Group<'b>>
 
 /// Latency over rate: a chart an experiment and kind of operations, a line a stack and way of raising the
 /// load.
-fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
+fn curve_charts(run: &Run, hues: &Hues) -> (Vec<Chart>, usize) {
     let mut charts: Vec<(String, Chart)> = Vec::new();
     let mut left_out = 0;
     for curve in curves(run).iter().filter(|curve| curve.points.len() > 1) {
@@ -151,7 +152,7 @@ fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
         let line = ChartLine {
             label: label(group) + if curve.load == Load::Offered { ", offered load" } else { "" },
             source: group.first.source,
-            color: color(run, group) + usize::from(curve.load == Load::Offered),
+            color: hues.get(&group.first.stack),
             points: points.collect(),
         };
         match place {
@@ -166,7 +167,7 @@ fn curve_charts(run: &Run) -> (Vec<Chart>, usize) {
 }
 
 /// `[1 / (1 - p), microseconds]` up to the last percentile that the samples support.
-fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> ChartLine {
+fn spectrum(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
     let latency = group.latency(Ops::Only(class));
     let mut points = Vec::new();
     // From the median (1 in 2) on: what lies below it is of no interest on this axis.
@@ -178,11 +179,16 @@ fn spectrum(run: &Run, group: &Group<'_>, class: OpClass) -> ChartLine {
         let value = latency.value_at_quantile(1.0 - 1.0 / one_in);
         points.push(vec![one_in, value as f64 / 1e3]);
     }
-    ChartLine { label: label(group), source: group.first.source, color: color(run, group), points }
+    ChartLine {
+        label: label(group),
+        source: group.first.source,
+        color: hues.get(&group.first.stack),
+        points,
+    }
 }
 
 /// A chart a counter that is ever more than nothing, a line a group.
-fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
+fn inside(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
     let samples = groups.iter().flat_map(|group| &group.first.result.counters);
     let told = samples.flat_map(|sample| &sample.values).filter(|(_, value)| **value > 0.0);
     let names: std::collections::BTreeSet<&String> = told.map(|(name, _)| name).collect();
@@ -194,7 +200,7 @@ fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
         (!points.is_empty()).then(|| ChartLine {
             label: label(group),
             source: group.first.source,
-            color: color(run, group),
+            color: hues.get(&group.first.stack),
             points,
         })
     };
@@ -206,7 +212,7 @@ fn inside(run: &Run, title: &str, groups: &[&Group<'_>]) -> Vec<Chart> {
 }
 
 /// `[seconds, operations a second]` of the first repetition, warm-up included.
-fn series(run: &Run, group: &Group<'_>, class: OpClass) -> ChartLine {
+fn series(hues: &Hues, group: &Group<'_>, class: OpClass) -> ChartLine {
     let intervals = group.first.result.recording.intervals.iter();
     let points = intervals
         .filter(|interval| interval.phase != stats::Phase::Drain)
@@ -215,5 +221,10 @@ fn series(run: &Run, group: &Group<'_>, class: OpClass) -> ChartLine {
             vec![interval.end.as_secs_f64(), ops / interval.seconds()]
         })
         .collect();
-    ChartLine { label: label(group), source: group.first.source, color: color(run, group), points }
+    ChartLine {
+        label: label(group),
+        source: group.first.source,
+        color: hues.get(&group.first.stack),
+        points,
+    }
 }

@@ -16,11 +16,18 @@ use crate::answer::answer;
 use crate::bounds;
 use crate::chart::Charts;
 use crate::charts::charts;
-use crate::drives_picture::drives_picture;
-use crate::picture::picture;
+use crate::decision_view::{DecisionView, decision_views};
+use crate::hue::Hues;
+use crate::parts_view::{PartsView, parts_views};
+use crate::pivot::{PlaceTable, place_tables};
+use crate::scaling_view::{ScalingView, scaling_views};
+use crate::strip_view::{StripView, strip_view};
 use crate::table::{interval_text, point_text};
+use crate::trust_view::{TrustLine, trust_lines};
 use analysis::cliffs::{Told, told};
-use analysis::comparing::{PlaceView, beside, tally};
+use analysis::comparing::{beside, tally};
+use analysis::decision::decisions;
+use analysis::doubts::Doubt;
 use analysis::is_sql;
 use analysis::published::publication;
 use analysis::verdict::RunStack;
@@ -48,7 +55,6 @@ const UPLOT_SCRIPT: &str = include_str!("../assets/uPlot.iife.min.js");
 #[derive(Serialize)]
 struct RunView<'a> {
     name: &'a str,
-    path: String,
     title: &'a str,
     question: &'a str,
     about: &'a str,
@@ -57,17 +63,21 @@ struct RunView<'a> {
     finished: usize,
     planned: u32,
     headline: String,
-    doubts: Vec<String>,
+    lead: String,
+    doubts: Vec<DoubtView>,
+    decisions: Vec<DecisionView>,
+    /// The study asks something of its stacks.
+    objectives: bool,
+    parts: Vec<PartsView>,
+    trust: Vec<TrustLine>,
+    scaling: Vec<ScalingView>,
+    strip: Option<StripView>,
     points: Vec<String>,
-    drives: Option<String>,
-    picture: Option<String>,
     /// Who printed what, with ours beside it.
     citation: Option<String>,
-    places: Vec<PlaceView>,
+    places: Vec<PlaceTable>,
     /// How many claims came out how.
     tally: String,
-    /// Databases counted something of themselves.
-    inside: bool,
     /// Cliffs with their evidence, if there are SQL trials.
     cliffs: Option<Vec<Told>>,
     host: Vec<(&'static str, &'a str)>,
@@ -77,6 +87,26 @@ struct RunView<'a> {
     trials_left: usize,
     skipped: &'a [String],
     study: String,
+}
+
+/// What spoils figures: the fact first, where it was seen in a fold.
+#[derive(Serialize)]
+struct DoubtView {
+    title: &'static str,
+    count: String,
+    worst: String,
+    places: Vec<String>,
+}
+
+impl DoubtView {
+    fn new(doubt: &Doubt) -> Self {
+        Self {
+            title: doubt.kind.title(),
+            count: doubt.count_text(),
+            worst: doubt.worst.clone(),
+            places: doubt.places.clone(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -151,7 +181,8 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
 }
 
 fn view(run: &Run) -> RunView<'_> {
-    let answer = answer(run);
+    let (decisions, hues) = (decisions(run), Hues::of(run));
+    let answer = answer(run, &decisions);
     let publication = publication(&run.study.name);
     let own = publication.as_ref().map(|_| figures(std::slice::from_ref(run)));
     let stacks = run_stacks(run);
@@ -174,7 +205,6 @@ fn view(run: &Run) -> RunView<'_> {
     });
     RunView {
         name: &run.name,
-        path: run.path.display().to_string(),
         title: &run.study.name,
         question: &run.study.question,
         about: &run.study.about,
@@ -183,14 +213,18 @@ fn view(run: &Run) -> RunView<'_> {
         finished: run.trials.len(),
         planned: run.header.trials_planned,
         headline: answer.headline,
-        doubts: answer.doubts,
+        lead: answer.lead,
+        doubts: answer.doubts.iter().map(DoubtView::new).collect(),
+        decisions: decision_views(&decisions, &hues),
+        objectives: run.study.experiment.iter().any(|one| !one.objectives.is_empty()),
+        parts: parts_views(&decisions, &hues),
+        trust: trust_lines(run, &decisions, &hues),
+        scaling: scaling_views(run, &hues),
+        strip: strip_view(run, &decisions, &hues),
         points: answer.points,
-        drives: drives_picture(run),
-        picture: picture(run),
         citation: publication.map(|one| one.citation),
         tally: tally(places.as_deref().unwrap_or_default()),
-        places: places.unwrap_or_default(),
-        inside: run.trials.iter().any(|trial| !trial.result.counters.is_empty()),
+        places: place_tables(places.unwrap_or_default()),
         cliffs: run.trials.iter().any(is_sql).then(|| told(run)),
         host: run.header.provenance.rows(),
         stacks: stacks.collect(),

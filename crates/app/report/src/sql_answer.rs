@@ -3,36 +3,21 @@
 //! Invariant: says nothing that the run did not measure. What it is not: advice.
 
 use archive::Run;
-use units::{Nanos, human_count};
-use workload::OpClass;
+use units::human_count;
 
 use crate::chart::short;
-use crate::drives::engine_title;
 use analysis::cliffs;
+use analysis::scaling::{AxisKind, Panel, ScalingLine, panels};
 use analysis::sql::races;
-use analysis::{Group, Ops, groups, is_sql};
 
 /// Cliffs that are told one by one.
 const CLIFFS_TOLD: usize = 3;
-/// Stacks whose best is told.
-const STACKS_TOLD: usize = 6;
-
-/// All of it, most important first; `each_stack`: also what each did at best.
-pub(crate) fn sql_sentences(run: &Run, each_stack: bool) -> Vec<String> {
-    let mut out: Vec<String> = race_sentences(run);
-    if each_stack {
-        out.extend(best_sentences(run));
-    }
-    out.extend(cliff_sentence(run));
-    out
-}
-
 fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
     let found = run.header.stacks.iter().find(|one| one.name == stack);
     found.map_or(stack, |one| short(&one.title))
 }
 
-fn race_sentences(run: &Run) -> Vec<String> {
+pub(crate) fn race_sentences(run: &Run) -> Vec<String> {
     let source = |stack: &&str| {
         let found = run.trials.iter().find(|trial| trial.stack == **stack);
         found.map_or("measured", |trial| trial.source.word())
@@ -63,62 +48,30 @@ fn race_sentences(run: &Run) -> Vec<String> {
     races(run).iter().filter_map(of).collect()
 }
 
-/// Of each stack, the point with the most transactions a second.
-fn best_sentences(run: &Run) -> Vec<String> {
-    const WHOLE: Ops = Ops::Only(OpClass::Transaction);
-    let mut best: Vec<(String, f64, Group<'_>)> = Vec::new();
-    let whole = |group: &Group<'_>| is_sql(group.first) && group.is_sound();
-    for group in groups(run).into_iter().filter(whole) {
-        let Some(rate) = group.rate(WHOLE) else { continue };
-        let workload = group.first.point.get("workload").cloned().unwrap_or_default();
-        let key = format!("{} {} {workload}", group.first.engine, group.first.stack);
-        match best.iter_mut().find(|(other, ..)| *other == key) {
-            Some(entry) if entry.1 >= rate.value => {}
-            Some(entry) => *entry = (key, rate.value, group),
-            None => best.push((key, rate.value, group)),
-        }
-    }
-    best.truncate(STACKS_TOLD);
-    let sentence = |(_, rate, group): &(String, f64, Group<'_>)| {
-        let of = |name: &str| group.first.point.get(name).cloned().unwrap_or_default();
-        let slow = group.percentile(WHOLE, 99.0).map_or_else(
-            |_| String::new(),
-            |slow| format!(", 1 in 100 over {}", Nanos(slow.value as u64)),
-        );
-        let engine = engine_title(group);
-        let setting =
-            |name: &str| group.first.result.settings.get(name).cloned().unwrap_or_default();
-        let (place, pool, durable) = match group.first.point.get("buffer_pool") {
-            Some(pool) => (
-                short(group.stack_title()).to_owned(),
-                format!("a buffer pool of {pool}"),
-                format!("durability {}", of("durability")),
-            ),
-            None => (
-                "your own server".to_owned(),
-                setting("innodb_buffer_pool_size").parse().map_or_else(
-                    |_| "the server's buffer pool".to_owned(),
-                    |bytes| format!("the server's buffer pool of {}", units::Bytes(bytes)),
-                ),
-                match setting("innodb_flush_log_at_trx_commit").as_str() {
-                    "" => "the server's durability".to_owned(),
-                    value => format!("innodb_flush_log_at_trx_commit = {value}"),
-                },
-            ),
-        };
-        format!(
-            "{engine} on {place}, {} with {} connections and {pool}: {} transactions/s{slow} \
-             ({durable}, {}).",
-            of("workload").replace('_', "-"),
-            of("threads"),
-            human_count(*rate),
-            group.first.source,
-        )
+/// What memory gives on each stack: the rate with the most of the data in memory over that with the least.
+pub(crate) fn memory_sentence(run: &Run) -> Option<String> {
+    let of_memory = |panel: &&Panel| matches!(panel.axis, AxisKind::DataOverMemory);
+    let all = panels(run);
+    let panel = all.iter().find(of_memory)?;
+    let mut ends = None;
+    let mut part = |line: &ScalingLine| {
+        let (first, last) = (line.points.first()?, line.points.last()?);
+        ends = Some((first.0, last.0));
+        let gain = first.1.value / last.1.value - 1.0;
+        Some(format!("{:+.0} % on {} ({})", gain * 100.0, title(run, &line.stack), line.source))
     };
-    best.iter().map(sentence).collect()
+    let parts: Vec<String> = panel.lines.iter().filter_map(&mut part).collect();
+    let (most, least) = ends?;
+    let share = |times: f64| format!("{:.0} %", 100.0 / times);
+    Some(format!(
+        "Memory for {} of the data instead of {} gives {} of what is done a second (one run each).",
+        share(most),
+        share(least),
+        parts.join(", ")
+    ))
 }
 
-fn cliff_sentence(run: &Run) -> Option<String> {
+pub(crate) fn cliff_sentence(run: &Run) -> Option<String> {
     let told = cliffs::told(run);
     if told.is_empty() {
         return None;

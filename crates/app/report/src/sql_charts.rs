@@ -8,6 +8,7 @@ use archive::{Run, TrialRecord};
 use workload::OpClass;
 
 use crate::chart::{Chart, ChartLine, Sweep, short};
+use crate::hue::Hues;
 use analysis::cliffs::found;
 use analysis::sql::queries;
 use analysis::{Group, Ops, is_sql};
@@ -23,7 +24,7 @@ const NAMED: [&str; 6] =
     ["workload", "compression", "doublewrite", "flush_method", "durability", "keys"];
 
 /// Transactions a second over each parameter that varies, a line a stack and other parameters.
-pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
+pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
     let groups: Vec<&Group<'_>> =
         groups.iter().copied().filter(|group| is_sql(group.first)).collect();
     let mut out = Vec::new();
@@ -35,8 +36,6 @@ pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
             let words = other_words(group, &groups, name);
             let label = format!("{}{words}", short(group.stack_title()));
             let point = vec![x, rate.value];
-            // Workloads of one stack need colours of their own.
-            let place = lines.len();
             match lines.iter_mut().find(|(other, _)| *other == label) {
                 Some((_, line)) => line.points.push(point),
                 None => lines.push((
@@ -44,7 +43,7 @@ pub(crate) fn sql_sweeps(title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
                     ChartLine {
                         label,
                         source: group.first.source,
-                        color: place,
+                        color: hues.get(&group.first.stack),
                         points: vec![point],
                     },
                 )),
@@ -146,7 +145,7 @@ fn time_by_class(trial: &TrialRecord) -> Chart {
 }
 
 /// Queries a second of the stacks of each race, over the same time.
-pub(crate) fn races(run: &Run) -> Vec<Chart> {
+pub(crate) fn races(run: &Run, hues: &Hues) -> Vec<Chart> {
     let mut charts: Vec<(String, Chart)> = Vec::new();
     for trial in run.trials.iter().filter(|trial| trial.point.contains_key("race") && is_sql(trial))
     {
@@ -165,7 +164,7 @@ pub(crate) fn races(run: &Run) -> Vec<Chart> {
         let line = ChartLine {
             label: format!("{title}: {time:.0} s"),
             source: trial.source,
-            color: place.unwrap_or(0),
+            color: hues.get(&trial.stack),
             points: intervals.map(point).collect(),
         };
         let key = format!("{} {:?} {}", trial.experiment, trial.point, trial.repetition);

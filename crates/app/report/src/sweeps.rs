@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use archive::Run;
 use stats::estimate::{Estimate, TooFew};
 use units::{Bytes, Share};
 use workload::OpClass;
 
-use crate::chart::{ChartLine, LINES_MAX, Sweep, color, short};
+use crate::chart::{ChartLine, LINES_MAX, Sweep, short};
+use crate::hue::Hues;
 use analysis::{Group, Ops};
 
 /// Parameters that may be swept, with the words of the axis.
@@ -30,14 +30,16 @@ const VALUES_MIN: usize = 3;
 ///
 /// `left_out` counts lines beyond what one can look at.
 pub(crate) fn sweeps(
-    run: &Run,
+    hues: &Hues,
     title: &str,
     groups: &[&Group<'_>],
     left_out: &mut usize,
 ) -> Vec<Sweep> {
     let mut out = Vec::new();
-    let mut sweep = |title: (&str, &str), axis: &Axis, measures: &[Measure]| {
-        sweep(run, title, (groups, &mut *left_out), axis, measures)
+    // Reads, writes and flushes have pictures of their own: the colour is the drive.
+    let mut sweep = |title: (&str, &str), axis: &Axis, measures: &[Measure]| -> Vec<Sweep> {
+        let of = |measure| sweep(hues, title, (groups, &mut *left_out), axis, measure);
+        measures.iter().filter_map(of).collect()
     };
     for (name, words) in SWEPT {
         let mut values: Vec<&String> =
@@ -78,8 +80,6 @@ struct Axis {
 /// What one line of a chart shows.
 struct Measure {
     suffix: &'static str,
-    /// Place among the lines of a stack: its colour.
-    place: usize,
     y: &'static str,
     value: Box<ValueOf>,
 }
@@ -94,17 +94,17 @@ fn rate(bytes: bool) -> Measure {
         Some(rate)
     };
     let y = if bytes { "MB/s" } else { "IOPS" };
-    Measure { suffix: "", place: 0, y, value: Box::new(value) }
+    Measure { suffix: "", y, value: Box::new(value) }
 }
 
 fn sync_rate() -> Measure {
     let ops = Ops::Only(OpClass::Sync);
     let value = move |group: &Group<'_>| Some(group.rate(ops)?.value);
-    Measure { suffix: "", place: 0, y: "IOPS", value: Box::new(value) }
+    Measure { suffix: "", y: "IOPS", value: Box::new(value) }
 }
 
 fn latencies(p: Option<f64>) -> [Measure; 4] {
-    let of = |ops: Ops, suffix, place| {
+    let of = |ops: Ops, suffix| {
         let value = move |group: &Group<'_>| {
             if !group.classes().contains(&ops) {
                 return None;
@@ -115,62 +115,56 @@ fn latencies(p: Option<f64>) -> [Measure; 4] {
             };
             Some(estimate.ok()?.value / 1e3)
         };
-        Measure { suffix, place, y: "latency", value: Box::new(value) }
+        Measure { suffix, y: "latency", value: Box::new(value) }
     };
     [
-        of(Ops::Only(OpClass::Read), " reads", 0),
-        of(Ops::Only(OpClass::Write), " writes", 1),
-        of(Ops::All, " all", 2),
-        of(Ops::Only(OpClass::Sync), " flushes", 3),
+        of(Ops::Only(OpClass::Read), " of reads"),
+        of(Ops::Only(OpClass::Write), " of writes"),
+        of(Ops::All, " of all"),
+        of(Ops::Only(OpClass::Sync), " of flushes"),
     ]
 }
 
 fn sweep(
-    run: &Run,
+    hues: &Hues,
     (title, what): (&str, &str),
     (groups, left_out): (&[&Group<'_>], &mut usize),
     axis: &Axis,
-    measures: &[Measure],
+    measure: &Measure,
 ) -> Option<Sweep> {
     let mut beyond = HashSet::new();
     let mut lines: Vec<ChartLine> = Vec::new();
     let mut places = HashMap::new();
     let differing = differing(groups, axis.name);
-    for measure in measures {
-        for group in groups {
-            let others = other_parameters(&differing, group);
-            let label = format!("{}{}{others}", short(group.stack_title()), measure.suffix);
-            if lines.len() >= LINES_MAX && !places.contains_key(&label) {
-                beyond.insert(label);
-                continue;
-            }
-            let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
-                continue;
-            };
-            let place = *places.entry(label.clone()).or_insert(lines.len());
-            match lines.get_mut(place) {
-                Some(line) => line.points.push(vec![x, y]),
-                None => lines.push(ChartLine {
-                    label,
-                    source: group.first.source,
-                    // Lines that differ in another parameter need colours of their own.
-                    color: color(run, group)
-                        + measure.place
-                        + if others.is_empty() { 0 } else { lines.len() },
-                    points: vec![vec![x, y]],
-                }),
-            }
+    for group in groups {
+        let others = other_parameters(&differing, group);
+        let label = format!("{}{others}", short(group.stack_title()));
+        if lines.len() >= LINES_MAX && !places.contains_key(&label) {
+            beyond.insert(label);
+            continue;
+        }
+        let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
+            continue;
+        };
+        let place = *places.entry(label.clone()).or_insert(lines.len());
+        match lines.get_mut(place) {
+            Some(line) => line.points.push(vec![x, y]),
+            None => lines.push(ChartLine {
+                label,
+                source: group.first.source,
+                color: hues.get(&group.first.stack),
+                points: vec![vec![x, y]],
+            }),
         }
     }
     lines.retain(|line| line.points.len() >= VALUES_MIN);
     *left_out += beyond.len();
-    let y = measures[0].y;
     (!lines.is_empty()).then(|| Sweep {
-        title: format!("{title}: {what}"),
+        title: format!("{title}: {what}{}", measure.suffix),
         x: axis.words,
-        y,
+        y: measure.y,
         xlog: axis.log,
-        ylog: y == "latency",
+        ylog: measure.y == "latency",
         lines,
     })
 }
@@ -185,7 +179,7 @@ fn over_1ms() -> Measure {
         let over = total.len() - total.count_between(0, 999_999);
         (!total.is_empty()).then(|| over as f64 * 100.0 / total.len() as f64)
     };
-    Measure { suffix: "", place: 0, y: "% over 1 ms", value: Box::new(value) }
+    Measure { suffix: "", y: "% over 1 ms", value: Box::new(value) }
 }
 
 /// A parameter as a number: percent, KiB, or a count.

@@ -46,6 +46,8 @@ pub struct RunEnd {
     pub ending: Ending,
     /// Trials that were run now.
     pub ran: u32,
+    /// The study has objectives.
+    pub asks: bool,
 }
 
 /// A run folder that was opened to go on with.
@@ -257,7 +259,8 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        Ok(RunEnd { path: self.writer.path().to_owned(), ending, ran })
+        let asks = self.study.experiment.iter().any(|one| !one.objectives.is_empty());
+        Ok(RunEnd { path: self.writer.path().to_owned(), ending, ran, asks })
     }
 
     /// The result of a trial in one line; a prediction with what it is worth.

@@ -113,16 +113,14 @@ fn line(result: TrialResult) -> Result<String, SqlError> {
 fn watched(process: Option<u32>, device: Option<&BlockDevice>) -> Vec<Counter> {
     let mut out = process.map(watch_process).unwrap_or_default();
     let sum = |name, value| Counter { name, value, sum: true };
-    if let Some((disk, times)) =
-        device.and_then(|device| Some((device.counters()?, device.times()?)))
-    {
+    if let Some(disk) = device.and_then(BlockDevice::counters) {
         out.extend([
             sum("device reads, 1/s", disk.reads as f64),
             sum("device read, B/s", disk.read_bytes as f64),
             sum("device writes, 1/s", disk.writes as f64),
             sum("device written, B/s", disk.write_bytes as f64),
-            sum("device read time, ms/s", times.reading_ms as f64),
-            sum("device write time, ms/s", times.writing_ms as f64),
+            sum("device read time, ms/s", disk.reading_ms as f64),
+            sum("device write time, ms/s", disk.writing_ms as f64),
         ]);
     }
     out.push(sum("client CPU, s/s", observe::usage().cpu().as_secs_f64()));

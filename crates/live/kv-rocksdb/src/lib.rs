@@ -299,9 +299,21 @@ impl Engine for RocksDb {
             ("flush_bytes", bytes(&column, "Flush(GB):", "cumulative ")),
             ("compaction_bytes", bytes(&column, "Cumulative compaction:", "")),
         ];
-        totals.into_iter().filter_map(|(metric, value)| Some((metric, value?))).collect()
+        let causes = CAUSES.into_iter().map(|(cause, metric)| (metric, stalls_by(&column, cause)));
+        let all = totals.into_iter().chain(causes);
+        all.filter_map(|(metric, value)| Some((metric, value?))).collect()
     }
 }
+
+/// RocksDB's names of what makes it stall writes, and the totals that count them.
+const CAUSES: [(&str, &str); 6] = [
+    ("level0_slowdown", "stalls_by_level0_files_slowing"),
+    ("level0_numfiles", "stalls_by_level0_files_stopping"),
+    ("slowdown_for_pending_compaction_bytes", "stalls_by_compaction_debt_slowing"),
+    ("stop_for_pending_compaction_bytes", "stalls_by_compaction_debt_stopping"),
+    ("memtable_slowdown", "stalls_by_memtables_slowing"),
+    ("memtable_compaction", "stalls_by_memtables_stopping"),
+];
 
 const DATABASE_STATISTICS: &str = "rocksdb.dbstats";
 const COLUMN_STATISTICS: &str = "rocksdb.cfstats-no-file-histogram";
@@ -338,6 +350,14 @@ fn number_after(statistics: &str, line: &str, word: &str) -> Option<f64> {
     let rest = statistics.lines().find_map(|found| found.strip_prefix(line))?;
     let (_, rest) = rest.split_once(word)?;
     rest.split_whitespace().next()?.trim_end_matches(',').parse().ok()
+}
+
+/// How often `cause` stalled writes; none where that was not counted.
+fn stalls_by(statistics: &str, cause: &str) -> Option<f64> {
+    let line = statistics.lines().find_map(|line| line.strip_prefix("Stalls(count): "))?;
+    let counts = line.split(", ").filter_map(|part| part.trim().split_once(' '));
+    let (count, _) = counts.into_iter().find(|(_, name)| *name == cause)?;
+    count.parse().ok()
 }
 
 /// The causes that a stall line names with a count above 0: `Stalls(count): 3 level0_slowdown, ...`.
@@ -492,6 +512,8 @@ mod tests {
         let stalls = "Uptime\nStalls(count): 2 level0_slowdown, 0 level0_numfiles, 5 memtable_compaction, \
                       interval 3 total count\n";
         assert_eq!(stall_causes(stalls), "2 x level0 slowdown, 5 x memtable compaction");
+        assert_eq!(stalls_by(stalls, "memtable_compaction"), Some(5.0));
+        assert_eq!(stalls_by(stalls, "no such cause"), None);
     }
 
     /// An option that is not understood must be told before anything is loaded, in RocksDB's words.

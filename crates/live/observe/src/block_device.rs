@@ -20,15 +20,6 @@ pub struct BlockDevice {
     sysfs: PathBuf,
 }
 
-/// Sums of the times that requests took, since boot.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DiskTimes {
-    /// Reads, milliseconds.
-    pub reading_ms: u64,
-    /// Writes, milliseconds.
-    pub writing_ms: u64,
-}
-
 impl BlockDevice {
     /// The device that holds the file system of `path`, or is `path`.
     #[must_use]
@@ -76,15 +67,11 @@ impl BlockDevice {
             read_bytes: fields.get(2)? * 512,
             writes: *fields.get(4)?,
             write_bytes: fields.get(6)? * 512,
+            reading_ms: *fields.get(3)?,
+            writing_ms: *fields.get(7)?,
+            // From Linux 5.5 on.
+            flushing_ms: fields.get(16).copied().unwrap_or(0),
         })
-    }
-
-    /// Times since boot. Source: as [`BlockDevice::counters`].
-    #[must_use]
-    pub fn times(&self) -> Option<DiskTimes> {
-        let line = first_line(self.sysfs.join("stat"))?;
-        let field = |place| line.split_whitespace().nth(place)?.parse::<u64>().ok();
-        Some(DiskTimes { reading_ms: field(3)?, writing_ms: field(7)? })
     }
 
     /// A queue setting of the whole disk, such as `scheduler` or `write_cache`.
@@ -137,7 +124,15 @@ mod tests {
 
     #[test]
     fn counters_are_differences() {
-        let now = DiskCounters { reads: 5, read_bytes: 4096, writes: 2, write_bytes: 512 };
+        let now = DiskCounters {
+            reads: 5,
+            read_bytes: 4096,
+            writes: 2,
+            write_bytes: 512,
+            reading_ms: 3,
+            writing_ms: 2,
+            flushing_ms: 1,
+        };
         assert_eq!(now.since(&now), DiskCounters::default());
         assert_eq!(now.since(&DiskCounters::default()), now);
     }

@@ -15,7 +15,7 @@ mod scheduling;
 mod usage;
 mod wake_ups;
 
-pub use block_device::{BlockDevice, DiskTimes};
+pub use block_device::BlockDevice;
 pub use clock::Clock;
 pub use control::{Control, Keep, Progress, rest};
 pub use host_cpu::{HostCpu, cores, cpus};

@@ -199,7 +199,7 @@ impl Usage {
     }
 }
 
-/// Bytes and operations that a device served since boot, or between two readings.
+/// Bytes and operations that a device served since boot, or between two readings, and what they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskCounters {
@@ -211,6 +211,15 @@ pub struct DiskCounters {
     pub writes: u64,
     /// Bytes written.
     pub write_bytes: u64,
+    /// What completed reads took, added up: milliseconds; 0 in older records.
+    #[serde(default)]
+    pub reading_ms: u64,
+    /// The same of writes.
+    #[serde(default)]
+    pub writing_ms: u64,
+    /// The same of flushes.
+    #[serde(default)]
+    pub flushing_ms: u64,
 }
 
 impl DiskCounters {
@@ -222,6 +231,9 @@ impl DiskCounters {
             read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
             writes: self.writes.saturating_sub(earlier.writes),
             write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
+            reading_ms: self.reading_ms.saturating_sub(earlier.reading_ms),
+            writing_ms: self.writing_ms.saturating_sub(earlier.writing_ms),
+            flushing_ms: self.flushing_ms.saturating_sub(earlier.flushing_ms),
         }
     }
 
@@ -233,6 +245,9 @@ impl DiskCounters {
             read_bytes: self.read_bytes + other.read_bytes,
             writes: self.writes + other.writes,
             write_bytes: self.write_bytes + other.write_bytes,
+            reading_ms: self.reading_ms + other.reading_ms,
+            writing_ms: self.writing_ms + other.writing_ms,
+            flushing_ms: self.flushing_ms + other.flushing_ms,
         }
     }
 }

@@ -29,11 +29,23 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
         check_stack(stack, text)?;
     }
     check_words(study)?;
+    check_reference(study, text)?;
     for experiment in &study.experiment {
         check_experiment(study, experiment, text)?;
     }
     check_count(study)?;
     check_shares(study, text)
+}
+
+/// What others are compared with is a stack of the study.
+fn check_reference(study: &Study, text: &str) -> Result<(), StudyError> {
+    let Some(name) = &study.reference else { return Ok(()) };
+    if study.stack.iter().any(|stack| stack.name == *name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = study.stack.iter().map(|stack| stack.name.as_str()).collect();
+    let message = format!("reference = \"{name}\" is no stack; stacks: {}", names.join(", "));
+    Err(StudyError::general(message).at_quoted(text, |word| word == name))
 }
 
 /// A text that controls a terminal is no title.

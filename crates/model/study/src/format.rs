@@ -7,7 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
-use crate::{ActMatrix, BlockMatrix, Condition, DeviceName, KvMatrix, SqlMatrix, StackFaults};
+use crate::{
+    ActMatrix, BlockMatrix, Condition, DeviceName, KvMatrix, Objective, SqlMatrix, StackFaults,
+};
 
 /// A study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +25,13 @@ pub struct Study {
     /// What it shows and why, for people.
     #[serde(default)]
     pub about: String,
+    /// The finding that answers the question in the report's first sentence; without it: what each storage
+    /// gives, beside what is here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<Finding>,
+    /// Name of the stack that others are compared with; by default the first that is measured, else the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// Seed of every random draw; the same seed gives the same operations.
     #[serde(default = "default_seed")]
     pub seed: u32,
@@ -30,6 +39,30 @@ pub struct Study {
     pub stack: Vec<Stack>,
     /// What is done to it.
     pub experiment: Vec<Experiment>,
+}
+
+/// What answers a question that is not which storage gives the most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Finding {
+    /// How far each storage can be loaded before latency grows.
+    Growth,
+    /// What writes do to reads.
+    Mixes,
+    /// The ratings of Aerospike's test that each passes.
+    Ratings,
+    /// What making writes durable takes.
+    Flushes,
+    /// Who won a race, and by how much.
+    Race,
+    /// When and why an engine makes its writer wait.
+    Stalls,
+    /// What memory gives on each storage.
+    Memory,
+    /// What is left of the rate behind a fabric.
+    Fabric,
+    /// The highest rate of each, and the depth that it takes.
+    Rates,
 }
 
 /// A device, and how it is presented.
@@ -181,6 +214,11 @@ pub struct Experiment {
     /// What a failed operation does.
     #[serde(default)]
     pub on_error: OnError,
+    /// What is asked of every stack at every point: `p99 <= 20ms`, or `p99 <= 20ms at 800/s` where so many
+    /// transactions, lookups, updates or block operations a second must be reached. A run that misses one ends
+    /// with 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objectives: Vec<Objective>,
     /// Trials for which this machine lacks something (root, a program, an engine) are left out, with the
     /// reason; else nothing of the study runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,0 +1,342 @@
+//! What a run says for a choice of storage: of each thing that ran on several stacks, what each gave.
+//!
+//! A decision is one engine doing one job (one point of an experiment) on several stacks; of block
+//! experiments one read at a time. The stack that is here is the reference. Invariants: every number is of
+//! one group, so of one source; a limit is named only where a counter shows it; what may not be judged
+//! carries why. What it is not: a comparison of runs.
+
+use archive::{Run, TrialRecord};
+use sim::Worth;
+use stats::Limit;
+use stats::estimate::{Estimate, ratio};
+use study::Source;
+use workload::OpClass;
+
+use crate::groups::{Group, Ops, depth_of, groups, is_sql};
+use crate::knee::THREADS;
+
+/// What is counted of an engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// SQL transactions a second.
+    Transactions,
+    /// Updates a second, each on the medium before it was acknowledged.
+    DurableUpdates,
+    /// Updates a second.
+    Updates,
+    /// Lookups a second.
+    Lookups,
+    /// The time of one read at the lowest queue depth.
+    ReadTime,
+}
+
+impl Counted {
+    /// In words, with its unit.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Transactions => "transactions/s",
+            Self::DurableUpdates => "durable updates/s",
+            Self::Updates => "updates/s",
+            Self::Lookups => "lookups/s",
+            Self::ReadTime => "median of one read",
+        }
+    }
+
+    /// Whether more is better.
+    #[must_use]
+    pub const fn is_rate(self) -> bool {
+        !matches!(self, Self::ReadTime)
+    }
+
+    /// The operations that it counts.
+    #[must_use]
+    pub const fn ops(self) -> Ops {
+        Ops::Only(match self {
+            Self::Transactions => OpClass::Transaction,
+            Self::DurableUpdates | Self::Updates => OpClass::Write,
+            Self::Lookups | Self::ReadTime => OpClass::Read,
+        })
+    }
+}
+
+/// What set a rate, as counters show it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LimitedBy {
+    /// The processors of the host: so much of them was busy.
+    Processors(f64),
+    /// The thread that submits: it computed so much of its time.
+    Thread(f64),
+    /// The drive: its requests took so much of the time of an operation.
+    Drive(f64),
+    /// No counter shows one.
+    Unknown,
+}
+
+/// What may be made of a number.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing {
+    /// It was measured on what is here.
+    Measured,
+    /// The live drive was as its model asks.
+    AsModelled,
+    /// The live drive was asked for nothing.
+    NothingAsked,
+    /// The live drive was not as its model asks, or that is not known: why.
+    NotJudged(String),
+    /// Of a prediction.
+    Predicted(Worth),
+}
+
+/// What one stack gave.
+#[derive(Debug)]
+pub struct Choice<'a> {
+    /// Its trials.
+    pub group: Group<'a>,
+    /// What is counted; times in nanoseconds.
+    pub value: Estimate,
+    /// Times the reference's; of times how many times as fast. None of the reference itself.
+    pub ratio: Option<Estimate>,
+    /// 99th percentile of the same operations, nanoseconds.
+    pub p99: Option<Estimate>,
+    /// What set it.
+    pub limited: LimitedBy,
+    /// What may be made of it.
+    pub standing: Standing,
+}
+
+/// One thing that ran on several stacks.
+#[derive(Debug)]
+pub struct Decision<'a> {
+    /// What is counted.
+    pub counted: Counted,
+    /// In the order of the study.
+    pub choices: Vec<Choice<'a>>,
+    /// Place of the reference among them: what the study names, else the first that was measured, else the
+    /// first.
+    pub reference: usize,
+}
+
+/// Part of the names of profiles that are memory.
+const MEMORY: &str = "ram-disk";
+
+impl<'a> Decision<'a> {
+    fn new(groups: Vec<(Group<'a>, Estimate)>, counted: Counted) -> Option<Self> {
+        let measured = |(group, _): &(Group<'_>, Estimate)| group.first.source == Source::Measured;
+        let wanted = |(group, _): &(Group<'_>, Estimate)| {
+            group.run.study.reference.as_ref() == Some(&group.first.stack)
+        };
+        let reference = groups.iter().position(wanted);
+        let reference = reference.or_else(|| groups.iter().position(measured)).unwrap_or(0);
+        let base = groups.get(reference)?.1;
+        let choice = |(place, (group, value)): (usize, (Group<'a>, Estimate))| {
+            let over = |of: &Estimate| match counted.is_rate() {
+                true => ratio(of, &base),
+                false => ratio(&base, of),
+            };
+            let ratio = (place != reference && base.value > 0.0).then(|| over(&value));
+            let p99 = group.percentile(counted.ops(), 99.0).ok();
+            let (limited, standing) = (limited_by(&group, counted), standing(&group, counted));
+            Choice { group, value, ratio, p99, limited, standing }
+        };
+        let choices: Vec<Choice<'a>> = groups.into_iter().enumerate().map(choice).collect();
+        Some(Self { counted, choices, reference })
+    }
+
+    /// The first of its trials: they have one engine, experiment and point.
+    #[must_use]
+    pub fn first(&self) -> &'a TrialRecord {
+        self.choices[0].group.first
+    }
+
+    /// The reference.
+    #[must_use]
+    pub fn here(&self) -> &Choice<'a> {
+        &self.choices[self.reference]
+    }
+
+    /// Of the others that may be judged, the one that gives the most; memory is no drive that one could
+    /// choose.
+    #[must_use]
+    pub fn best_other(&self) -> Option<&Choice<'a>> {
+        let judged = |one: &&Choice<'_>| {
+            let stack = one.group.run.header.stacks.iter();
+            let mut stack = stack.filter(|stack| stack.name == one.group.first.stack);
+            let memory = stack.any(|stack| stack.device.contains(MEMORY));
+            !memory && !matches!(one.standing, Standing::NotJudged(_))
+        };
+        let gain = |one: &Choice<'_>| one.ratio.map_or(0.0, |ratio| ratio.value);
+        let others = self.choices.iter().filter(|one| one.ratio.is_some());
+        others.filter(judged).max_by(|a, b| gain(a).total_cmp(&gain(b)))
+    }
+}
+
+/// What a database did a second, and what that was: of transactions those, of lookups beside a writer the
+/// lookups.
+#[must_use]
+pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
+    let of = |class| group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0);
+    if is_sql(group.first) {
+        return of(OpClass::Transaction).map(|rate| (rate, Counted::Transactions));
+    }
+    let durable = group.first.point.get("durability").is_some_and(|word| word == "device");
+    match (of(OpClass::Read), of(OpClass::Write)) {
+        (Some(reads), _) => Some((reads, Counted::Lookups)),
+        (None, Some(writes)) if durable => Some((writes, Counted::DurableUpdates)),
+        (None, Some(writes)) => Some((writes, Counted::Updates)),
+        (None, None) => None,
+    }
+}
+
+/// What ran on more than one stack, or of engines that ran on one alone, its last point: those first of which
+/// most may be judged, transactions before others, blocks last. Of an experiment and engine with many points
+/// the last that has the most stacks.
+#[must_use]
+pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
+    let mut found: Vec<Vec<(Group<'_>, Estimate, Counted)>> = Vec::new();
+    for group in groups(run) {
+        if group.first.engine == "block" || !group.is_sound() {
+            continue;
+        }
+        let Some((rate, counted)) = counted_of(&group) else { continue };
+        let same = |others: &Vec<(Group<'_>, Estimate, Counted)>| {
+            let (other, _, of_other) = &others[0];
+            (&other.first.experiment, &other.first.engine, &other.first.point, *of_other)
+                == (&group.first.experiment, &group.first.engine, &group.first.point, counted)
+        };
+        match found.iter().position(same) {
+            Some(place) => found[place].push((group, rate, counted)),
+            None => found.push(vec![(group, rate, counted)]),
+        }
+    }
+    let most = |others: &[Vec<(Group<'_>, Estimate, Counted)>], at: usize| {
+        let key = |one: &[(Group<'_>, Estimate, Counted)]| {
+            (one[0].0.first.experiment.clone(), one[0].0.first.engine.clone(), one[0].2)
+        };
+        let own = key(&others[at]);
+        let alike = || others.iter().enumerate().filter(|(_, one)| key(one) == own);
+        let stacks = alike().map(|(_, one)| one.len()).max().unwrap_or(0);
+        alike().rfind(|(_, one)| one.len() == stacks).map(|(place, _)| place) == Some(at)
+    };
+    let chosen: Vec<bool> = (0..found.len()).map(|at| most(&found, at)).collect();
+    let kept = found.into_iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(one, _)| one);
+    let mut all: Vec<Decision<'_>> = kept
+        .filter_map(|one| {
+            let counted = one.first()?.2;
+            Decision::new(one.into_iter().map(|(group, rate, _)| (group, rate)).collect(), counted)
+        })
+        .collect();
+    let doubtful = |one: &Decision<'_>| {
+        let doubted = |choice: &&Choice<'_>| matches!(choice.standing, Standing::NotJudged(_));
+        one.choices.iter().filter(doubted).count()
+    };
+    all.sort_by_key(|one| {
+        (one.choices.len() == 1, doubtful(one), one.counted != Counted::Transactions)
+    });
+    all.extend(single_reads(run));
+    all
+}
+
+/// One read at a time of each stack, at the lowest number in flight that there is.
+#[must_use]
+pub fn single_reads(run: &Run) -> Option<Decision<'_>> {
+    let singles = single_depth(run, Counted::ReadTime.ops());
+    let alike = |one: &(Group<'_>, Estimate)| shape(&one.0);
+    let of_shape = alike(singles.first()?);
+    let same = singles.into_iter().filter(|one| alike(one) == of_shape);
+    Decision::new(same.collect(), Counted::ReadTime)
+}
+
+/// What tells block jobs apart, besides their load.
+fn shape(group: &Group<'_>) -> (Option<String>, Option<String>) {
+    let of = |name: &str| group.first.point.get(name).cloned();
+    (of("block_size"), of("pattern"))
+}
+
+/// Operations in flight of all threads.
+#[must_use]
+pub fn in_flight(group: &Group<'_>) -> u64 {
+    let threads = group.first.point.get(THREADS).and_then(|text| text.parse().ok());
+    depth_of(group) * threads.unwrap_or(1)
+}
+
+/// Block groups of `ops` alone at the lowest number in flight, one for each stack, in the order of the study,
+/// with their medians in nanoseconds.
+#[must_use]
+pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
+    let mut found: Vec<(u64, (Group<'_>, Estimate))> = Vec::new();
+    for group in groups(run) {
+        let depth = in_flight(&group);
+        let durable = group.first.point.contains_key("dsync");
+        if group.first.engine != "block" || group.is_open_loop() || durable || !group.is_sound() {
+            continue;
+        }
+        if group.classes() != [ops] {
+            continue;
+        }
+        let Ok(p50) = group.percentile(ops, 50.0) else { continue };
+        let stack = &group.first.stack;
+        match found.iter().position(|(_, (other, _))| other.first.stack == *stack) {
+            Some(place) if found[place].0 > depth => found[place] = (depth, (group, p50)),
+            Some(_) => {}
+            None => found.push((depth, (group, p50))),
+        }
+    }
+    // What another experiment did to a stack with more in flight is no answer of one operation.
+    let least = found.iter().map(|(depth, _)| *depth).min();
+    let least = found.into_iter().filter(|(depth, _)| Some(*depth) == least);
+    least.map(|(_, single)| single).collect()
+}
+
+/// A drive that takes at least this share of an operation's time set its rate.
+const DRIVE_SETS: f64 = 0.5;
+
+fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
+    let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
+    let of_host = limits().find_map(|limit| match limit {
+        Limit::Processors { busy, .. } => Some(LimitedBy::Processors(*busy)),
+        Limit::Thread { busy } => Some(LimitedBy::Thread(*busy)),
+        Limit::Others { .. } => None,
+    });
+    let drive = || {
+        let parts = crate::time_parts::time_parts(group, counted.ops())?;
+        let share = parts.drive_share()?;
+        (share >= DRIVE_SETS).then_some(LimitedBy::Drive(share))
+    };
+    of_host.or_else(drive).unwrap_or(LimitedBy::Unknown)
+}
+
+fn standing(group: &Group<'_>, counted: Counted) -> Standing {
+    match group.first.source {
+        Source::Measured | Source::Published => Standing::Measured,
+        Source::Predicted => {
+            let metric = if counted == Counted::ReadTime { "latency_p50" } else { "tx_rate" };
+            Standing::Predicted(group.worth(metric).unwrap_or(Worth::NotValidated))
+        }
+        Source::Emulated => {
+            let asked = |trial: &&TrialRecord| {
+                trial.result.served.is_some_and(|served| served.requests() > 0)
+            };
+            match group.trials.iter().find_map(|trial| not_as_asked(trial)) {
+                Some(why) => Standing::NotJudged(why),
+                None if group.trials.iter().all(asked) => Standing::AsModelled,
+                None => Standing::NothingAsked,
+            }
+        }
+    }
+}
+
+/// By how much what was delivered is not as the model asks, or that it is not known; none where it may be
+/// judged.
+fn not_as_asked(trial: &TrialRecord) -> Option<String> {
+    match &trial.result.served {
+        None => Some("what was delivered is not known".to_owned()),
+        Some(served) if served.is_faithful() => None,
+        Some(served) => Some(match served.difference() {
+            Some((off, name)) if off.abs() > served.starved_share => {
+                format!("{name} {:+.0} %", off * 100.0)
+            }
+            _ => format!("waits +{:.0} %", served.starved_share * 100.0),
+        }),
+    }
+}

@@ -1,0 +1,184 @@
+//! When a drive stops mattering: what each stack gives as memory shrinks or clients come.
+//!
+//! Of an experiment and engine the first parameter of [`AXES`] that takes at least three values is the axis;
+//! everything else is equal along a line, and a panel shows the one combination of the rest that has the
+//! most points. Invariants: a line is of one stack and source; lookups and updates are never one number.
+//! What it is not: a fit.
+
+use std::collections::BTreeSet;
+
+use archive::Run;
+use stats::estimate::Estimate;
+use study::Source;
+use units::{Bytes, Share};
+use workload::OpClass;
+
+use crate::groups::{Group, Ops, groups, is_sql};
+
+/// Parameters that may be an axis, the most telling first.
+pub const AXES: [&str; 5] = ["memory", "buffer_pool", "threads", "readers", "queue_depth"];
+/// Values that make one.
+const VALUES_MIN: usize = 3;
+
+/// What stands along the axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AxisKind {
+    /// Data over memory: how many times the data is what fits.
+    DataOverMemory,
+    /// Memory in MiB.
+    MemoryMiB,
+    /// Clients or operations in flight.
+    Load(&'static str),
+}
+
+impl AxisKind {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::DataOverMemory => "data / memory",
+            Self::MemoryMiB => "memory, MiB",
+            Self::Load(words) => words,
+        }
+    }
+}
+
+/// One picture.
+#[derive(Debug)]
+pub struct Panel {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// The engine.
+    pub engine: String,
+    /// Operations that are counted.
+    pub ops: Ops,
+    /// The axis.
+    pub axis: AxisKind,
+    /// A line a stack, in the order of the study.
+    pub lines: Vec<ScalingLine>,
+}
+
+/// What one stack gave along the axis.
+#[derive(Debug)]
+pub struct ScalingLine {
+    /// Name of the stack.
+    pub stack: String,
+    /// Where it comes from.
+    pub source: Source,
+    /// `(place, operations a second)`, in order of rising place.
+    pub points: Vec<(f64, Estimate)>,
+}
+
+/// The panels of a run, in the order of its experiments.
+#[must_use]
+pub fn panels(run: &Run) -> Vec<Panel> {
+    let all = groups(run);
+    let mut out = Vec::new();
+    for experiment in &run.study.experiment {
+        let of_it: Vec<&Group<'_>> = all
+            .iter()
+            .filter(|group| group.first.experiment == experiment.name && group.is_sound())
+            .filter(|group| !group.first.point.contains_key("read_reqs_per_sec"))
+            .collect();
+        let engines: BTreeSet<&str> =
+            of_it.iter().map(|group| group.first.engine.as_str()).collect();
+        for engine in engines {
+            let own: Vec<&Group<'_>> =
+                of_it.iter().copied().filter(|group| group.first.engine == engine).collect();
+            let Some(axis) = AXES.into_iter().find(|axis| values(&own, axis) >= VALUES_MIN) else {
+                continue;
+            };
+            out.extend(counted(&own).into_iter().filter_map(|ops| panel(&own, axis, ops)));
+        }
+    }
+    out
+}
+
+fn values(groups: &[&Group<'_>], axis: &str) -> usize {
+    let values: BTreeSet<&String> =
+        groups.iter().filter_map(|group| group.first.point.get(axis)).collect();
+    values.len()
+}
+
+/// What is counted of these: each gets a panel.
+fn counted(groups: &[&Group<'_>]) -> Vec<Ops> {
+    let there = |ops: &Ops| groups.iter().any(|group| group.classes().contains(ops));
+    let wanted = match groups.first() {
+        Some(group) if is_sql(group.first) => vec![Ops::Only(OpClass::Transaction)],
+        Some(group) if group.first.engine == "block" => {
+            return group.classes().first().copied().into_iter().collect();
+        }
+        _ => vec![Ops::Only(OpClass::Write), Ops::Only(OpClass::Read)],
+    };
+    wanted.into_iter().filter(there).collect()
+}
+
+/// A line with what else its points have in common, besides the stack.
+type Candidate = (Vec<(String, String)>, ScalingLine);
+
+fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
+    let kind = kind_of(groups, axis);
+    let mut lines: Vec<Candidate> = Vec::new();
+    for group in groups {
+        let (Some(text), Some(rate)) = (group.first.point.get(axis), group.rate(ops)) else {
+            continue;
+        };
+        let (Some(place), true) = (position(text, kind), rate.value > 0.0) else { continue };
+        let rest = group.first.point.iter().filter(|(name, _)| name.as_str() != axis);
+        let rest: Vec<(String, String)> = rest.map(|(a, b)| (a.clone(), b.clone())).collect();
+        let same = |(other, line): &&mut Candidate| {
+            *other == rest && line.stack == group.first.stack && line.source == group.first.source
+        };
+        match lines.iter_mut().find(same) {
+            Some((_, line)) => line.points.push((place, rate)),
+            None => {
+                let (stack, source) = (group.first.stack.clone(), group.first.source);
+                lines.push((rest, ScalingLine { stack, source, points: vec![(place, rate)] }));
+            }
+        }
+    }
+    lines.retain(|(_, line)| line.points.len() >= VALUES_MIN);
+    let points = |rest: &[(String, String)]| -> usize {
+        let of_it = lines.iter().filter(|(other, _)| other == rest);
+        of_it.map(|(_, line)| line.points.len()).sum()
+    };
+    // Of equal ones the last: the most clients, the strictest durability.
+    let rest = lines.iter().map(|(rest, _)| rest).max_by_key(|rest| points(rest))?.clone();
+    let chosen = lines.into_iter().filter(|(other, _)| *other == rest);
+    let mut lines: Vec<ScalingLine> = chosen.map(|(_, line)| line).collect();
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let first = groups[0].first;
+    let (experiment, engine) = (first.experiment.clone(), first.engine.clone());
+    Some(Panel { experiment, engine, ops, axis: kind, lines })
+}
+
+fn kind_of(groups: &[&Group<'_>], axis: &str) -> AxisKind {
+    match axis {
+        "threads" if groups.iter().any(|group| is_sql(group.first)) => {
+            AxisKind::Load("connections")
+        }
+        "threads" => AxisKind::Load("threads"),
+        "readers" => AxisKind::Load("readers"),
+        "queue_depth" => AxisKind::Load("operations in flight, a thread"),
+        _ => {
+            let mut texts = groups.iter().filter_map(|group| group.first.point.get(axis));
+            match texts.all(|text| text.parse::<Share>().is_ok()) {
+                true => AxisKind::DataOverMemory,
+                false => AxisKind::MemoryMiB,
+            }
+        }
+    }
+}
+
+fn position(text: &str, kind: AxisKind) -> Option<f64> {
+    match kind {
+        AxisKind::DataOverMemory => {
+            let percent = text.parse::<Share>().ok()?.percent();
+            (percent > 0.0).then(|| 100.0 / percent)
+        }
+        AxisKind::MemoryMiB => Some(text.parse::<Bytes>().ok()?.get() as f64 / 1_048_576.0),
+        AxisKind::Load(_) => text.parse().ok().filter(|value| *value > 0.0),
+    }
+}

@@ -1,0 +1,201 @@
+//! Where the time of an operation goes, as far as it was counted.
+//!
+//! Of a transaction: its statements, as its client saw them. Of an operation of one client of an embedded
+//! engine, or of one block operation at a time: the processor's time of its process, what the drive's
+//! requests took, and the rest. Both were counted over warm-up and measured time and are taken per operation
+//! of both. Of a prediction the path of its host and the drive. Invariants: parts sum to the whole; where
+//! several operations were under way, or what was counted exceeds the whole (requests overlapped), there are
+//! no parts. What it is not: a trace; what lies between is the rest.
+
+use stats::Served;
+use study::Source;
+use units::Nanos;
+use workload::OpClass;
+
+use crate::decision::in_flight;
+use crate::groups::{Group, Ops, is_sql};
+
+/// What a part of the time is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Processor time of the process, in user and kernel mode.
+    Cpu,
+    /// The host's path of a prediction: submission, interrupt, wake-up.
+    HostPath,
+    /// The drive's reads.
+    DriveReads,
+    /// Its writes.
+    DriveWrites,
+    /// Its flushes.
+    DriveFlushes,
+    /// The drive, of which no more is known.
+    Drive,
+    /// Statements that read.
+    Selects,
+    /// Statements that change rows.
+    Changes,
+    /// The commit.
+    Commit,
+    /// What lies between and was not counted.
+    Rest,
+}
+
+impl Part {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::HostPath => "host's path",
+            Self::DriveReads => "drive: reads",
+            Self::DriveWrites => "drive: writes",
+            Self::DriveFlushes => "drive: flushes",
+            Self::Drive => "drive",
+            Self::Selects => "statements that read",
+            Self::Changes => "statements that change rows",
+            Self::Commit => "commit",
+            Self::Rest => "engine and kernel, not counted",
+        }
+    }
+
+    /// Whether the drive takes it.
+    #[must_use]
+    pub const fn is_drive(self) -> bool {
+        matches!(self, Self::DriveReads | Self::DriveWrites | Self::DriveFlushes | Self::Drive)
+    }
+}
+
+/// An operation's time in parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TimeParts {
+    /// Mean time of an operation.
+    pub whole: Nanos,
+    /// In order; they sum to it.
+    pub parts: Vec<(Part, Nanos)>,
+}
+
+impl TimeParts {
+    /// Share of the drive; none where that is not counted apart.
+    #[must_use]
+    pub fn drive_share(&self) -> Option<f64> {
+        let drive = self.parts.iter().filter(|(part, _)| part.is_drive());
+        let counted = drive.clone().next().is_some();
+        let sum: u64 = drive.map(|(_, time)| time.get()).sum();
+        counted.then(|| sum as f64 / self.whole.get().max(1) as f64)
+    }
+
+    /// Of counted parts, with the rest.
+    fn of(whole: Nanos, counted: Vec<(Part, u64)>) -> Option<Self> {
+        let sum: u64 = counted.iter().map(|(_, time)| *time).sum();
+        let rest = whole.get().checked_sub(sum)?;
+        let parts = counted.into_iter().chain(std::iter::once((Part::Rest, rest)));
+        let parts = parts.filter(|(_, time)| *time > 0);
+        let parts = parts.map(|(part, time)| (part, Nanos(time))).collect();
+        Some(Self { whole, parts })
+    }
+}
+
+/// The parts of `ops` of a group's first repetition; `None` where they were not counted or overlap.
+#[must_use]
+pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
+    let whole = group.mean_latency(ops).filter(|mean| !mean.at_least)?;
+    let whole = Nanos(whole.value as u64);
+    if is_sql(group.first) {
+        return statements(group, whole);
+    }
+    if group.is_open_loop() || clients(group) != 1 {
+        return None;
+    }
+    if group.first.source == Source::Predicted {
+        let stack = group.run.header.stacks.iter().find(|one| one.name == group.first.stack)?;
+        let path: u64 = stack.host_times.iter().map(|time| time.get()).sum();
+        let drive = whole.get().checked_sub(path).filter(|_| path > 0)?;
+        return TimeParts::of(whole, vec![(Part::HostPath, path), (Part::Drive, drive)]);
+    }
+    let result = &group.first.result;
+    let done: u64 = result.recording.intervals.iter().map(|interval| interval.counts().ops).sum();
+    let done = done.max(1);
+    let mut counted = vec![(Part::Cpu, result.usage?.cpu().get() / done)];
+    match (&result.served, &result.disk) {
+        (Some(served), _) => counted.extend(delivered(served, done)),
+        (None, Some(disk)) if disk.reading_ms + disk.writing_ms + disk.flushing_ms > 0 => {
+            let each = |sum_ms: u64| sum_ms * 1_000_000 / done;
+            counted.extend([
+                (Part::DriveReads, each(disk.reading_ms)),
+                (Part::DriveWrites, each(disk.writing_ms)),
+                (Part::DriveFlushes, each(disk.flushing_ms)),
+            ]);
+        }
+        _ => return None,
+    }
+    TimeParts::of(whole, counted)
+}
+
+/// Operations that may be under way at once.
+fn clients(group: &Group<'_>) -> u64 {
+    let of = |name: &str| group.first.point.get(name).and_then(|text| text.parse::<u64>().ok());
+    match group.first.engine.as_str() {
+        "block" => in_flight(group),
+        // A writer of its own stands beside the readers; background threads of an engine overlap as well.
+        "rocksdb" => 2,
+        _ => {
+            let both = group.classes().len() as u64;
+            of("readers").unwrap_or(1).max(1).max(both)
+        }
+    }
+}
+
+/// What a live drive's requests took, per operation.
+fn delivered(served: &Served, done: u64) -> [(Part, u64); 3] {
+    let each = |kind: &stats::ServedKind| kind.requests * kind.delivered_mean_ns / done;
+    [
+        (Part::DriveReads, each(&served.reads)),
+        (Part::DriveWrites, each(&served.writes)),
+        (Part::DriveFlushes, each(&served.flushes)),
+    ]
+}
+
+/// A transaction by its statements.
+fn statements(group: &Group<'_>, whole: Nanos) -> Option<TimeParts> {
+    let recording = &group.first.result.recording;
+    let sum = |classes: &[OpClass]| -> u64 {
+        let of = |interval: &stats::Interval| -> u64 {
+            classes.iter().map(|class| interval.tallies[*class].counts.latency_sum.get()).sum()
+        };
+        recording.measured().map(of).sum()
+    };
+    let whole_sum = sum(&[OpClass::Transaction]);
+    let phase = |wanted: OpClass| -> Vec<OpClass> {
+        let of = |class: &OpClass| workload::phase_of(*class) == Some(wanted);
+        OpClass::STATEMENTS.into_iter().filter(of).collect()
+    };
+    let counted = [
+        (Part::Selects, sum(&phase(OpClass::ReadPhase))),
+        (Part::Changes, sum(&phase(OpClass::WritePhase))),
+        (Part::Commit, sum(&[OpClass::Commit])),
+    ];
+    // Statements of transactions that are over, and those transactions: what began before the measured time
+    // falls into both.
+    let scale = |time: u64| {
+        (time as f64 / whole_sum.max(1) as f64 * whole.get() as f64).min(whole.get() as f64) as u64
+    };
+    TimeParts::of(whole, counted.map(|(part, time)| (part, scale(time))).to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Parts that sum to more than the whole would draw a bar that is longer than its number.
+    #[test]
+    fn parts_sum_to_the_whole_or_there_are_none() {
+        let parts = TimeParts::of(Nanos(100), vec![(Part::Cpu, 10), (Part::DriveFlushes, 60)]);
+        let parts = parts.unwrap();
+        assert_eq!(parts.parts.last(), Some(&(Part::Rest, Nanos(30))));
+        assert_eq!(parts.parts.iter().map(|(_, time)| time.get()).sum::<u64>(), 100);
+        assert!((parts.drive_share().unwrap() - 0.6).abs() < 1e-9);
+        assert_eq!(TimeParts::of(Nanos(100), vec![(Part::Cpu, 101)]), None, "they overlapped");
+        let host = TimeParts::of(Nanos(100), vec![(Part::Cpu, 10)]).unwrap();
+        assert_eq!(host.drive_share(), None, "no drive was counted");
+    }
+}

@@ -1,0 +1,252 @@
+//! The decision table: what each stack gave, beside what is here.
+//!
+//! A body a decision, so that sorting never mixes what is counted. Invariant: a row says its source, and
+//! what may be made of its number. What it is not: a verdict.
+
+use std::fmt::Write;
+
+use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
+use analysis::objective::{Asked, Outcome, asked_of};
+use serde::Serialize;
+use sim::Worth;
+use stats::estimate::Estimate;
+use units::{Nanos, human_count};
+
+use crate::chart::short;
+use crate::hue::Hues;
+use crate::svg::{Scale, escape};
+use crate::words::{engine_title, point_words, runs_words};
+
+/// Decisions that have a body; figures have all.
+const BODIES_MAX: usize = 6;
+
+/// One body of the table.
+#[derive(Serialize)]
+pub(crate) struct DecisionView {
+    /// Engine and what is counted.
+    title: String,
+    /// What all rows have in common.
+    note: String,
+    /// Marks of the axis of ratios; empty where there is nothing to compare with.
+    axis: String,
+    rows: Vec<ChoiceView>,
+}
+
+#[derive(Serialize)]
+struct ChoiceView {
+    storage: String,
+    hue: usize,
+    source: &'static str,
+    value: String,
+    interval: String,
+    ratio: String,
+    ratio_interval: String,
+    /// Where the ratio lies, as a picture.
+    bar: String,
+    p99: String,
+    limited: String,
+    worth: String,
+    /// It may not be judged.
+    doubted: bool,
+    /// What the study asked of it.
+    objectives: Vec<ObjectiveView>,
+    /// Numbers to sort by: value, ratio, p99 in nanoseconds.
+    keys: [f64; 3],
+}
+
+#[derive(Serialize)]
+struct ObjectiveView {
+    /// Class of the style sheet.
+    state: &'static str,
+    mark: &'static str,
+    text: String,
+}
+
+impl ObjectiveView {
+    fn new(asked: &Asked) -> Self {
+        let (state, mark) = match asked.outcome {
+            Outcome::Met => ("met", "\u{2713} pass"),
+            Outcome::Missed => ("missed", "\u{2715} fail"),
+            Outcome::Open => ("open", "open"),
+        };
+        Self { state, mark, text: format!("{}: {}", asked.objective, asked.text) }
+    }
+}
+
+/// The bodies of `decisions`.
+pub(crate) fn decision_views(decisions: &[Decision<'_>], hues: &Hues) -> Vec<DecisionView> {
+    decisions.iter().take(BODIES_MAX).map(|one| view(one, hues)).collect()
+}
+
+fn view(decision: &Decision<'_>, hues: &Hues) -> DecisionView {
+    let here = decision.here();
+    let counted = decision.counted.words();
+    let title = match decision.counted {
+        Counted::ReadTime => format!("One {} at a time: {counted}", point_words(&here.group)),
+        _ => format!("{}: {counted}", engine_title(&here.group)),
+    };
+    let note = match decision.counted {
+        Counted::ReadTime => runs_words(&here.group),
+        _ => format!("{}; {}", point_words(&here.group), runs_words(&here.group)),
+    };
+    let ends = |one: &Choice<'_>| {
+        let ratio = one.ratio.unwrap_or_else(|| Estimate::of(1.0, 1));
+        [ratio.value, ratio.lo.unwrap_or(ratio.value), ratio.hi.unwrap_or(ratio.value)]
+    };
+    let scale = Scale::over(decision.choices.iter().flat_map(ends).chain([0.8, 1.25]), true);
+    let scale = scale.unwrap_or_else(|| Scale::new(0.5, 2.0, true));
+    let alone = decision.choices.len() == 1;
+    let rows = decision.choices.iter().map(|one| ChoiceView {
+        bar: if alone { String::new() } else { bar(one, &scale) },
+        ..row(one, decision.counted, hues, alone)
+    });
+    let rows = rows.collect();
+    DecisionView { title, note, axis: if alone { String::new() } else { axis(&scale) }, rows }
+}
+
+fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceView {
+    let text = |value: f64| match counted.is_rate() {
+        true => human_count(value),
+        false => Nanos(value as u64).to_string(),
+    };
+    let between = one.value.between_repetitions();
+    let interval = between.map(|(lo, hi)| format!("{} to {}", text(lo), text(hi)));
+    let least = |estimate: &Estimate| if estimate.at_least { "at least " } else { "" };
+    let ratio = one.ratio;
+    let doubted = matches!(one.standing, Standing::NotJudged(_));
+    ChoiceView {
+        storage: short(one.group.stack_title()).to_owned(),
+        hue: hues.get(&one.group.first.stack),
+        source: one.group.first.source.word(),
+        value: format!("{}{}", least(&one.value), text(one.value.value)),
+        interval: interval.unwrap_or_default(),
+        ratio: match ratio {
+            None if alone => String::new(),
+            None => "1 \u{d7}".into(),
+            Some(ratio) => times(ratio.value),
+        },
+        ratio_interval: match ratio {
+            None if alone => "nothing to compare with".into(),
+            None => "reference".into(),
+            Some(ratio) => match ratio.between_repetitions() {
+                Some((lo, hi)) => format!("{} to {}", times_number(lo), times_number(hi)),
+                None => "no interval".into(),
+            },
+        },
+        bar: String::new(),
+        p99: one.p99.map_or_else(
+            || "-".into(),
+            |p99| format!("{}{}", least(&p99), Nanos(p99.value as u64)),
+        ),
+        limited: limited_words(one.limited),
+        worth: standing_words(&one.standing),
+        doubted,
+        objectives: asked_of(&one.group).iter().map(ObjectiveView::new).collect(),
+        keys: [
+            one.value.value,
+            ratio.map_or(1.0, |ratio| ratio.value),
+            one.p99.map_or(f64::MAX, |p99| p99.value),
+        ],
+    }
+}
+
+/// `3.35 ×`.
+pub(crate) fn times(ratio: f64) -> String {
+    format!("{} \u{d7}", times_number(ratio))
+}
+
+/// Three digits.
+pub(crate) fn times_number(ratio: f64) -> String {
+    match ratio {
+        _ if ratio >= 100.0 => format!("{ratio:.0}"),
+        _ if ratio >= 10.0 => format!("{ratio:.1}"),
+        _ => format!("{ratio:.2}"),
+    }
+}
+
+fn limited_words(limited: LimitedBy) -> String {
+    match limited {
+        LimitedBy::Processors(busy) => format!("this host's CPUs ({:.0} % busy)", busy * 100.0),
+        LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
+        LimitedBy::Drive(share) => format!("drive ({:.0} % of the time)", share * 100.0),
+        LimitedBy::Unknown => "no counter shows it".into(),
+    }
+}
+
+/// What may be made of a number.
+pub(crate) fn standing_words(standing: &Standing) -> String {
+    match standing {
+        Standing::Measured => "measured".into(),
+        Standing::AsModelled => "delivered as modelled".into(),
+        Standing::NothingAsked => "nothing was asked of the drive".into(),
+        Standing::NotJudged(why) => format!("not to be judged: {why}"),
+        Standing::Predicted(Worth::HeldOut { median, figures, .. }) => {
+            format!("{:.0} % on {figures} held-out figures", median * 100.0)
+        }
+        Standing::Predicted(worth) => worth.brief(),
+    }
+}
+
+const BAR_HEIGHT: f64 = 26.0;
+
+/// The marks of the axis.
+fn axis(scale: &Scale) -> String {
+    let mut out = String::from(
+        "<svg class=\"ratio-axis\" width=\"100%\" height=\"14\" aria-hidden=\"true\">",
+    );
+    for tick in scale.ticks() {
+        let _ = write!(
+            out,
+            "<text x=\"{:.1}%\" y=\"11\" text-anchor=\"middle\">{}</text>",
+            scale.at(tick),
+            crate::svg::short(tick)
+        );
+    }
+    out.push_str("</svg>");
+    out
+}
+
+/// A ratio on the axis: a line from 1, the interval, and a mark whose shape is the source.
+fn bar(one: &Choice<'_>, scale: &Scale) -> String {
+    let mut out = String::new();
+    let label = one.ratio.map_or_else(|| "reference".into(), |ratio| times(ratio.value));
+    let _ = write!(
+        out,
+        "<svg class=\"ratio\" width=\"100%\" height=\"{BAR_HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+        escape(&label)
+    );
+    let (middle, base) = (BAR_HEIGHT / 2.0, scale.at(1.0));
+    for tick in scale.ticks() {
+        let x = scale.at(tick);
+        let _ = write!(
+            out,
+            "<line class=\"grid\" x1=\"{x:.1}%\" x2=\"{x:.1}%\" y1=\"0\" y2=\"100%\"/>"
+        );
+    }
+    let _ = write!(
+        out,
+        "<line class=\"base\" x1=\"{base:.1}%\" x2=\"{base:.1}%\" y1=\"0\" y2=\"100%\"/>"
+    );
+    let source = one.group.first.source.word();
+    let value = one.ratio.map_or(1.0, |ratio| ratio.value);
+    let x = scale.at(value);
+    let _ = write!(
+        out,
+        "<line class=\"way\" x1=\"{base:.1}%\" x2=\"{x:.1}%\" y1=\"{middle}\" y2=\"{middle}\"/>"
+    );
+    if let Some((lo, hi)) = one.ratio.and_then(|ratio| ratio.between_repetitions()) {
+        let (lo, hi) = (scale.at(lo), scale.at(hi));
+        let _ = write!(
+            out,
+            "<rect class=\"interval\" x=\"{lo:.1}%\" width=\"{:.2}%\" y=\"{:.1}\" height=\"8\"/>",
+            (hi - lo).max(0.4),
+            middle - 4.0
+        );
+    }
+    let _ = write!(out, "<circle class=\"mark {source}\" cx=\"{x:.1}%\" cy=\"{middle}\" r=\"5\"/>");
+    if source == "emulated" {
+        let _ = write!(out, "<circle class=\"centre\" cx=\"{x:.1}%\" cy=\"{middle}\" r=\"1.6\"/>");
+    }
+    out.push_str("</svg>");
+    out
+}

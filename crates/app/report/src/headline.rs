@@ -1,0 +1,215 @@
+//! The first sentence of a page: the answer to the study's own question, with its number, interval, source
+//! and error.
+//!
+//! Invariants: every number is of the run and says its source; what may not be judged is not in the first
+//! half of a sentence. What it is not: advice.
+
+use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
+use study::Source;
+use units::{Nanos, human_count};
+
+use crate::chart::short;
+use crate::decision_view::{times, times_number};
+use crate::words::{engine_title, point_words};
+
+/// Ratios nearer to 1 are no difference worth a headline.
+const ABOUT: f64 = 0.05;
+
+/// The sentence of a decision, and what belongs beside it.
+pub(crate) fn decision_sentence(decision: &Decision<'_>) -> (String, String) {
+    let here = decision.here();
+    if decision.choices.len() == 1 {
+        return (alone(here, decision.counted), String::new());
+    }
+    let sentence = match decision.best_other() {
+        Some(best) => compared(decision, here, best),
+        None => not_judged(decision, here),
+    };
+    (sentence, lead(decision))
+}
+
+fn value(choice: &Choice<'_>, counted: Counted) -> String {
+    let text = match counted.is_rate() {
+        true => human_count(choice.value.value),
+        false => Nanos(choice.value.value as u64).to_string(),
+    };
+    format!("{}{text}", if choice.value.at_least { "at least " } else { "" })
+}
+
+fn title<'a>(choice: &'a Choice<'_>) -> &'a str {
+    short(choice.group.stack_title())
+}
+
+/// `In place of This disk`, but `this disk`.
+fn place(choice: &Choice<'_>) -> String {
+    match title(choice) {
+        "This disk" => "this disk".into(),
+        other => other.into(),
+    }
+}
+
+fn noun(counted: Counted) -> &'static str {
+    match counted {
+        Counted::Transactions => "transactions",
+        Counted::DurableUpdates => "durable updates",
+        Counted::Updates => "updates",
+        Counted::Lookups => "lookups",
+        Counted::ReadTime => "reads",
+    }
+}
+
+/// What a ratio is worth: interval, source, error.
+fn worth(choice: &Choice<'_>) -> String {
+    let source = choice.group.first.source.word();
+    let interval = choice.ratio.and_then(|ratio| ratio.between_repetitions());
+    let interval = match interval {
+        Some((lo, hi)) => format!("{} to {}", times_number(lo), times_number(hi)),
+        None => "one run, no interval".into(),
+    };
+    match (&choice.standing, choice.group.first.source) {
+        (Standing::Predicted(worth), _) => format!("{source}, {}", worth.brief()),
+        (_, Source::Emulated) => format!("{interval}; {source}, model not validated"),
+        _ => format!("{interval}; {source}"),
+    }
+}
+
+fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let ratio = best.ratio.map_or(1.0, |ratio| ratio.value);
+    let (counted, of_here) = (decision.counted, value(here, decision.counted));
+    let engine = engine_title(&here.group);
+    let source = here.group.first.source.word();
+    if counted == Counted::ReadTime {
+        let what = point_words(&here.group);
+        return match ratio {
+            _ if ratio > 1.0 + ABOUT => format!(
+                "{} is {} as fast as {} at one {what} at a time ({}): {} instead of {of_here} ({source}).",
+                title(best),
+                times(ratio),
+                place(here),
+                worth(best),
+                value(best, counted)
+            ),
+            _ if ratio < 1.0 - ABOUT => format!(
+                "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, {} \
+                 ({}).",
+                place(here),
+                title(best),
+                value(best, counted),
+                worth(best)
+            ),
+            _ => format!(
+                "At one {what} at a time {} takes as long as {}: {of_here} ({source}) and {} ({}).",
+                title(best),
+                place(here),
+                value(best, counted),
+                worth(best)
+            ),
+        };
+    }
+    let noun = noun(counted);
+    match ratio {
+        _ if ratio > 1.0 + ABOUT => format!(
+            "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} ({source}).",
+            place(here),
+            title(best),
+            times(ratio),
+            worth(best),
+            value(best, counted)
+        ),
+        _ if ratio < 1.0 - ABOUT => format!(
+            "No other drive here gives {engine} more {noun} than {}: {of_here} a second ({source}); the next, \
+             {}, gives {} of that ({}).",
+            place(here),
+            title(best),
+            times(ratio),
+            worth(best)
+        ),
+        _ => format!(
+            "{engine} does as many {noun} on {} as on {}: {} ({}) and {of_here} a second ({source}).",
+            title(best),
+            place(here),
+            value(best, counted),
+            worth(best)
+        ),
+    }
+}
+
+fn not_judged(decision: &Decision<'_>, here: &Choice<'_>) -> String {
+    let of_here = value(here, decision.counted);
+    let why = decision.choices.iter().find_map(|choice| match &choice.standing {
+        Standing::NotJudged(why) => Some(format!("{}: {why}", title(choice))),
+        _ => None,
+    });
+    format!(
+        "{} does {of_here} {} on {} ({}); what it would do on the others may not be judged here ({}).",
+        engine_title(&here.group),
+        decision.counted.words(),
+        place(here),
+        here.group.first.source.word(),
+        why.unwrap_or_else(|| "nothing else gave a number".into())
+    )
+}
+
+fn alone(choice: &Choice<'_>, counted: Counted) -> String {
+    let slow = choice
+        .p99
+        .map_or_else(String::new, |p99| format!(", 1 in 100 over {}", Nanos(p99.value as u64)));
+    let interval = choice.value.between_repetitions().map_or_else(
+        || "one run".to_owned(),
+        |(lo, hi)| format!("{} to {}", human_count(lo), human_count(hi)),
+    );
+    let source = choice.group.first.source.word();
+    match counted {
+        Counted::ReadTime => format!(
+            "One {} takes {} on {} (median{slow}; {source}).",
+            point_words(&choice.group),
+            value(choice, counted),
+            place(choice)
+        ),
+        _ => format!(
+            "{} does {} {} on {}{slow} ({interval}; {source}; {}).",
+            engine_title(&choice.group),
+            value(choice, counted),
+            counted.words(),
+            place(choice),
+            point_words(&choice.group)
+        ),
+    }
+}
+
+/// Every drive's number, and what set the reference's.
+fn lead(decision: &Decision<'_>) -> String {
+    let mut parts = Vec::new();
+    for source in [Source::Measured, Source::Emulated, Source::Predicted] {
+        let own = decision.choices.iter().filter(|one| one.group.first.source == source);
+        let own: Vec<String> = own
+            .map(|one| {
+                let doubt = matches!(one.standing, Standing::NotJudged(_));
+                let doubt = if doubt { ", not to be judged" } else { "" };
+                format!("{} on {}{doubt}", value(one, decision.counted), place(one))
+            })
+            .collect();
+        if !own.is_empty() {
+            parts.push(format!("{} ({})", own.join(", "), source.word()));
+        }
+    }
+    let set = match decision.here().limited {
+        LimitedBy::Drive(share) => format!(
+            " The drive takes {:.0} % of the time on {}.",
+            share * 100.0,
+            place(decision.here())
+        ),
+        LimitedBy::Processors(busy) => format!(
+            " On {} {:.0} % of this host's CPUs were busy: they, not the drive alone, set it.",
+            place(decision.here()),
+            busy * 100.0
+        ),
+        _ => String::new(),
+    };
+    let counted = decision.counted.words();
+    let what = match decision.counted {
+        Counted::ReadTime => counted.to_owned(),
+        _ => format!("{}, {counted}", engine_title(&decision.here().group)),
+    };
+    format!("{what}: {}.{set}", parts.join("; "))
+}

@@ -1,0 +1,173 @@
+//! Where the time of an operation goes: a bar a stack, on one scale.
+//!
+//! Grey is the host, the drive has its colour; measured is solid, emulated and predicted are hatched.
+//! Invariant: bars of one decision have one scale from zero. What it is not: a guess; a stack whose time was
+//! not counted in parts has none.
+
+use std::fmt::Write;
+
+use analysis::decision::Decision;
+use analysis::time_parts::{Part, TimeParts, time_parts};
+use serde::Serialize;
+use study::Source;
+use units::Nanos;
+
+use crate::chart::short;
+use crate::hue::Hues;
+use crate::svg::{Scale, escape, open};
+use crate::words::engine_title;
+
+/// Decisions whose time is drawn.
+const SHOWN_MAX: usize = 4;
+const ROW: f64 = 44.0;
+const BAR: f64 = 18.0;
+
+/// The bars of one decision.
+#[derive(Serialize)]
+pub(crate) struct PartsView {
+    title: String,
+    svg: String,
+    /// Stacks whose time was not counted in parts.
+    without: String,
+    /// The numbers behind the bars.
+    rows: Vec<PartsRow>,
+}
+
+#[derive(Serialize)]
+struct PartsRow {
+    storage: String,
+    parts: String,
+}
+
+/// The bars of those decisions that have any.
+pub(crate) fn parts_views(decisions: &[Decision<'_>], hues: &Hues) -> Vec<PartsView> {
+    decisions.iter().filter_map(|one| view(one, hues)).take(SHOWN_MAX).collect()
+}
+
+struct Bar<'a> {
+    storage: &'a str,
+    hue: usize,
+    source: Source,
+    time: TimeParts,
+}
+
+fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
+    let (mut bars, mut without) = (Vec::new(), Vec::new());
+    for choice in &decision.choices {
+        let storage = short(choice.group.stack_title());
+        match time_parts(&choice.group, decision.counted.ops()) {
+            Some(time) => bars.push(Bar {
+                storage,
+                hue: hues.get(&choice.group.first.stack),
+                source: choice.group.first.source,
+                time,
+            }),
+            None => without.push(storage),
+        }
+    }
+    let most = bars.iter().map(|bar| bar.time.whole.get()).max()?;
+    let scale = Scale::new(0.0, most as f64 * 1.02, false);
+    let height = bars.len() as f64 * ROW + 4.0;
+    let what = engine_title(&decision.here().group);
+    let title = match what.as_str() {
+        "block" => "one read".to_owned(),
+        engine => format!("{engine}, one {}", operation(decision)),
+    };
+    let mut svg = String::new();
+    open(&mut svg, "parts", height, &format!("Where the time of {title} goes"));
+    for (bar, place) in bars.iter().zip(0..) {
+        draw(&mut svg, bar, f64::from(place) * ROW, &scale);
+    }
+    svg.push_str("</svg>");
+    let rows = bars.iter().map(|bar| PartsRow {
+        storage: format!("{}, {}", bar.storage, bar.source.word()),
+        parts: words(&bar.time),
+    });
+    let rows = rows.collect();
+    Some(PartsView { title, svg, without: without.join(", "), rows })
+}
+
+fn operation(decision: &Decision<'_>) -> &'static str {
+    match decision.counted {
+        analysis::decision::Counted::Transactions => "transaction",
+        analysis::decision::Counted::Lookups => "lookup",
+        analysis::decision::Counted::ReadTime => "read",
+        _ => "update",
+    }
+}
+
+fn words(time: &TimeParts) -> String {
+    let part = |(part, of): &(Part, Nanos)| {
+        let share = of.get() as f64 / time.whole.get().max(1) as f64 * 100.0;
+        format!("{} {of} ({share:.0} %)", part.words())
+    };
+    time.parts.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
+    let _ = write!(
+        svg,
+        "<text class=\"name h{}\" x=\"0\" y=\"{:.0}\">{}<tspan class=\"note\"> {}, {}</tspan></text>",
+        bar.hue,
+        top + 14.0,
+        escape(bar.storage),
+        bar.time.whole,
+        bar.source.word()
+    );
+    let mut from = 0.0;
+    for (part, time) in &bar.time.parts {
+        let to = from + time.get() as f64;
+        let (x, width) = (scale.at(from), scale.at(to) - scale.at(from));
+        let _ = write!(
+            svg,
+            "<rect class=\"part {} h{} {}\" x=\"{x:.2}%\" y=\"{:.0}\" width=\"{width:.2}%\" height=\"{BAR}\">\
+             <title>{}: {time}</title></rect>",
+            class(*part),
+            bar.hue,
+            bar.source.word(),
+            top + 20.0,
+            escape(part.words()),
+        );
+        // A label where it has room.
+        if width > 14.0 {
+            let _ = write!(
+                svg,
+                "<text class=\"inside {}\" x=\"{:.2}%\" dx=\"5\" y=\"{:.0}\">{}</text>",
+                class(*part),
+                x,
+                top + 33.0,
+                escape(label(*part))
+            );
+        }
+        from = to;
+    }
+}
+
+/// Of the style sheet.
+const fn class(part: Part) -> &'static str {
+    match part {
+        Part::Cpu | Part::Selects => "host-1",
+        Part::HostPath | Part::Changes => "host-2",
+        Part::Rest => "host-3",
+        Part::DriveReads | Part::Drive => "drive-1",
+        Part::DriveWrites => "drive-2",
+        Part::DriveFlushes => "drive-3",
+        Part::Commit => "drive-1",
+    }
+}
+
+/// Short enough to stand in a bar.
+const fn label(part: Part) -> &'static str {
+    match part {
+        Part::Cpu => "CPU",
+        Part::HostPath => "host's path",
+        Part::DriveReads => "reads",
+        Part::DriveWrites => "writes",
+        Part::DriveFlushes => "flushes",
+        Part::Drive => "drive",
+        Part::Selects => "selects",
+        Part::Changes => "changes",
+        Part::Commit => "commit",
+        Part::Rest => "engine and kernel",
+    }
+}

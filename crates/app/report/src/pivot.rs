@@ -1,0 +1,224 @@
+//! Published tables in the shape that they had: rows and columns, a line a source in each cell.
+//!
+//! Places whose names are alike up to a colon are the rows of one table. Columns are what varies of metric
+//! and job. Invariant: a cell's lines are of one printed number. What it is not: a verdict.
+
+use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
+use serde::Serialize;
+
+/// A table and its claims.
+#[derive(Serialize)]
+pub(crate) struct PlaceTable {
+    place: String,
+    pivot: Option<Pivot>,
+    claims: Vec<ClaimRow>,
+}
+
+/// Numbers by row and column.
+#[derive(Debug, Serialize)]
+pub(crate) struct Pivot {
+    columns: Vec<String>,
+    rows: Vec<PivotRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct PivotRow {
+    title: String,
+    /// One a column; empty where nothing was printed.
+    cells: Vec<Vec<LineView>>,
+}
+
+#[derive(Serialize)]
+struct ClaimRow {
+    #[serde(flatten)]
+    claim: ClaimView,
+    /// Class of the verdict's chip.
+    chip: &'static str,
+}
+
+/// One printed number with its place in a table.
+struct Printed {
+    row: String,
+    view: RowView,
+}
+
+/// The tables of a publication, in its order.
+pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
+    let prefix = |place: &str| {
+        place.rsplit_once(": ").map(|(table, row)| (table.to_owned(), row.to_owned()))
+    };
+    let shared = |table: &str| {
+        let alike = places.iter().filter(|one| prefix(&one.place).is_some_and(|(t, _)| t == table));
+        alike.count() > 1
+    };
+    let names: Vec<(String, Option<String>)> = places
+        .iter()
+        .map(|one| match prefix(&one.place) {
+            Some((table, row)) if shared(&table) => (table, Some(row)),
+            _ => (one.place.clone(), None),
+        })
+        .collect();
+    let mut out: Vec<(String, Vec<Printed>, Vec<ClaimRow>)> = Vec::new();
+    for ((table, row), place) in names.into_iter().zip(places) {
+        let at = out.iter().position(|(other, ..)| *other == table).unwrap_or_else(|| {
+            out.push((table, Vec::new(), Vec::new()));
+            out.len() - 1
+        });
+        let printed = place.rows.into_iter().map(|view| {
+            let of_engine = view.what.split(',').next().unwrap_or_default();
+            let row = match &row {
+                Some(row) => format!("{}, {row}", engine(of_engine)),
+                None => view.stack.clone(),
+            };
+            Printed { row, view }
+        });
+        out[at].1.extend(printed);
+        out[at].2.extend(place.claims.into_iter().map(claim_row));
+    }
+    out.into_iter()
+        .map(|(place, printed, claims)| {
+            let pivot = (!printed.is_empty()).then(|| pivot(&printed));
+            PlaceTable { place, pivot, claims }
+        })
+        .collect()
+}
+
+fn engine(name: &str) -> &str {
+    match name {
+        "lmdb" => "LMDB",
+        "rocksdb" => "RocksDB",
+        "mysql" => "MySQL",
+        other => other,
+    }
+}
+
+fn claim_row(claim: ClaimView) -> ClaimRow {
+    let chip = match claim.verdict {
+        "holds" => "holds",
+        "does not hold" => "fails",
+        "undecided" => "undecided",
+        "input" => "input",
+        _ => "unanswered",
+    };
+    ClaimRow { claim, chip }
+}
+
+fn pivot(printed: &[Printed]) -> Pivot {
+    let several = |of: &dyn Fn(&Printed) -> &str| {
+        let mut values: Vec<&str> = printed.iter().map(of).collect();
+        values.sort_unstable();
+        values.dedup();
+        values.len() > 1
+    };
+    let metrics = several(&|one| one.view.metric.as_str());
+    // Where a row names the engine, the rest of the job is the same in all of it.
+    let of_row = |one: &Printed| {
+        let same = printed.iter().filter(|other| other.row == one.row);
+        let mut whats: Vec<&str> = same.map(|other| other.view.what.as_str()).collect();
+        whats.sort_unstable();
+        whats.dedup();
+        whats.len()
+    };
+    let jobs = printed.iter().any(|one| of_row(one) > 1);
+    let name = |one: &Printed| match (metrics, jobs) {
+        (true, true) => format!("{}: {}", one.view.what, metric_words(&one.view.metric)),
+        (false, true) => one.view.what.clone(),
+        _ => metric_words(&one.view.metric),
+    };
+    let mut columns: Vec<String> = Vec::new();
+    let mut rows: Vec<PivotRow> = Vec::new();
+    for one in printed {
+        let column = name(one);
+        let at = columns.iter().position(|other| *other == column).unwrap_or_else(|| {
+            columns.push(column);
+            columns.len() - 1
+        });
+        let row = rows.iter().position(|other| other.title == one.row).unwrap_or_else(|| {
+            rows.push(PivotRow { title: one.row.clone(), cells: Vec::new() });
+            rows.len() - 1
+        });
+        let cells = &mut rows[row].cells;
+        if cells.len() <= at {
+            cells.resize_with(at + 1, Vec::new);
+        }
+        cells[at].extend(one.view.lines.iter().cloned());
+    }
+    for row in &mut rows {
+        row.cells.resize_with(columns.len(), Vec::new);
+    }
+    Pivot { columns, rows }
+}
+
+/// A metric as people call it.
+pub(crate) fn metric_words(metric: &str) -> String {
+    let known = match metric {
+        "latency_mean" => "mean latency",
+        "latency_p50" => "median latency",
+        "latency_p90" => "90th percentile",
+        "latency_p99" => "99th percentile",
+        "latency_p99_9" => "99.9th percentile",
+        "iops" => "operations/s",
+        "ops_rate" => "operations/s",
+        "tx_rate" => "transactions/s",
+        "iops_max" => "highest rate",
+        "latency_growth_95" => "growth of latency at 95 %",
+        "load_time" => "load time",
+        "cpu_user" => "CPU, user",
+        "cpu_sys" => "CPU, kernel",
+        "cpu_ratio" => "CPU over time",
+        "db_size" => "size",
+        "db_bytes_per_record" => "bytes per record",
+        "ctx_switches_voluntary" => "switches, voluntary",
+        "ctx_switches_involuntary" => "switches, involuntary",
+        "fs_in" => "blocks in",
+        "fs_out" => "blocks out",
+        "blocks_out_per_record" => "blocks out per record",
+        "act_score" => "highest rating",
+        "act_score_over_1ms" => "over 1 ms",
+        "act_score_over_2ms" => "over 2 ms",
+        "best_page_size" => "best page size",
+        "race_time" => "time",
+        other => return other.replace('_', " "),
+    };
+    known.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str, metric: &str) -> PlaceView {
+        let line = LineView {
+            source: "published",
+            text: "1 s".into(),
+            stand_in: false,
+            tag: String::new(),
+            near: "none",
+        };
+        let row = RowView {
+            stack: "ext4".into(),
+            what: "lmdb, load".into(),
+            metric: metric.into(),
+            stack_name: "ext4".into(),
+            lines: vec![line],
+        };
+        PlaceView { place: name.into(), rows: vec![row], claims: Vec::new() }
+    }
+
+    /// A table that was printed as one would be ten.
+    #[test]
+    fn places_of_one_table_are_its_rows() {
+        let tables = place_tables(vec![
+            place("Loading (table): Flash", "load_time"),
+            place("Loading (table): Optane", "load_time"),
+            place("Loading (table): Optane", "db_size"),
+            place("Curves", "iops"),
+        ]);
+        assert_eq!(tables.len(), 2);
+        let pivot = tables[0].pivot.as_ref().unwrap();
+        assert_eq!(pivot.columns, ["load time", "size"]);
+        let titles: Vec<&str> = pivot.rows.iter().map(|row| row.title.as_str()).collect();
+        assert_eq!(titles, ["LMDB, Flash", "LMDB, Optane"]);
+        assert!(pivot.rows[0].cells[1].is_empty() && !pivot.rows[1].cells[1].is_empty());
+    }
+}

@@ -1,0 +1,211 @@
+//! When the drive stops mattering: a picture a panel, a line a drive, labelled where it ends.
+//!
+//! Colour is the drive and dash the source; both axes are logarithmic. Invariant: a line has one source; a
+//! point is a circle whose filling says which. What it is not: interactive; the figures have every number.
+
+use std::fmt::Write;
+
+use analysis::scaling::{Panel, ScalingLine, panels};
+use archive::Run;
+use serde::Serialize;
+use units::human_count;
+
+use crate::chart::short;
+use crate::hue::Hues;
+use crate::svg::{Scale, escape, open, path};
+
+/// Panels that are drawn; figures have all.
+const PANELS_MAX: usize = 8;
+/// Lines of one panel; more nobody can tell apart.
+const LINES_MAX: usize = 8;
+const HEIGHT: f64 = 230.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 22.0;
+/// Least distance of two labels.
+const LABEL: f64 = 14.0;
+
+/// One picture, in three columns: marks of the rate, lines, labels.
+#[derive(Serialize)]
+pub(crate) struct ScalingView {
+    title: String,
+    axis: &'static str,
+    /// In a sentence: from where on drives differ by less than a tenth.
+    finding: String,
+    left: String,
+    lines: String,
+    labels: String,
+    left_out: usize,
+}
+
+/// The pictures of a run.
+pub(crate) fn scaling_views(run: &Run, hues: &Hues) -> Vec<ScalingView> {
+    panels(run).iter().take(PANELS_MAX).filter_map(|panel| view(run, panel, hues)).collect()
+}
+
+fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
+    let shown = &panel.lines[..panel.lines.len().min(LINES_MAX)];
+    let points = || shown.iter().flat_map(|line| &line.points);
+    let x = Scale::over(points().map(|(x, _)| *x), true)?;
+    let y = Scale::over(points().map(|(_, rate)| rate.value), true)?;
+    let at_y = |value: f64| HEIGHT - BOTTOM - y.at(value) / 100.0 * (HEIGHT - BOTTOM - TOP);
+    let title = |stack: &str| {
+        let found = run.header.stacks.iter().find(|one| one.name == stack);
+        found.map_or(stack, |one| short(&one.title)).to_owned()
+    };
+    let experiment = run.study.experiment.iter().find(|one| one.name == panel.experiment);
+    let experiment = experiment.map_or(panel.experiment.as_str(), |one| match one.title.as_str() {
+        "" => one.name.as_str(),
+        title => title,
+    });
+    let what = format!("{experiment}: {} a second", plural(panel));
+    let mut lines = String::new();
+    open(&mut lines, "panel", HEIGHT, &format!("{what} over {}", panel.axis.words()));
+    for tick in y.ticks() {
+        let place = at_y(tick);
+        let _ = write!(
+            lines,
+            "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{place:.1}\" y2=\"{place:.1}\"/>"
+        );
+    }
+    for tick in x.ticks() {
+        let _ = write!(
+            lines,
+            "<text class=\"tick\" x=\"{:.1}%\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
+            x.at(tick),
+            HEIGHT - 5.0,
+            human_count(tick)
+        );
+    }
+    for line in shown {
+        draw(&mut lines, line, hues.get(&line.stack), (&x, &at_y));
+    }
+    lines.push_str("</svg>");
+    let mut left = String::new();
+    open(&mut left, "marks", HEIGHT, "");
+    for tick in y.ticks() {
+        let _ = write!(
+            left,
+            "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            at_y(tick) + 4.0,
+            human_count(tick)
+        );
+    }
+    left.push_str("</svg>");
+    let ends: Vec<(f64, &ScalingLine)> =
+        shown.iter().filter_map(|line| Some((at_y(line.points.last()?.1.value), line))).collect();
+    Some(ScalingView {
+        title: what,
+        axis: panel.axis.words(),
+        finding: finding(panel, &title),
+        left,
+        lines,
+        labels: labels(ends, hues, &title),
+        left_out: panel.lines.len() - shown.len(),
+    })
+}
+
+fn draw(out: &mut String, line: &ScalingLine, hue: usize, (x, y): (&Scale, &dyn Fn(f64) -> f64)) {
+    let source = line.source.word();
+    let points: Vec<(f64, f64)> =
+        line.points.iter().map(|(at, rate)| (x.at(*at), y(rate.value))).collect();
+    path(out, &format!("line h{hue} {source}"), HEIGHT, &points);
+    for ((px, py), (at, rate)) in points.iter().zip(&line.points) {
+        if let Some((lo, hi)) = rate.between_repetitions() {
+            let _ = write!(
+                out,
+                "<line class=\"whisker h{hue}\" x1=\"{px:.1}%\" x2=\"{px:.1}%\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
+                y(lo),
+                y(hi)
+            );
+        }
+        let _ = write!(
+            out,
+            "<circle class=\"mark h{hue} {source}\" cx=\"{px:.1}%\" cy=\"{py:.1}\" r=\"3.5\"><title>{}: {}/s, \
+             {source}</title></circle>",
+            human_count(*at),
+            human_count(rate.value)
+        );
+    }
+}
+
+/// Names at the ends of the lines, pushed apart where they would lie on each other.
+fn labels(
+    mut ends: Vec<(f64, &ScalingLine)>,
+    hues: &Hues,
+    title: &dyn Fn(&str) -> String,
+) -> String {
+    ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut places: Vec<f64> = Vec::new();
+    for (y, _) in &ends {
+        let least = places.last().map_or(f64::NEG_INFINITY, |last| last + LABEL);
+        places.push(y.max(least));
+    }
+    // What was pushed below the picture goes up again.
+    let mut most = HEIGHT - BOTTOM;
+    for place in places.iter_mut().rev() {
+        *place = place.min(most);
+        most = *place - LABEL;
+    }
+    let mut out = String::new();
+    open(&mut out, "labels", HEIGHT, "");
+    for ((_, line), y) in ends.iter().zip(places) {
+        let _ = write!(
+            out,
+            "<text class=\"name h{}\" x=\"6\" y=\"{:.1}\">{}<title>{}</title></text>",
+            hues.get(&line.stack),
+            y + 4.0,
+            escape(&title(&line.stack)),
+            line.source.word()
+        );
+    }
+    out.push_str("</svg>");
+    out
+}
+
+/// Drives that are so near to each other are one.
+const NEAR: f64 = 1.1;
+
+/// How far apart the drives are at both ends of the axis.
+fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
+    let apart = |at: f64| {
+        let values: Vec<(f64, &str)> = panel
+            .lines
+            .iter()
+            .filter_map(|line| {
+                let (_, rate) = line.points.iter().find(|(x, _)| *x == at)?;
+                Some((rate.value, line.stack.as_str()))
+            })
+            .collect();
+        let most = values.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let least = values.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        (values.len() > 1).then(|| (most.0 / least.0, title(most.1), title(least.1)))
+    };
+    let places = || panel.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x));
+    let first = places().fold(f64::INFINITY, f64::min);
+    let last = places().fold(0.0, f64::max);
+    let (Some(low), Some(high)) = (apart(first), apart(last)) else { return String::new() };
+    let one = |(ratio, most, least): &(f64, String, String)| match *ratio < NEAR {
+        true => "all give the same within a tenth".to_owned(),
+        false => format!("{most} gives {} what {least} does", crate::decision_view::times(*ratio)),
+    };
+    let axis = panel.axis.words();
+    format!(
+        "At {axis} {} {}; at {} {}.",
+        human_count(first),
+        one(&low),
+        human_count(last),
+        one(&high)
+    )
+}
+
+fn plural(panel: &Panel) -> &'static str {
+    use workload::OpClass;
+    match (panel.engine.as_str(), panel.ops.class()) {
+        ("block", Some(OpClass::Write)) => "writes",
+        ("block", Some(OpClass::Read)) => "reads",
+        ("block", _) => "operations",
+        (_, Some(OpClass::Transaction)) => "transactions",
+        (_, Some(OpClass::Write)) => "updates",
+        _ => "lookups",
+    }
+}

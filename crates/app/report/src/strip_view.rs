@@ -1,0 +1,288 @@
+//! What happened over time: rate and latencies of one trial on one time axis, with what changed.
+//!
+//! The heat map has a column an interval (neighbours together where they are many) and a row a sixth of a
+//! decade; the darker, the larger the share of operations of that column. Bands are intervals in which next
+//! to nothing was done, and cliffs. Invariant: both pictures have one axis. What it is not: a cause; that
+//! stands with a cliff where a counter shows it.
+
+use std::fmt::Write;
+
+use analysis::cliffs;
+use analysis::decision::Decision;
+use archive::{Run, TrialRecord};
+use serde::Serialize;
+use stats::{Histogram, Interval, Phase};
+use units::{Nanos, human_count};
+use workload::OpClass;
+
+use crate::chart::short;
+use crate::hue::Hues;
+use crate::svg::{Scale, open, path};
+use crate::words::engine_title;
+
+/// Columns of the heat map at most.
+const COLUMNS_MAX: usize = 120;
+/// Rows of a decade.
+const ROWS_A_DECADE: f64 = 6.0;
+const RATE_HEIGHT: f64 = 96.0;
+const HEAT_HEIGHT: f64 = 150.0;
+/// Shares of a column from which on a cell is darker.
+const SHADES: [f64; 5] = [0.0005, 0.01, 0.05, 0.15, 0.35];
+/// Below this share of the median rate next to nothing was done.
+const STALLED: f64 = 0.1;
+/// Bands that have a caption.
+const CAPTIONS_MAX: usize = 6;
+
+/// The strip of one trial.
+#[derive(Serialize)]
+pub(crate) struct StripView {
+    title: String,
+    hue: usize,
+    rate: String,
+    rate_marks: String,
+    heat: String,
+    heat_marks: String,
+    captions: Vec<String>,
+    /// Of each column its second, operations a second, median and 99th percentile in microseconds, as JSON
+    /// for the cursor.
+    columns_json: String,
+}
+
+struct Column {
+    from: f64,
+    to: f64,
+    ops: u64,
+    latency: Histogram,
+}
+
+/// The strip of the trial that says most: one with cliffs, else the reference of the first decision.
+pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Option<StripView> {
+    let decision = decisions.first()?;
+    let with_cliffs = run.trials.iter().find(|trial| !cliffs::found(trial).is_empty());
+    let trial = with_cliffs.unwrap_or(decision.here().group.first);
+    let class = match analysis::is_sql(trial) {
+        true => OpClass::Transaction,
+        false => decision.counted.ops().class().unwrap_or(OpClass::Read),
+    };
+    let columns = columns(trial, class);
+    let last = columns.last()?.to;
+    let first = columns.first()?.from;
+    if columns.len() < 4 {
+        return None;
+    }
+    let x = Scale::new(first, last, false);
+    let title = run.header.stacks.iter().find(|stack| stack.name == trial.stack);
+    let title = title.map_or(trial.stack.as_str(), |stack| short(&stack.title));
+    let engine = match trial.engine.as_str() {
+        "block" => trial.experiment.clone(),
+        _ => engine_title(&decision.here().group),
+    };
+    let bands = bands(trial, &columns, class);
+    if bands.is_empty() && is_constant(&columns) {
+        return None;
+    }
+    let (rate, rate_marks) = rate_picture(&columns, &x, &bands);
+    let (heat, heat_marks) = heat_picture(&columns, &x)?;
+    let quantile = |column: &Column, q: f64| match column.latency.is_empty() {
+        true => 0.0,
+        false => column.latency.value_at_quantile(q) as f64 / 1e3,
+    };
+    let told: Vec<String> = columns
+        .iter()
+        .map(|one| {
+            let (rate, p50, p99) = (rate_of(one), quantile(one, 0.5), quantile(one, 0.99));
+            format!("[{:.3},{rate:.1},{p50:.2},{p99:.2}]", one.to)
+        })
+        .collect();
+    Some(StripView {
+        title: format!("{engine} on {title}, {}, one run", trial.source.word()),
+        hue: hues.get(&trial.stack),
+        rate,
+        rate_marks,
+        heat,
+        heat_marks,
+        captions: bands.iter().take(CAPTIONS_MAX).map(|band| band.caption.clone()).collect(),
+        columns_json: format!("[{}]", told.join(",")),
+    })
+}
+
+/// Rates that all lie within this share of each other are a chart of a constant.
+const CONSTANT: f64 = 0.03;
+
+fn is_constant(columns: &[Column]) -> bool {
+    let low = columns.iter().map(rate_of).fold(f64::INFINITY, f64::min);
+    let high = columns.iter().map(rate_of).fold(0.0, f64::max);
+    high - low <= high * CONSTANT
+}
+
+fn rate_of(column: &Column) -> f64 {
+    column.ops as f64 / (column.to - column.from).max(1e-9)
+}
+
+fn columns(trial: &TrialRecord, class: OpClass) -> Vec<Column> {
+    let shown = |interval: &&Interval| interval.phase != Phase::Drain;
+    let intervals: Vec<&Interval> = trial.result.recording.intervals.iter().filter(shown).collect();
+    let together = intervals.len().div_ceil(COLUMNS_MAX).max(1);
+    let column = |part: &[&Interval]| {
+        let mut latency = stats::new_histogram();
+        part.iter().for_each(|interval| interval.tallies[class].latency.add_to(&mut latency));
+        Column {
+            from: part[0].start.as_secs_f64(),
+            to: part[part.len() - 1].end.as_secs_f64(),
+            ops: part.iter().map(|interval| interval.tallies[class].counts.ops).sum(),
+            latency,
+        }
+    };
+    intervals.chunks(together).map(column).collect()
+}
+
+struct Band {
+    from: f64,
+    to: f64,
+    /// A cliff is a line.
+    cliff: bool,
+    caption: String,
+}
+
+fn bands(trial: &TrialRecord, columns: &[Column], class: OpClass) -> Vec<Band> {
+    let mut rates: Vec<f64> = columns.iter().map(rate_of).collect();
+    rates.sort_by(f64::total_cmp);
+    let median = rates[rates.len() / 2];
+    let mut out: Vec<Band> = Vec::new();
+    let mut open = false;
+    for column in columns {
+        let stalled = median > 0.0 && rate_of(column) < median * STALLED;
+        match (stalled, open, out.last_mut()) {
+            (true, true, Some(band)) => band.to = column.to,
+            (true, ..) => out.push(Band {
+                from: column.from,
+                to: column.to,
+                cliff: false,
+                caption: String::new(),
+            }),
+            _ => {}
+        }
+        open = stalled;
+    }
+    for band in &mut out {
+        band.caption = format!(
+            "from {:.1} to {:.1} s fewer than a tenth of the usual {}",
+            band.from,
+            band.to,
+            if class == OpClass::Transaction { "transactions" } else { "operations" }
+        );
+    }
+    out.extend(cliffs::found(trial).into_iter().map(|(at, cliff)| Band {
+        from: at,
+        to: at,
+        cliff: true,
+        caption: format!("at {at:.1} s the rate changed for good: {:+.0} %", cliff.change * 100.0),
+    }));
+    out.sort_by(|a, b| a.from.total_cmp(&b.from));
+    out
+}
+
+fn rate_picture(columns: &[Column], x: &Scale, bands: &[Band]) -> (String, String) {
+    let rates = || columns.iter().map(rate_of);
+    let y = Scale::over(rates(), false).unwrap_or_else(|| Scale::new(0.0, 1.0, false));
+    let at_y = |value: f64| RATE_HEIGHT - y.at(value) / 100.0 * (RATE_HEIGHT - 8.0);
+    let mut out = String::new();
+    open(&mut out, "strip", RATE_HEIGHT, "Operations a second over time");
+    for tick in y.ticks() {
+        let place = at_y(tick);
+        let _ = write!(
+            out,
+            "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{place:.1}\" y2=\"{place:.1}\"/>"
+        );
+    }
+    for band in bands {
+        let (from, to) = (x.at(band.from), x.at(band.to));
+        let _ = match band.cliff {
+            true => write!(
+                out,
+                "<line class=\"cliff\" x1=\"{from:.2}%\" x2=\"{from:.2}%\" y1=\"0\" y2=\"100%\"/>"
+            ),
+            false => write!(
+                out,
+                "<rect class=\"band\" x=\"{from:.2}%\" width=\"{:.2}%\" y=\"0\" height=\"100%\"/>",
+                (to - from).max(0.3)
+            ),
+        };
+    }
+    let middle = |one: &Column| (one.from + one.to) / 2.0;
+    let points: Vec<(f64, f64)> =
+        columns.iter().map(|one| (x.at(middle(one)), at_y(rate_of(one)))).collect();
+    path(&mut out, "line", RATE_HEIGHT, &points);
+    out.push_str("</svg>");
+    let mut marks = String::new();
+    open(&mut marks, "marks", RATE_HEIGHT, "");
+    for tick in y.ticks() {
+        let _ = write!(
+            marks,
+            "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            (at_y(tick) + 4.0).max(10.0),
+            human_count(tick)
+        );
+    }
+    marks.push_str("</svg>");
+    (out, marks)
+}
+
+fn heat_picture(columns: &[Column], x: &Scale) -> Option<(String, String)> {
+    let filled = || columns.iter().filter(|one| !one.latency.is_empty());
+    let low = filled().map(|one| one.latency.min()).min()? as f64;
+    let high = filled().map(|one| one.latency.max()).max()? as f64;
+    let row_of = |ns: f64| (ns.max(1.0).log10() * ROWS_A_DECADE).floor() as i32;
+    let (bottom, top) = (row_of(low), row_of(high));
+    let rows = (top - bottom + 1).max(1);
+    let row = (HEAT_HEIGHT - 18.0) / f64::from(rows);
+    let mut out = String::new();
+    open(&mut out, "strip heat", HEAT_HEIGHT, "Latencies over time");
+    for column in filled() {
+        let total = column.latency.len() as f64;
+        let mut counts = vec![0u64; rows as usize];
+        for value in column.latency.iter_recorded() {
+            let at = (row_of(value.value_iterated_to() as f64) - bottom).clamp(0, rows - 1);
+            counts[at as usize] += value.count_at_value();
+        }
+        let (from, to) = (x.at(column.from), x.at(column.to));
+        for (at, count) in counts.iter().enumerate() {
+            let share = *count as f64 / total;
+            let Some(shade) = SHADES.iter().rposition(|least| share >= *least) else { continue };
+            let _ = write!(
+                out,
+                "<rect class=\"k{shade}\" x=\"{from:.2}%\" width=\"{:.2}%\" y=\"{:.1}\" height=\"{:.1}\"/>",
+                to - from,
+                f64::from(rows - 1 - at as i32) * row,
+                row
+            );
+        }
+    }
+    for tick in x.ticks() {
+        let _ = write!(
+            out,
+            "<text class=\"tick\" x=\"{:.1}%\" y=\"{:.0}\" text-anchor=\"middle\">{} s</text>",
+            x.at(tick),
+            HEAT_HEIGHT - 4.0,
+            crate::svg::short(tick)
+        );
+    }
+    out.push_str("</svg>");
+    let mut marks = String::new();
+    open(&mut marks, "marks", HEAT_HEIGHT, "");
+    let first = bottom.div_euclid(ROWS_A_DECADE as i32);
+    for decade in first..=top.div_euclid(ROWS_A_DECADE as i32) {
+        let above = f64::from(decade) * ROWS_A_DECADE - f64::from(bottom);
+        let y = (f64::from(rows) - above) * row;
+        if (8.0..=HEAT_HEIGHT - 14.0).contains(&y) {
+            let _ = write!(
+                marks,
+                "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                y + 4.0,
+                Nanos(10f64.powi(decade) as u64)
+            );
+        }
+    }
+    marks.push_str("</svg>");
+    Some((out, marks))
+}

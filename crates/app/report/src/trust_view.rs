@@ -1,0 +1,96 @@
+//! How far the figures of a page may be trusted: what was fitted, what is held out, what was delivered, what
+//! the host did.
+//!
+//! Invariant: counts and errors of this run's records alone. What it is not: a verdict.
+
+use analysis::decision::{Decision, Standing};
+use archive::{Run, StackRecord};
+use device::Evidence;
+use serde::Serialize;
+use study::Source;
+
+use crate::chart::short;
+use crate::hue::Hues;
+
+/// A line of the card.
+#[derive(Serialize)]
+pub(crate) struct TrustLine {
+    name: String,
+    hue: usize,
+    source: &'static str,
+    text: String,
+}
+
+/// The card.
+pub(crate) fn trust_lines(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Vec<TrustLine> {
+    run.header.stacks.iter().filter_map(|stack| line(run, stack, decisions, hues)).collect()
+}
+
+fn line(
+    run: &Run,
+    stack: &StackRecord,
+    decisions: &[Decision<'_>],
+    hues: &Hues,
+) -> Option<TrustLine> {
+    let trials = || run.trials.iter().filter(|trial| trial.stack == stack.name);
+    let source = trials().next()?.source;
+    let text = match source {
+        Source::Measured => measured(run, stack),
+        Source::Emulated => emulated(stack, decisions),
+        Source::Predicted => predicted(stack),
+        Source::Published => return None,
+    };
+    Some(TrustLine {
+        name: short(&stack.title).to_owned(),
+        hue: hues.get(&stack.name),
+        source: source.word(),
+        text,
+    })
+}
+
+fn measured(run: &Run, stack: &StackRecord) -> String {
+    let trials = run.trials.iter().filter(|trial| trial.stack == stack.name);
+    let repetitions = trials.clone().map(|trial| trial.repetition).max().unwrap_or(1);
+    let count = trials.count();
+    match repetitions {
+        1 => format!("{count} trials, one run each: how far another run lies is not known"),
+        2 => format!("{count} trials, two runs each: their range"),
+        runs => format!("{count} trials, {runs} runs each: 95 % intervals between runs"),
+    }
+}
+
+fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
+    let own = decisions.iter().flat_map(|one| &one.choices);
+    let own = own.filter(|choice| choice.group.first.stack == stack.name);
+    let doubted = own.clone().filter(|c| matches!(c.standing, Standing::NotJudged(_))).count();
+    let mut text = match (doubted, own.count()) {
+        (0, count) => format!("delivered as modelled in {count} of {count}"),
+        (doubted, count) => format!("not delivered as modelled in {doubted} of {count}"),
+    };
+    text.push_str("; under a database the model itself is not validated");
+    text
+}
+
+fn predicted(stack: &StackRecord) -> String {
+    let count = |evidence: Evidence| {
+        stack.checked.iter().filter(|figure| figure.evidence == evidence).count()
+    };
+    let mut errors: Vec<f64> = stack
+        .checked
+        .iter()
+        .filter(|figure| figure.evidence == Evidence::HeldOut)
+        .map(|figure| figure.error.abs())
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    let fitted = count(Evidence::Fitted);
+    match errors.get(errors.len() / 2) {
+        None if fitted == 0 => "not validated: nothing is published of such jobs".into(),
+        None => format!("fitted on {fitted} figures of such jobs, none held out: not validated"),
+        Some(median) => format!(
+            "median error {:.0} %, worst {:.0} %, on {} held-out figures of such jobs; {fitted} fitted",
+            median * 100.0,
+            errors.last().copied().unwrap_or(0.0) * 100.0,
+            errors.len()
+        ),
+    }
+}

@@ -1,0 +1,66 @@
+//! What engines, points and repetitions are called on a page.
+//!
+//! Invariant: one name for one thing, whichever view shows it. What it is not: sentences.
+
+use analysis::{Group, is_sql};
+use units::Bytes;
+
+/// What an engine is called.
+pub(crate) fn engine_title(group: &Group<'_>) -> String {
+    match group.first.engine.as_str() {
+        "lmdb" => "LMDB".into(),
+        "rocksdb" => "RocksDB".into(),
+        "sqlite" => "SQLite".into(),
+        "mysql" if group.first.result.path.contains("MariaDB") => "MariaDB".into(),
+        "mysql" => "MySQL".into(),
+        other => other.into(),
+    }
+}
+
+/// What was done, in few words: `read-write, 4 connections, buffer pool 20%, durability device`.
+pub(crate) fn point_words(group: &Group<'_>) -> String {
+    let of = |name: &str| group.first.point.get(name).map(String::as_str);
+    let mut words: Vec<String> = Vec::new();
+    if group.first.engine == "block" {
+        let size = of("block_size").and_then(|text| text.parse::<Bytes>().ok());
+        words.extend(size.map(|size| size.to_string()));
+        words.extend(of("pattern").map(str::to_owned));
+        words.push("read".into());
+        let threads = of("threads").filter(|threads| *threads != "1");
+        words.extend(threads.map(|threads| format!("of each of {threads} threads")));
+        return words.join(" ");
+    }
+    words.extend(of("workload").map(|word| word.replace('_', "-")));
+    if is_sql(group.first) {
+        words.extend(of("threads").map(|count| counted(count, "connection")));
+        words.extend(of("buffer_pool").map(|pool| format!("buffer pool {pool}")));
+    } else if of("readers").is_some_and(|count| count != "0" && count != "1") {
+        words.extend(of("readers").map(|count| counted(count, "reader")));
+    }
+    words.extend(of("memory").filter(|m| *m != "unlimited").map(|m| format!("memory {m}")));
+    words.extend(of("durability").map(|word| format!("durability {word}")));
+    words.join(", ")
+}
+
+/// `1 reader`, `4 readers`.
+fn counted(count: &str, what: &str) -> String {
+    let plural = if count == "1" { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+/// How often and for how long: `one run of 4 s`, with the scale of an emulated drive's time.
+pub(crate) fn runs_words(group: &Group<'_>) -> String {
+    let seconds = group.first.result.recording.seconds();
+    let seconds = match seconds < 1.0 {
+        true => format!("{:.0} ms", seconds * 1e3),
+        false => format!("{seconds:.0} s"),
+    };
+    let virtual_time = match group.first.source {
+        study::Source::Predicted => " of virtual time",
+        _ => "",
+    };
+    match group.trials.len() {
+        1 => format!("one run of {seconds}{virtual_time}"),
+        runs => format!("{runs} runs of {seconds}{virtual_time}"),
+    }
+}
