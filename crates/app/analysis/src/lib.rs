@@ -16,6 +16,7 @@ mod figure;
 mod figures;
 mod groups;
 pub mod knee;
+pub mod laws;
 pub mod objective;
 pub mod published;
 pub mod scaling;

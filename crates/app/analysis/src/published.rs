@@ -165,6 +165,15 @@ pub fn publication(study: &str) -> Option<Publication> {
     })
 }
 
+/// The file of the publication that the study of that name repeats, also as a cast of it.
+#[must_use]
+pub fn source(study: &str) -> Option<&'static str> {
+    FILES.iter().copied().find(|text| {
+        let one = toml::from_str::<Publication>(text).ok();
+        one.is_some_and(|one| one.study == study || one.cast.iter().any(|cast| cast.study == study))
+    })
+}
+
 impl Publication {
     /// With the stacks of `study`; none unless that was cast.
     fn cast_as(&self, study: &str) -> Option<Self> {

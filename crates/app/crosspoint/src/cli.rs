@@ -67,6 +67,25 @@ pub enum Verb {
         #[arg(long, conflicts_with = "format")]
         json: bool,
     },
+    /// Pack a run with its report, figures and published table into one file, or check such a file
+    #[command(
+        after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
+            crosspoint bundle --check quickstart-20260101-120000.tar.gz\n\n\
+            A check compares every checksum and makes report and figures again; exit code 7 where they differ."
+    )]
+    Bundle {
+        /// Run folder; with --check a bundle
+        run: PathBuf,
+        /// File to write; by default NAME.tar.gz here
+        #[arg(short, long, conflicts_with = "check")]
+        output: Option<PathBuf>,
+        /// Check a bundle instead of making one
+        #[arg(long)]
+        check: bool,
+        /// Replace a file that is there
+        #[arg(long, conflicts_with = "check")]
+        force: bool,
+    },
     /// Run an Aerospike ACT storage configuration file: ACT's load, its log and table, and a verdict
     #[command(
         after_help = "Example: crosspoint act act_storage.conf --duration 60s --phase both\n\n\

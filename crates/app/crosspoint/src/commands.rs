@@ -18,7 +18,9 @@ use crate::result_file::There;
 use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
-use crate::{act_test, attach, calibrate, device, import, power_cuts, progress, result_file};
+use crate::{
+    act_test, attach, bundle, calibrate, device, import, power_cuts, progress, result_file,
+};
 
 /// Does what was asked.
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -30,6 +32,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             out!("{}", output.display());
             Ok(exit::OK)
         }
+        Verb::Bundle { run, check: true, .. } => bundle::check(&run),
+        Verb::Bundle { run, output, force, .. } => bundle::make(&run, output.as_deref(), force),
         Verb::Figures { runs, format, json } => {
             let figures = analysis::figures(&read_runs(&runs)?);
             match if json { Format::Json } else { format } {

@@ -8,6 +8,7 @@
 mod output;
 mod act_test;
 mod attach;
+mod bundle;
 mod calibrate;
 mod cli;
 mod commands;

@@ -41,8 +41,15 @@ impl There {
 /// # Errors
 /// [`Failure::Output`]; then what was there is still there.
 pub fn write(text: &str, path: &Path, there: There) -> Result<(), Failure> {
-    put(text.as_bytes(), path, there)
-        .map_err(|error| Failure::Output(path.display().to_string(), error))
+    write_bytes(text.as_bytes(), path, there)
+}
+
+/// As [`write()`], of what is no text.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_bytes(bytes: &[u8], path: &Path, there: There) -> Result<(), Failure> {
+    put(bytes, path, there).map_err(|error| Failure::Output(path.display().to_string(), error))
 }
 
 fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {

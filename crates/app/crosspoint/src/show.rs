@@ -20,6 +20,8 @@ pub enum Failure {
     Report(ReportError),
     /// Writing a result.
     Output(String, std::io::Error),
+    /// Reading what is no run.
+    Input(String, std::io::Error),
 }
 
 impl From<RunnerError> for Failure {
@@ -51,6 +53,12 @@ impl Failure {
             Self::Report(error) => {
                 say!("error: {error}\n  next: please report this");
                 runner::ExitClass::Internal.into()
+            }
+            Self::Input(path, error) => {
+                say!(
+                    "error: {path} cannot be read as a bundle: {error}\n  next: crosspoint bundle RUN makes one"
+                );
+                exit::NOT_KEPT
             }
             Self::Output(path, error) => {
                 say!("error: cannot write {path}: {error}\n  next: choose another place with -o");

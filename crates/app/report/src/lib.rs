@@ -10,6 +10,7 @@ mod charts;
 mod decision_view;
 mod headline;
 mod hue;
+mod laws_view;
 mod page;
 mod parts_view;
 mod pivot;

@@ -18,6 +18,7 @@ use crate::chart::Charts;
 use crate::charts::charts;
 use crate::decision_view::{DecisionView, decision_views};
 use crate::hue::Hues;
+use crate::laws_view::{LawsView, laws_view};
 use crate::parts_view::{PartsView, parts_views};
 use crate::pivot::{PlaceTable, place_tables};
 use crate::scaling_view::{ScalingView, scaling_views};
@@ -72,6 +73,7 @@ struct RunView<'a> {
     trust: Vec<TrustLine>,
     scaling: Vec<ScalingView>,
     strip: Option<StripView>,
+    laws: Option<LawsView>,
     points: Vec<String>,
     /// Who printed what, with ours beside it.
     citation: Option<String>,
@@ -221,6 +223,7 @@ fn view(run: &Run) -> RunView<'_> {
         trust: trust_lines(run, &decisions, &hues),
         scaling: scaling_views(run, &hues),
         strip: strip_view(run, &decisions, &hues),
+        laws: laws_view(run, &hues),
         points: answer.points,
         citation: publication.map(|one| one.citation),
         tally: tally(places.as_deref().unwrap_or_default()),

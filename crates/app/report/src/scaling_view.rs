@@ -12,7 +12,7 @@ use units::human_count;
 
 use crate::chart::short;
 use crate::hue::Hues;
-use crate::svg::{Scale, escape, open, path};
+use crate::svg::{Scale, below, escape, levels, marks, open, path};
 
 /// Panels that are drawn; figures have all.
 const PANELS_MAX: usize = 8;
@@ -60,37 +60,14 @@ fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
     let what = format!("{experiment}: {} a second", plural(panel));
     let mut lines = String::new();
     open(&mut lines, "panel", HEIGHT, &format!("{what} over {}", panel.axis.words()));
-    for tick in y.ticks() {
-        let place = at_y(tick);
-        let _ = write!(
-            lines,
-            "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{place:.1}\" y2=\"{place:.1}\"/>"
-        );
-    }
-    for tick in x.ticks() {
-        let _ = write!(
-            lines,
-            "<text class=\"tick\" x=\"{:.1}%\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
-            x.at(tick),
-            HEIGHT - 5.0,
-            human_count(tick)
-        );
-    }
+    levels(&mut lines, y.ticks().into_iter().map(at_y));
+    below(&mut lines, HEIGHT, x.ticks().into_iter().map(|tick| (x.at(tick), human_count(tick))));
     for line in shown {
         draw(&mut lines, line, hues.get(&line.stack), (&x, &at_y));
     }
     lines.push_str("</svg>");
-    let mut left = String::new();
-    open(&mut left, "marks", HEIGHT, "");
-    for tick in y.ticks() {
-        let _ = write!(
-            left,
-            "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            at_y(tick) + 4.0,
-            human_count(tick)
-        );
-    }
-    left.push_str("</svg>");
+    let words = y.ticks().into_iter().map(|tick| (at_y(tick), human_count(tick)));
+    let left = marks(HEIGHT, words);
     let ends: Vec<(f64, &ScalingLine)> =
         shown.iter().filter_map(|line| Some((at_y(line.points.last()?.1.value), line))).collect();
     Some(ScalingView {

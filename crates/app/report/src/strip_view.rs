@@ -17,7 +17,7 @@ use workload::OpClass;
 
 use crate::chart::short;
 use crate::hue::Hues;
-use crate::svg::{Scale, open, path};
+use crate::svg::{Scale, below, levels, marks, open, path};
 use crate::words::engine_title;
 
 /// Columns of the heat map at most.
@@ -188,13 +188,7 @@ fn rate_picture(columns: &[Column], x: &Scale, bands: &[Band]) -> (String, Strin
     let at_y = |value: f64| RATE_HEIGHT - y.at(value) / 100.0 * (RATE_HEIGHT - 8.0);
     let mut out = String::new();
     open(&mut out, "strip", RATE_HEIGHT, "Operations a second over time");
-    for tick in y.ticks() {
-        let place = at_y(tick);
-        let _ = write!(
-            out,
-            "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{place:.1}\" y2=\"{place:.1}\"/>"
-        );
-    }
+    levels(&mut out, y.ticks().into_iter().map(at_y));
     for band in bands {
         let (from, to) = (x.at(band.from), x.at(band.to));
         let _ = match band.cliff {
@@ -214,18 +208,8 @@ fn rate_picture(columns: &[Column], x: &Scale, bands: &[Band]) -> (String, Strin
         columns.iter().map(|one| (x.at(middle(one)), at_y(rate_of(one)))).collect();
     path(&mut out, "line", RATE_HEIGHT, &points);
     out.push_str("</svg>");
-    let mut marks = String::new();
-    open(&mut marks, "marks", RATE_HEIGHT, "");
-    for tick in y.ticks() {
-        let _ = write!(
-            marks,
-            "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            (at_y(tick) + 4.0).max(10.0),
-            human_count(tick)
-        );
-    }
-    marks.push_str("</svg>");
-    (out, marks)
+    let words = y.ticks().into_iter().map(|tick| (at_y(tick), human_count(tick)));
+    (out, marks(RATE_HEIGHT, words))
 }
 
 fn heat_picture(columns: &[Column], x: &Scale) -> Option<(String, String)> {
@@ -258,31 +242,18 @@ fn heat_picture(columns: &[Column], x: &Scale) -> Option<(String, String)> {
             );
         }
     }
-    for tick in x.ticks() {
-        let _ = write!(
-            out,
-            "<text class=\"tick\" x=\"{:.1}%\" y=\"{:.0}\" text-anchor=\"middle\">{} s</text>",
-            x.at(tick),
-            HEAT_HEIGHT - 4.0,
-            crate::svg::short(tick)
-        );
-    }
+    let seconds = |tick: f64| (x.at(tick), format!("{} s", crate::svg::short(tick)));
+    below(&mut out, HEAT_HEIGHT, x.ticks().into_iter().map(seconds));
     out.push_str("</svg>");
-    let mut marks = String::new();
-    open(&mut marks, "marks", HEAT_HEIGHT, "");
-    let first = bottom.div_euclid(ROWS_A_DECADE as i32);
-    for decade in first..=top.div_euclid(ROWS_A_DECADE as i32) {
-        let above = f64::from(decade) * ROWS_A_DECADE - f64::from(bottom);
-        let y = (f64::from(rows) - above) * row;
-        if (8.0..=HEAT_HEIGHT - 14.0).contains(&y) {
-            let _ = write!(
-                marks,
-                "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                y + 4.0,
-                Nanos(10f64.powi(decade) as u64)
-            );
-        }
+    // A word at each decade, and where there is none at the ends.
+    let y_of = |at: i32| (f64::from(rows) - f64::from(at - bottom)) * row;
+    let a_decade = ROWS_A_DECADE as i32;
+    let mut at: Vec<i32> = (bottom..=top + 1).filter(|at| at % a_decade == 0).collect();
+    if at.len() < 2 {
+        at = vec![bottom, top + 1];
     }
-    marks.push_str("</svg>");
-    Some((out, marks))
+    let words = at
+        .into_iter()
+        .map(|at| (y_of(at), Nanos(10f64.powf(f64::from(at) / ROWS_A_DECADE) as u64).to_string()));
+    Some((out, marks(HEAT_HEIGHT, words)))
 }

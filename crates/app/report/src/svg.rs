@@ -99,6 +99,42 @@ pub(crate) fn path(out: &mut String, class: &str, height: f64, points: &[(f64, f
     );
 }
 
+/// A column of its own with the words of an upright axis: `(pixels from the top, word)`.
+pub(crate) fn marks(height: f64, words: impl Iterator<Item = (f64, String)>) -> String {
+    let mut out = String::new();
+    open(&mut out, "marks", height, "");
+    for (y, word) in words {
+        let _ = write!(
+            out,
+            "<text class=\"tick\" x=\"100%\" dx=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            (y + 4.0).max(10.0),
+            escape(&word)
+        );
+    }
+    out.push_str("</svg>");
+    out
+}
+
+/// Level lines at these pixels from the top.
+pub(crate) fn levels(out: &mut String, places: impl Iterator<Item = f64>) {
+    for y in places {
+        let _ =
+            write!(out, "<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
+    }
+}
+
+/// Words below a picture: `(percent of the width, word)`.
+pub(crate) fn below(out: &mut String, height: f64, words: impl Iterator<Item = (f64, String)>) {
+    for (x, word) in words {
+        let _ = write!(
+            out,
+            "<text class=\"tick\" x=\"{x:.1}%\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
+            height - 5.0,
+            escape(&word)
+        );
+    }
+}
+
 /// Text that cannot break out of its element.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -11,7 +11,7 @@ use observe::{BlockDevice, Control, Counter};
 use sql::{Engine, SqlError, SqlSpec, load, measure};
 use sql_mysql::watch_process;
 use stats::{LoadRecord, Timeline, TrialResult};
-use study::sql_plan;
+use study::{SqlCompression, sql_plan};
 use units::{Nanos, Seed};
 use workload::{OpClass, SqlClient, changed_bytes};
 
@@ -74,12 +74,14 @@ pub(crate) fn run<E: Engine>(
     let clients = SqlClient::all(&plan, job.threads, Seed(request.seed));
     let device = BlockDevice::under(&request.data);
     let mut watch = || watched(request.process, device.as_ref());
+    let codecs = codec_totals(request);
     let sums = engine.sums();
     let of_server = process_sums(request.process);
     let meter = Meter::start(device.as_ref());
     let measured = measure(&engine, &spec, clients, control, ready, &mut watch)?;
     let (wall_ns, usage, disk) = meter.read();
     let mut totals = measured.totals;
+    totals.extend(codecs);
     let of_engine = engine.totals(&sums).into_iter();
     totals.extend(of_engine.map(|(name, value)| (name.to_owned(), value)));
     for (name, value) in process_sums(request.process) {
@@ -102,6 +104,21 @@ pub(crate) fn run<E: Engine>(
         ..measured
     })
     .map(Some)
+}
+
+/// Of a trial that compresses its pages: what each codec does on this host with pages of its rows, measured
+/// before its clients begin.
+fn codec_totals(request: &SqlRequest) -> BTreeMap<String, f64> {
+    if request.job.compression == SqlCompression::None {
+        return BTreeMap::new();
+    }
+    let page = usize::try_from(request.job.page_size.get()).unwrap_or(usize::MAX);
+    let speeds = codec::measure(&codec::sysbench_pages(page, request.seed));
+    let of = |one: codec::CodecSpeed| {
+        let name = |what: &str| format!("codec_{}_{what}", one.codec.word());
+        [(name("ratio"), one.ratio), (name("encode"), one.encode), (name("decode"), one.decode)]
+    };
+    speeds.into_iter().flat_map(of).collect()
 }
 
 fn line(result: TrialResult) -> Result<String, SqlError> {

@@ -1,0 +1,41 @@
+//! Three laws of Zhang et al. (ICPADS 2018) on what was measured: what memory buys on a drive, the best size
+//! of an I/O, when compression pays.
+//!
+//! Every term is counted in the run itself; each law stands beside what was measured with its error, also
+//! where it does not hold. Invariant: nothing is fitted but what a law calls a constant, and that at one
+//! point, which then has no error. What it is not: a prediction for another drive.
+
+pub mod compression;
+pub mod file_cache;
+pub mod granularity;
+
+use workload::OpClass;
+
+use crate::groups::Group;
+
+/// Operations of `class` over the whole of a group's first trial, warm-up included, as counters are.
+fn done(group: &Group<'_>, class: OpClass) -> f64 {
+    let of = |interval: &stats::Interval| interval.tallies[class].counts.ops;
+    group.first.result.recording.intervals.iter().map(of).sum::<u64>() as f64
+}
+
+/// A sum that the server counted, per transaction.
+fn per_transaction(group: &Group<'_>, total: &str) -> Option<f64> {
+    let done = done(group, OpClass::Transaction);
+    (done > 0.0).then(|| group.first.result.totals.get(total).map(|sum| sum / done)).flatten()
+}
+
+/// What one read of the drive took on average, nanoseconds: delivered by a live drive, or as the kernel counts
+/// of a real one; none where nothing was read.
+fn read_time(group: &Group<'_>) -> Option<f64> {
+    let result = &group.first.result;
+    match (&result.served, &result.disk) {
+        (Some(served), _) => {
+            (served.reads.requests > 0).then_some(served.reads.delivered_mean_ns as f64)
+        }
+        (None, Some(disk)) => {
+            (disk.reads > 0).then(|| disk.reading_ms as f64 * 1e6 / disk.reads as f64)
+        }
+        (None, None) => None,
+    }
+}
