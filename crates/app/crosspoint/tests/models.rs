@@ -74,7 +74,7 @@ fn a_published_study_stands_beside_ours() {
     let page = std::fs::read_to_string(scratch.path().join("runs/icpads/report.html"));
     let page = page.expect("a page");
     for words in
-        ["Published, beside ours", "ICPADS 2018", "IOPS-latency curves", "40000 MB", "holds"]
+        ["published, beside ours", "ICPADS 2018", "IOPS-latency curves", "40000 MB", "holds"]
     {
         assert!(page.contains(words), "{words}");
     }

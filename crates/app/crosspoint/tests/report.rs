@@ -26,7 +26,9 @@ fn the_page_is_small_and_names_no_address() {
     let scratch = Scratch::new();
     let text = std::fs::read_to_string(page(&scratch)).expect("a page");
     assert!(text.len() < 2 << 20, "{} bytes", text.len());
-    let lower = text.to_lowercase();
+    // What is saved from the page is an object of its own.
+    let own = ["createobjecturl(", "revokeobjecturl("];
+    let lower = own.iter().fold(text.to_lowercase(), |text, word| text.replace(word, ""));
     for word in ["http:", "https:", "ws:", "wss:", "//cdn", "@import", "url(", "<link", "<iframe"] {
         assert!(!lower.contains(word), "the page contains {word}");
     }
@@ -124,17 +126,105 @@ impl Drop for Browser {
     }
 }
 
-/// Share of each canvas that is not the background: nothing drawn means a blank report.
+/// Pixels of each canvas, between its axis and the names at its right, that are a line: of a colour, or as
+/// dark as ink. Nothing drawn means a blank report.
 const DRAWN: &str = "
+    const ratio = devicePixelRatio || 1;
+    const right = innerWidth < 640 ? 92 : 150;
+    const dark = matchMedia('(prefers-color-scheme: dark)').matches;
     return [...document.querySelectorAll('canvas')].map((canvas) => {
+        const [from, to] = [70 * ratio, canvas.width - (right + 4) * ratio];
         const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-        let coloured = 0;
+        let drawn = 0;
         for (let i = 0; i < data.length; i += 4) {
-            const spread = Math.max(data[i], data[i+1], data[i+2]) - Math.min(data[i], data[i+1], data[i+2]);
-            if (data[i + 3] > 128 && spread > 60) coloured++;
+            const x = (i / 4) % canvas.width;
+            if (x < from || x > to || data[i + 3] < 128) continue;
+            const [high, low] = [Math.max(data[i], data[i+1], data[i+2]), Math.min(data[i], data[i+1], data[i+2])];
+            if (high - low > 60 || (dark ? low > 215 : high < 60)) drawn++;
         }
-        return coloured;
+        return drawn;
     });";
+
+/// Words whose contrast with the paper is below 4.5 : 1.
+const PALE: &str = "
+    const probe = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+    const rgb = (color) => {
+        probe.clearRect(0, 0, 1, 1);
+        probe.fillStyle = color;
+        probe.fillRect(0, 0, 1, 1);
+        return [...probe.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    };
+    const light = (color) => {
+        const [r, g, b] = rgb(color).map((v) => {
+            v /= 255;
+            return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const paper = light(getComputedStyle(document.body).backgroundColor);
+    const pale = new Set();
+    for (const node of document.querySelectorAll('h1, h2, h3, p, small, th, td, dd, dt, li, a, button, figcaption, .name, .src, svg text')) {
+        if (!node.textContent.trim() || node.closest('.chip.holds, .inside, [hidden]')) continue;
+        const style = getComputedStyle(node);
+        const ink = light(node instanceof SVGElement ? style.fill : style.color);
+        const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+        if (ratio < 4.5) pale.add(`${node.tagName} ${node.getAttribute('class')} ${ratio.toFixed(2)}`);
+    }
+    return [...pale];";
+
+/// Sorting, colours, the cursor and copies, as one would use them, by keys where keys do it.
+fn the_page_answers(browser: &Browser) {
+    let order = "return [...document.querySelectorAll('table.dec tbody')].map((body) => \
+         [...body.rows].filter((row) => !row.classList.contains('sub')).map((row) => Number(row.dataset.keys.split(' ')[1])))";
+    browser.script("document.querySelector('[data-sort=\"1\"]').click()");
+    let sorted = browser.script(order);
+    let bodies = sorted.as_array().expect("bodies");
+    assert!(bodies.iter().any(|body| body.as_array().is_some_and(|rows| rows.len() > 2)));
+    for body in bodies {
+        let ratios: Vec<f64> =
+            body.as_array().expect("rows").iter().filter_map(Value::as_f64).collect();
+        assert!(ratios.is_sorted_by(|a, b| a >= b), "highest first within a block: {ratios:?}");
+    }
+    let values = "return [...document.querySelectorAll('#table tbody tr')].map((row) => Number(row.cells[6].textContent)).filter(Number.isFinite)";
+    browser.script("document.querySelector('[data-column=\"6\"]').click()");
+    let values = browser.script(values);
+    let values: Vec<f64> =
+        values.as_array().expect("figures").iter().filter_map(Value::as_f64).collect();
+    assert!(values.len() > 10 && values.is_sorted(), "figures by their value");
+
+    let paper = "return getComputedStyle(document.body).backgroundColor";
+    for (theme, color) in [("dark", "rgb(20, 23, 26)"), ("light", "rgb(253, 253, 251)")] {
+        browser.script(&format!("document.querySelector('[data-theme-choice={theme}]').click()"));
+        assert_eq!(browser.script(paper), json!(color));
+    }
+
+    browser.script(
+        "const box = document.querySelector('.strip-box'); box.focus();
+         for (const key of ['ArrowRight', 'ArrowRight', 'End'])
+             box.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));",
+    );
+    let read = browser.script(
+        "const box = document.querySelector('.strip-box');
+         return [box.parentElement.querySelector('.readout').textContent,
+                 box.querySelectorAll('.cursor[visibility=visible]').length]",
+    );
+    assert!(read[0].as_str().is_some_and(|text| text.contains("p99")), "{read}");
+    assert_eq!(read[1], json!(2), "one cursor for both pictures");
+
+    browser.script("document.getElementById('csv').click()");
+    // The clipboard answers in its own time, or is not lent and a file is saved.
+    let copied = (0..100).any(|_| {
+        let done = browser.script(
+            "return new Promise((done) => setTimeout(() => done(document.documentElement.dataset.copied || ''), 20))",
+        );
+        done == json!("figures.csv")
+    });
+    assert!(copied, "the figures were not copied");
+    let reached = browser.script(
+        "return [...document.querySelectorAll('a[href], button, summary, input, .strip-box')].every((node) => node.tabIndex >= 0)",
+    );
+    assert_eq!(reached, json!(true), "a key reaches everything that can be used");
+}
 
 #[test]
 fn a_browser_draws_it_quietly_on_every_screen() {
@@ -163,7 +253,9 @@ fn a_browser_draws_it_quietly_on_every_screen() {
             assert!(coloured.as_u64().unwrap_or(0) > 50, "{width} dark={dark}: a chart is blank");
         }
         let paper = browser.script("return getComputedStyle(document.body).backgroundColor");
-        assert_eq!(paper == json!("rgb(255, 255, 255)"), !dark, "{paper}");
+        assert_eq!(paper == json!("rgb(253, 253, 251)"), !dark, "{paper}");
+        let pale = browser.script(PALE);
+        assert_eq!(pale, json!([]), "{width} dark={dark}: text that is hard to read");
         let wide = browser.script("return document.documentElement.scrollWidth - innerWidth");
         assert!(wide.as_i64().unwrap_or(1) <= 0, "{width}: the page is {wide} px too wide");
 
@@ -175,6 +267,9 @@ fn a_browser_draws_it_quietly_on_every_screen() {
         );
         let some = browser.script(rows).as_u64().expect("rows");
         assert!(0 < some && some < all, "the filter shows {some} of {all}");
+        let address = browser.script("return location.hash");
+        assert_eq!(address, json!("#figures?lmdb%20load_time"), "what is seen can be handed on");
+        the_page_answers(&browser);
 
         let requests: Vec<String> = browser
             .log("performance")

@@ -152,6 +152,7 @@
     ctx.save();
     ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
     const left = u.bbox.left + u.bbox.width + 6 * ratio;
     const room = ctx.canvas.width - left;
     for (const { line, y } of ends) {

@@ -67,6 +67,8 @@ struct RunView<'a> {
     lead: String,
     doubts: Vec<DoubtView>,
     decisions: Vec<DecisionView>,
+    /// Something ran on more than one stack.
+    compares: bool,
     /// The study asks something of its stacks.
     objectives: bool,
     parts: Vec<PartsView>,
@@ -218,6 +220,7 @@ fn view(run: &Run) -> RunView<'_> {
         lead: answer.lead,
         doubts: answer.doubts.iter().map(DoubtView::new).collect(),
         decisions: decision_views(&decisions, &hues),
+        compares: decisions.iter().any(|one| one.choices.len() > 1),
         objectives: run.study.experiment.iter().any(|one| !one.objectives.is_empty()),
         parts: parts_views(&decisions, &hues),
         trust: trust_lines(run, &decisions, &hues),

@@ -51,11 +51,14 @@ fn line(
 fn measured(run: &Run, stack: &StackRecord) -> String {
     let trials = run.trials.iter().filter(|trial| trial.stack == stack.name);
     let repetitions = trials.clone().map(|trial| trial.repetition).max().unwrap_or(1);
-    let count = trials.count();
+    let trials = match trials.count() {
+        1 => "1 trial".to_owned(),
+        count => format!("{count} trials"),
+    };
     match repetitions {
-        1 => format!("{count} trials, one run each: how far another run lies is not known"),
-        2 => format!("{count} trials, two runs each: their range"),
-        runs => format!("{count} trials, {runs} runs each: 95 % intervals between runs"),
+        1 => format!("{trials}, one run each: how far another run lies is not known"),
+        2 => format!("{trials}, two runs each: their range"),
+        runs => format!("{trials}, {runs} runs each: 95 % intervals between runs"),
     }
 }
 
