@@ -121,6 +121,10 @@ impl<D: Device> Hop<D> {
 }
 
 impl<D: Device> Device for Hop<D> {
+    fn forgets(&self) -> bool {
+        self.below.forgets()
+    }
+
     fn submit(&mut self, now: Nanos, request: Request) {
         let mut path = Route::new(now);
         let free = &mut self.path_free[self.next_path];

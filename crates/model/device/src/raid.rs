@@ -21,7 +21,7 @@ use units::{Bytes, Nanos};
 use crate::constant::Constant;
 use crate::request::Route;
 use crate::slab::Slab;
-use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
+use crate::{CHUNK, Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// Constants of an array.
 #[derive(Debug, Clone, Deserialize)]
@@ -109,9 +109,19 @@ impl Rows {
 
     fn add(&mut self, (number, parity): (u64, usize), piece: Piece) {
         let place = self.pieces.len();
+        // md works by stripes of 4 KiB: the end of one chunk and the beginning of the next have no stripe in
+        // common where they do not overlap, and are two small writes.
+        let overlaps = |row: &&mut Row| {
+            row.number == number
+                && self.pieces[row.pieces.clone()]
+                    .iter()
+                    .any(|other| other.start < piece.end() && piece.start < other.end())
+        };
+        let joined = self.rows.last_mut().filter(overlaps);
+        let row = joined.map(|row| row.pieces.end = place + 1);
         self.pieces.push(piece);
-        match self.rows.last_mut().filter(|row| row.number == number) {
-            Some(row) => row.pieces.end = place + 1,
+        match row {
+            Some(()) => {}
             None => self.rows.push(Row { number, parity, pieces: place..place + 1 }),
         }
     }
@@ -306,7 +316,10 @@ impl<D: Device> Raid<D> {
             }
             let (offset, length) = (row.number * chunk + low, (high - low) as u32);
             let read = |member: usize| Part { member, operation, offset, length };
-            let untouched = data - pieces.len();
+            // Reads of either way: the old data and the old parity, or all that is not written; of a chunk
+            // that is written in part that is its rest.
+            let partly = || pieces.iter().filter(|piece| !whole(piece));
+            let untouched = data - pieces.len() + partly().count();
             if pieces.len() + 1 < untouched {
                 parts.extend(pieces.iter().map(|piece| Part {
                     offset: row.number * chunk + piece.start,
@@ -318,9 +331,7 @@ impl<D: Device> Raid<D> {
                 let touched = |m: &usize| pieces.iter().any(|piece| piece.member == *m);
                 let others = (0..count).filter(|m| *m != row.parity && !touched(m));
                 parts.extend(others.map(read));
-                // Of a chunk that is written in part, the rest is needed as well.
-                let partly = pieces.iter().filter(|piece| !whole(piece));
-                parts.extend(partly.map(|piece| read(piece.member)));
+                parts.extend(partly().map(|piece| read(piece.member)));
             }
         }
     }
@@ -382,8 +393,14 @@ impl<D: Device> Raid<D> {
     }
 
     fn compute(&mut self, now: Nanos, job: u32) {
+        self.lay_out(self.jobs.get(job).request);
+        let of_row = |(_, pieces): (&Row, &[Piece])| {
+            let (low, high) = span(pieces);
+            (high - low).div_ceil(CHUNK)
+        };
+        let parity: u64 = self.rows.iter().map(of_row).sum();
         let state = self.jobs.at(job);
-        let computed = now + self.xor_time * state.request.chunks();
+        let computed = now + self.xor_time * parity;
         state.path.until(Stage::Controller, computed);
         self.events.push(computed, Event::Computed(job));
     }
@@ -407,6 +424,14 @@ impl<D: Device> Raid<D> {
 }
 
 impl<D: Device> Device for Raid<D> {
+    /// A mirror has it while one of its members has.
+    fn forgets(&self) -> bool {
+        match self.level {
+            1 => self.members.all.iter().all(Device::forgets),
+            _ => self.members.all.iter().any(Device::forgets),
+        }
+    }
+
     fn submit(&mut self, now: Nanos, request: Request) {
         let mut path = Route::new(now);
         let serial = self.level == 5 && request.operation.changes();
@@ -492,7 +517,7 @@ mod tests {
     #[test]
     fn a_small_write_reads_first_and_a_full_stripe_does_not() {
         assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 4096), 10 + 1 + 10);
-        assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 131_072), 32 + 10);
+        assert_eq!(takes(&mut array(5, 3), Operation::Write, 0, 131_072), 16 + 10);
         assert_eq!(takes(&mut array(5, 3), Operation::Read, 0, 4096), 10);
     }
 
@@ -521,6 +546,25 @@ mod tests {
         );
         let written = ends(limited(5, 4, each, None), Operation::Write);
         assert!(written >= Some(3 * 5 + 10 + 1 + 10), "{written:?}");
+    }
+
+    /// Both ends of a write that crosses from one chunk into the next are 4 KiB, not the chunks between.
+    #[test]
+    fn a_write_across_chunks_of_a_row_moves_what_it_writes() {
+        let mut array = array(5, 3);
+        array.first_phase(Request::write(0, 61_440, 8192));
+        let bytes = |array: &Raid<Ram>| array.parts.iter().map(|part| part.length).sum::<u32>();
+        assert_eq!(bytes(&array), 8192, "the other chunk of each of two stripes");
+        array.second_phase(Request::write(0, 61_440, 8192));
+        assert_eq!(bytes(&array), 16_384, "data and parity of each");
+    }
+
+    /// A chunk that is written in part must be read as well where parity is reconstructed.
+    #[test]
+    fn reads_of_both_ways_are_counted_in_full() {
+        let mut array = array(5, 6);
+        array.first_phase(Request::write(0, 32_768, 98_304));
+        assert_eq!(array.parts.len(), 3, "two of old data and one of parity, against four");
     }
 
     /// With many members old data and old parity are fewer reads than all the other data.

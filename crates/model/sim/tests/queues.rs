@@ -89,6 +89,9 @@ fn several_servers_wait_as_m_m_c() {
     }
 }
 
+/// Bytes of one program.
+const PROGRAM_SIZE: u32 = 64 << 10;
+
 /// A flash drive of one program unit that loses its buffer with the power; everything but programs is next to
 /// nothing.
 fn volatile_drive(program: Nanos) -> Model {
@@ -108,6 +111,7 @@ fn volatile_drive(program: Nanos) -> Model {
     }
     for (key, value) in [
         ("program_units ", "1".to_owned()),
+        ("program_size ", format!("\"{PROGRAM_SIZE}B\"")),
         ("read_units ", "1".to_owned()),
         ("channels ", "1".to_owned()),
         ("program_time ", format!("\"{}ns\"", program.get())),
@@ -146,6 +150,26 @@ fn forced_writes_wait_as_m_d_1() {
         let (mean, _) = of(volatile_drive(program), plan, timeline, OpClass::Write);
         let exact = 2.0 * program.as_secs_f64() * (1.0 + load / (2.0 * (1.0 - load)));
         assert!((mean / exact - 1.0).abs() < 0.015, "{load}: {mean} against {exact}");
+    }
+}
+
+/// A forced write is on the medium when it ends: one that fills a program waits for it, and then for the
+/// mapping, like one that fills none or more than one.
+#[test]
+fn a_forced_write_waits_for_its_data_whatever_its_size() {
+    let (program, second) = (Nanos::from_micros(200), Nanos::from_secs(1));
+    let size = PROGRAM_SIZE;
+    for bytes in [4096, size - 4096, size, size + 4096, 2 * size, 2 * size + 4096] {
+        let timeline = Timeline { warm_up: second, measure: second * 5, interval: second };
+        let plan = BlockPlan {
+            read_share: Share::NONE,
+            dsync: true,
+            ..BlockPlan::reads(bytes.into(), Bytes::mib(64), timeline.end())
+        };
+        let (mean, _) = of(volatile_drive(program), plan, timeline, OpClass::Write);
+        let programs = f64::from(bytes.div_ceil(size) + 1);
+        let exact = programs * program.as_secs_f64();
+        assert!((mean / exact - 1.0).abs() < 0.001, "{bytes}: {mean} against {exact}");
     }
 }
 

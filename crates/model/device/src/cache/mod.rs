@@ -393,6 +393,11 @@ impl<D: Device> Cache<D> {
 }
 
 impl<D: Device> Device for Cache<D> {
+    /// What is clean in front is behind as well; a flush writes back what is dirty in front of it.
+    fn forgets(&self) -> bool {
+        self.slow.forgets()
+    }
+
     fn submit(&mut self, now: Nanos, request: Request) {
         let path = Route::new(now);
         let job = self.jobs.put(Work::User { request, path, left: 0, fill: false });

@@ -152,7 +152,9 @@ impl Nand {
         self.buffer.moved += owed.moved_pages * CHUNK as f64;
         self.buffer.erases += owed.erases;
         let size = self.program_size();
-        while self.buffer.gathered >= size {
+        // The last of a forced write's data is programmed with its mapping, below.
+        let least = if forced { size + 1 } else { size };
+        while self.buffer.gathered >= least {
             self.program_host_data(size, self.parameters.program_time.value, Purpose::NOTHING);
         }
         if forced {
