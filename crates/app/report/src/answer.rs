@@ -53,7 +53,15 @@ pub fn headline(run: &Run) -> (String, Vec<String>) {
 pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     let mut points = Vec::new();
     let own = run.study.answer.and_then(|finding| found(run, finding));
-    let mut decided = decisions.iter().map(decision_sentence);
+    // Of each engine the first: the others stand in the table.
+    let mut engines: Vec<&str> = Vec::new();
+    let decided = decisions.iter().filter(|one| {
+        let engine = one.first().engine.as_str();
+        let new = !engines.contains(&engine);
+        engines.push(engine);
+        new
+    });
+    let mut decided = decided.map(decision_sentence);
     let (headline, lead) = match own {
         Some(sentence) => (sentence, String::new()),
         None => decided.next().unwrap_or_default(),

@@ -15,7 +15,7 @@ use units::{Nanos, human_count};
 use crate::chart::short;
 use crate::hue::Hues;
 use crate::svg::{Scale, escape};
-use crate::words::{engine_title, point_words, runs_words};
+use crate::words::{engine_title, experiment_title, point_words, runs_words};
 
 /// Decisions that have a body; figures have all.
 const BODIES_MAX: usize = 6;
@@ -83,7 +83,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> DecisionView {
     let counted = decision.counted.words();
     let title = match decision.counted {
         Counted::ReadTime => format!("One {} at a time: {counted}", point_words(&here.group)),
-        _ => format!("{}: {counted}", engine_title(&here.group)),
+        _ => format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group)),
     };
     let note = match decision.counted {
         Counted::ReadTime => runs_words(&here.group),

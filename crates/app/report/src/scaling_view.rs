@@ -21,6 +21,8 @@ const LINES_MAX: usize = 8;
 const HEIGHT: f64 = 230.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 22.0;
+/// Characters of a label; the whole of it is its title.
+const LABEL_MAX: usize = 17;
 /// Least distance of two labels.
 const LABEL: f64 = 14.0;
 
@@ -131,12 +133,20 @@ fn labels(
             "<text class=\"name h{}\" x=\"6\" y=\"{:.1}\">{}<title>{}</title></text>",
             hues.get(&line.stack),
             y + 4.0,
-            escape(&title(&line.stack)),
-            line.source.word()
+            escape(&cut(&title(&line.stack))),
+            escape(&format!("{}, {}", title(&line.stack), line.source.word()))
         );
     }
     out.push_str("</svg>");
     out
+}
+
+/// A name that has room beside a picture.
+fn cut(name: &str) -> String {
+    match name.char_indices().nth(LABEL_MAX) {
+        Some((end, _)) => format!("{}\u{2026}", name[..end].trim_end()),
+        None => name.to_owned(),
+    }
 }
 
 /// Drives that are so near to each other are one.

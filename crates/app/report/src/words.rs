@@ -17,6 +17,13 @@ pub(crate) fn engine_title(group: &Group<'_>) -> String {
     }
 }
 
+/// What an experiment is called.
+pub(crate) fn experiment_title<'a>(group: &Group<'a>) -> &'a str {
+    let (study, name) = (&group.run.study, &group.first.experiment);
+    let found = study.experiment.iter().find(|one| one.name == *name);
+    found.map_or(name.as_str(), |one| if one.title.is_empty() { &one.name } else { &one.title })
+}
+
 /// What was done, in few words: `read-write, 4 connections, buffer pool 20%, durability device`.
 pub(crate) fn point_words(group: &Group<'_>) -> String {
     let of = |name: &str| group.first.point.get(name).map(String::as_str);

@@ -7,7 +7,7 @@
 //! transactions. What it is not: a law of caches: it takes every access for an I/O.
 
 use archive::Run;
-use study::Source;
+use study::{Source, Study};
 use units::{Bytes, Nanos};
 use workload::OpClass;
 
@@ -74,7 +74,7 @@ pub fn granularity_laws(run: &Run) -> Vec<GranularityLaw> {
 }
 
 fn law(all: &[Group<'_>], group: &Group<'_>, best_kib: f64) -> Option<GranularityLaw> {
-    let line = size_line(all, &group.first.stack)?;
+    let line = size_line(all, group)?;
     let transactions = done(group, OpClass::Transaction);
     let each = |classes: &[OpClass]| {
         classes.iter().map(|class| done(group, *class)).sum::<f64>() / transactions.max(1.0)
@@ -112,12 +112,21 @@ fn row_bytes(all: &[Group<'_>], group: &Group<'_>) -> Option<f64> {
     Some(load.db_bytes as f64 / load.records as f64)
 }
 
-/// A line through the mean times of one read at a time, by size; least squares.
-fn size_line(all: &[Group<'_>], stack: &str) -> Option<SizeLine> {
+/// Whether two stacks are the same storage: one device, one directory, one pace, no limit.
+fn same_storage(study: &Study, a: &str, b: &str) -> bool {
+    let of = |name: &str| study.stack.iter().find(|stack| stack.name == name);
+    let (Some(a), Some(b)) = (of(a), of(b)) else { return false };
+    (&a.device, &a.directory, a.scale) == (&b.device, &b.directory, b.scale)
+        && a.limit.is_none()
+        && b.limit.is_none()
+}
+
+/// A line through the mean times of one read at a time on the storage of `wanted`, by size; least squares.
+fn size_line(all: &[Group<'_>], wanted: &Group<'_>) -> Option<SizeLine> {
     let one = |group: &&Group<'_>| {
         let of = |name: &str| group.first.point.get(name).map(String::as_str);
         group.first.engine == "block"
-            && group.first.stack == stack
+            && same_storage(&group.run.study, &group.first.stack, &wanted.first.stack)
             && of("queue_depth") == Some("1")
             && group.is_sound()
     };
