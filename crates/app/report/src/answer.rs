@@ -63,7 +63,7 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     });
     let mut decided = decided.map(decision_sentence);
     let (headline, lead) = match own {
-        Some(sentence) => (sentence, String::new()),
+        Some(sentence) => split(&sentence),
         None => decided.next().unwrap_or_default(),
     };
     points.extend(decided.map(|(sentence, _)| sentence));
@@ -90,6 +90,23 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     Answer { headline, lead, doubts: doubts(run), points }
 }
 
+/// Characters of a headline that one reads at a glance.
+const HEADLINE_MAX: usize = 260;
+
+/// A sentence with a part for each storage: as many as one reads at a glance, and the others.
+fn split(sentence: &str) -> (String, String) {
+    let mut taken = 0;
+    let parts: Vec<&str> = sentence.trim_end_matches('.').split("; ").collect();
+    for (count, part) in parts.iter().enumerate() {
+        taken += part.len();
+        if count > 0 && taken > HEADLINE_MAX {
+            let (first, rest) = parts.split_at(count);
+            return (format!("{}.", first.join("; ")), format!("{}.", rest.join("; ")));
+        }
+    }
+    (sentence.to_owned(), String::new())
+}
+
 /// The sentence that a study asks for; none where its trials do not say it.
 fn found(run: &Run, finding: Finding) -> Option<String> {
     match finding {
@@ -102,6 +119,7 @@ fn found(run: &Run, finding: Finding) -> Option<String> {
         Finding::Memory => memory_sentence(run),
         Finding::Fabric => fabric_sentence(run),
         Finding::Rates => depth_sentence(run),
+        Finding::Device => device_sentence(run),
     }
 }
 
@@ -212,35 +230,32 @@ fn growth_sentence(run: &Run) -> Option<String> {
         let group = &curve.points[0].group;
         let knee = &curve.points[growth.knee];
         let (how, place) = match curve.load {
-            Load::Depth => ("by queue depth", format!("depth {}", depth_of(&knee.group))),
+            Load::Depth => ("queue depth", format!("depth {}", depth_of(&knee.group))),
             Load::Threads => {
                 let threads = knee.group.first.point.get(THREADS).map_or("1", String::as_str);
-                ("by threads", format!("{threads} threads"))
+                ("threads", format!("{threads} threads"))
             }
-            Load::Offered => ("by offered load", format!("{} IOPS", human_count(knee.rate.value))),
+            Load::Offered => ("offered load", format!("{}/s", human_count(knee.rate.value))),
         };
         parts.push(format!(
-            "{} {} {how}: {} (knee at {place}; {})",
+            "{} takes {} {} operations/s before latency grows (by {how}, knee at {place}); at 95 % of its highest \
+             rate one takes {} the lowest load ({})",
             short(group.stack_title()),
+            human_count(knee.rate.value),
             shape(group),
             growth_text(grown.value),
             group.source_text("latency_growth_95"),
         ));
     }
-    (!parts.is_empty()).then(|| {
-        format!(
-            "Mean latency at 95 % of the highest rate, over that at the lowest load: {}.",
-            parts.join("; ")
-        )
-    })
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
-/// `+25 %`, or `13 times` where percent would be hard to read.
+/// `25 % longer than at`, or `13 times as long as at` where percent would be hard to read.
 fn growth_text(growth: f64) -> String {
-    if growth < 10.0 {
-        format!("{:+.0} %", growth * 100.0)
-    } else {
-        format!("{:.0} times", growth + 1.0)
+    match growth {
+        _ if growth < 0.0 => format!("{:.0} % less than at", growth * -100.0),
+        _ if growth < 10.0 => format!("{:.0} % longer than at", growth * 100.0),
+        _ => format!("{:.0} times as long as at", growth + 1.0),
     }
 }
 
@@ -260,17 +275,58 @@ fn mix_sentence(run: &Run) -> Option<String> {
             None => worst.push((stack, p99, group)),
         }
     }
+    let all = groups(run);
     let parts: Vec<String> = worst
         .iter()
-        .map(|(_, p99, group)| {
+        .map(|(stack, p99, group)| {
             let (title, source) = (short(group.stack_title()), group.source_text(P99));
             let share = group.first.point.get("read_share").map_or("", String::as_str);
-            format!("{title} {} (at {share} reads; {source})", time(p99))
+            // The same without writes, where that ran.
+            let alone = all.iter().find(|other| {
+                let mut point = group.first.point.clone();
+                point.insert("read_share".into(), "100%".into());
+                other.first.stack == *stack
+                    && other.first.experiment == group.first.experiment
+                    && other.first.point == point
+            });
+            let alone = alone.and_then(|other| other.percentile(READS, 99.0).ok());
+            let alone =
+                alone.map_or_else(String::new, |p99| format!(" instead of {} alone", time(&p99)));
+            format!("{title} {}{alone} (at {share} reads; {source})", time(p99))
         })
         .collect();
-    (!parts.is_empty()).then(|| {
-        format!("With writes beside them, 1 read in 100 takes longer than: {}.", parts.join("; "))
-    })
+    (!parts.is_empty())
+        .then(|| format!("With writes beside them 1 read in 100 takes over: {}.", parts.join("; ")))
+}
+
+/// One request, large requests, many requests: what each stack gives of each.
+fn device_sentence(run: &Run) -> Option<String> {
+    let all = groups(run);
+    let of_stack = |stack: &archive::StackRecord| {
+        let own = || {
+            let own = all.iter().filter(|group| group.first.stack == stack.name);
+            own.filter(|group| group.first.engine == "block" && group.is_sound())
+        };
+        let single = single_depth(run, READS);
+        let (one, p50) = single.iter().find(|(group, _)| group.first.stack == stack.name)?;
+        let most = |of: &dyn Fn(&Group<'_>) -> Option<f64>| {
+            let reads = own().filter(|group| group.classes() == [READS]);
+            reads.filter_map(of).fold(0.0, f64::max)
+        };
+        let rate = most(&|group| Some(group.rate(READS)?.value));
+        let bytes = most(&|group| Some(group.throughput(READS)?.value));
+        Some(format!(
+            "{} takes {} for one {} read (median), reads up to {}/s and {} times a second ({})",
+            short(&stack.title),
+            time(p50),
+            shape(one),
+            Bytes(bytes as u64),
+            human_count(rate),
+            one.source_text(P50),
+        ))
+    };
+    let parts: Vec<String> = run.header.stacks.iter().filter_map(of_stack).collect();
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
 /// What reads suffer from clients beside them, experiment by experiment.

@@ -295,3 +295,67 @@ fn without_links(script: &str) -> String {
     let banner_end = script.find("*/").map_or(0, |at| at + 2);
     format!("/*! uPlot 1.6.32, MIT licence, (c) Leon Sorokin */{}", &script[banner_end..])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::TrialOutcome;
+    use stats::{Limit, Usage};
+
+    fn stored() -> Run {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        Run::read(std::path::Path::new(place)).unwrap()
+    }
+
+    /// What stands before the first table.
+    fn first_screen(run: Run) -> String {
+        let page = html(&[run]).unwrap();
+        let (_, head) = page.split_once("<section class=\"head\"").unwrap();
+        head.split_once("</section>").unwrap().0.to_owned()
+    }
+
+    /// A figure that is spoiled, without a word where one looks first, sells the wrong drive.
+    #[test]
+    fn what_spoils_a_run_stands_on_its_first_screen() {
+        let steady = |run: &mut Run| {
+            for trial in &mut run.trials {
+                trial.result.limits.clear();
+                trial.result.disk = None;
+                let intervals = &mut trial.result.recording.intervals;
+                let first = intervals[0].clone();
+                let same = |interval: &mut stats::Interval| {
+                    interval.tallies = first.tallies.clone();
+                };
+                intervals.iter_mut().for_each(same);
+                trial.result.usage = Some(Usage { blocks_in: 1 << 40, ..Usage::default() });
+            }
+        };
+        let mut quiet = stored();
+        steady(&mut quiet);
+        let screen = first_screen(quiet.clone());
+        for words in ["Busy host", "Data in memory", "Not steady", "Failed"] {
+            assert!(!screen.contains(words), "nothing of the kind was seen: {words}");
+        }
+        let says = |words: &str, spoil: &dyn Fn(&mut archive::TrialRecord)| {
+            let mut run = quiet.clone();
+            run.trials.iter_mut().for_each(spoil);
+            let screen = first_screen(run);
+            assert!(screen.contains(words), "{words}: {screen}");
+        };
+        says("Busy host", &|trial| trial.result.limits = vec![Limit::Others { others: 0.4 }]);
+        says("CPU-bound", &|trial| trial.result.limits = vec![Limit::Thread { busy: 0.99 }]);
+        says("Data in memory", &|trial| trial.result.usage = Some(Usage::default()));
+        says("Not steady", &|trial| {
+            let intervals = &mut trial.result.recording.intervals;
+            let half = intervals.len() / 2;
+            for interval in &mut intervals[half..] {
+                interval.tallies =
+                    stats::Interval::empty(interval.phase, interval.start, interval.end).tallies;
+            }
+        });
+        says("Failed", &|trial| {
+            trial.outcome = TrialOutcome::Failed;
+            trial.result.failure = Some("the disk went away".into());
+        });
+    }
+}

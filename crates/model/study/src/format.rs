@@ -63,6 +63,8 @@ pub enum Finding {
     Fabric,
     /// The highest rate of each, and the depth that it takes.
     Rates,
+    /// One request, large ones, many: latency, bandwidth and rate of each.
+    Device,
 }
 
 /// A device, and how it is presented.
