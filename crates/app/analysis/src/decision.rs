@@ -5,6 +5,8 @@
 //! one group, so of one source; a limit is named only where a counter shows it; what may not be judged
 //! carries why. What it is not: a comparison of runs.
 
+use std::collections::{HashMap, HashSet};
+
 use archive::{Run, TrialRecord};
 use sim::Worth;
 use stats::Limit;
@@ -16,7 +18,7 @@ use crate::groups::{Group, Ops, depth_of, groups, is_sql};
 use crate::knee::THREADS;
 
 /// What is counted of an engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Counted {
     /// SQL transactions a second.
     Transactions,
@@ -194,31 +196,32 @@ pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
 #[must_use]
 pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
     let mut found: Vec<Vec<(Group<'_>, Estimate, Counted)>> = Vec::new();
+    let mut places = HashMap::new();
     for group in groups(run) {
         if group.first.engine == "block" || !group.is_sound() {
             continue;
         }
         let Some((rate, counted)) = counted_of(&group) else { continue };
-        let same = |others: &Vec<(Group<'_>, Estimate, Counted)>| {
-            let (other, _, of_other) = &others[0];
-            (&other.first.experiment, &other.first.engine, &other.first.point, *of_other)
-                == (&group.first.experiment, &group.first.engine, &group.first.point, counted)
-        };
-        match found.iter().position(same) {
-            Some(place) => found[place].push((group, rate, counted)),
-            None => found.push(vec![(group, rate, counted)]),
+        let first = group.first;
+        let key = (&first.experiment, &first.engine, &first.point, counted);
+        let at = *places.entry(key).or_insert_with(|| {
+            found.push(Vec::new());
+            found.len() - 1
+        });
+        found[at].push((group, rate, counted));
+    }
+    // Of each experiment and engine the last point that has the most stacks.
+    let mut last: HashMap<(&String, &String, Counted), (usize, usize)> = HashMap::new();
+    for (at, one) in found.iter().enumerate() {
+        let (group, _, counted) = &one[0];
+        let key = (&group.first.experiment, &group.first.engine, *counted);
+        let best = last.entry(key).or_insert((0, at));
+        if one.len() >= best.0 {
+            *best = (one.len(), at);
         }
     }
-    let most = |others: &[Vec<(Group<'_>, Estimate, Counted)>], at: usize| {
-        let key = |one: &[(Group<'_>, Estimate, Counted)]| {
-            (one[0].0.first.experiment.clone(), one[0].0.first.engine.clone(), one[0].2)
-        };
-        let own = key(&others[at]);
-        let alike = || others.iter().enumerate().filter(|(_, one)| key(one) == own);
-        let stacks = alike().map(|(_, one)| one.len()).max().unwrap_or(0);
-        alike().rfind(|(_, one)| one.len() == stacks).map(|(place, _)| place) == Some(at)
-    };
-    let chosen: Vec<bool> = (0..found.len()).map(|at| most(&found, at)).collect();
+    let last: HashSet<usize> = last.into_values().map(|(_, at)| at).collect();
+    let chosen: Vec<bool> = (0..found.len()).map(|at| last.contains(&at)).collect();
     let kept = found.into_iter().zip(chosen).filter(|(_, chosen)| *chosen).map(|(one, _)| one);
     let mut all: Vec<Decision<'_>> = kept
         .filter_map(|one| {

@@ -5,7 +5,7 @@
 //! most points. Invariants: a line is of one stack and source; lookups and updates are never one number.
 //! What it is not: a fit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use archive::Run;
 use stats::estimate::Estimate;
@@ -113,37 +113,34 @@ fn counted(groups: &[&Group<'_>]) -> Vec<Ops> {
     wanted.into_iter().filter(there).collect()
 }
 
-/// A line with what else its points have in common, besides the stack.
-type Candidate = (Vec<(String, String)>, ScalingLine);
+/// What a line's points have in common, besides the stack.
+type Rest = BTreeMap<String, String>;
 
 fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
     let kind = kind_of(groups, axis);
-    let mut lines: Vec<Candidate> = Vec::new();
+    let mut lines: Vec<(Rest, ScalingLine)> = Vec::new();
+    let mut places: HashMap<(Rest, String, Source), usize> = HashMap::new();
     for group in groups {
         let (Some(text), Some(rate)) = (group.first.point.get(axis), group.rate(ops)) else {
             continue;
         };
         let (Some(place), true) = (position(text, kind), rate.value > 0.0) else { continue };
-        let rest = group.first.point.iter().filter(|(name, _)| name.as_str() != axis);
-        let rest: Vec<(String, String)> = rest.map(|(a, b)| (a.clone(), b.clone())).collect();
-        let same = |(other, line): &&mut Candidate| {
-            *other == rest && line.stack == group.first.stack && line.source == group.first.source
-        };
-        match lines.iter_mut().find(same) {
-            Some((_, line)) => line.points.push((place, rate)),
-            None => {
-                let (stack, source) = (group.first.stack.clone(), group.first.source);
-                lines.push((rest, ScalingLine { stack, source, points: vec![(place, rate)] }));
-            }
-        }
+        let mut rest = group.first.point.clone();
+        rest.remove(axis);
+        let (stack, source) = (group.first.stack.clone(), group.first.source);
+        let at = *places.entry((rest.clone(), stack.clone(), source)).or_insert_with(|| {
+            lines.push((rest, ScalingLine { stack, source, points: Vec::new() }));
+            lines.len() - 1
+        });
+        lines[at].1.points.push((place, rate));
     }
     lines.retain(|(_, line)| line.points.len() >= VALUES_MIN);
-    let points = |rest: &[(String, String)]| -> usize {
-        let of_it = lines.iter().filter(|(other, _)| other == rest);
-        of_it.map(|(_, line)| line.points.len()).sum()
-    };
+    let mut points: HashMap<&Rest, usize> = HashMap::new();
+    for (rest, line) in &lines {
+        *points.entry(rest).or_default() += line.points.len();
+    }
     // Of equal ones the last: the most clients, the strictest durability.
-    let rest = lines.iter().map(|(rest, _)| rest).max_by_key(|rest| points(rest))?.clone();
+    let rest = lines.iter().map(|(rest, _)| rest).max_by_key(|rest| points[rest])?.clone();
     let chosen = lines.into_iter().filter(|(other, _)| *other == rest);
     let mut lines: Vec<ScalingLine> = chosen.map(|(_, line)| line).collect();
     for line in &mut lines {

@@ -33,6 +33,8 @@
     return +share.toFixed(Math.max(0, Math.round(Math.log10(oneIn)) - 1)) + " %";
   };
 
+  // Sections with more charts than these are folded.
+  const SHOWN_MAX = 4;
   // Kinds whose horizontal axis is time: their cursors move together.
   const TIMED = new Set(["series", "inside", "phases", "races"]);
   const KINDS = {
@@ -292,7 +294,17 @@
     const charts = runs.flatMap((run) => run[kind]);
     if (!charts.length) continue;
     section.hidden = false;
-    for (const chart of charts) makeChart(section.querySelector(".charts"), chart, kind);
+    const box = section.querySelector(".charts");
+    if (charts.length > SHOWN_MAX && kind !== "curves" && kind !== "races") {
+      // What is long is folded; its charts take their width when it is opened.
+      const fold = document.createElement("details");
+      const words = document.createElement("summary");
+      words.textContent = `${charts.length} charts`;
+      box.replaceWith(fold);
+      fold.append(words, box);
+      fold.addEventListener("toggle", resize);
+    }
+    for (const chart of charts) makeChart(box, chart, kind);
   }
   resize();
   new ResizeObserver(resize).observe(document.body);

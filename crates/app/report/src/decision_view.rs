@@ -75,15 +75,23 @@ impl ObjectiveView {
 
 /// The bodies of `decisions`.
 pub(crate) fn decision_views(decisions: &[Decision<'_>], hues: &Hues) -> Vec<DecisionView> {
-    decisions.iter().take(BODIES_MAX).map(|one| view(one, hues)).collect()
+    let several = |one: &Decision<'_>| {
+        let same = |other: &&Decision<'_>| other.first().engine == one.first().engine;
+        decisions.iter().filter(same).count() > 1
+    };
+    decisions.iter().take(BODIES_MAX).map(|one| view(one, hues, several(one))).collect()
 }
 
-fn view(decision: &Decision<'_>, hues: &Hues) -> DecisionView {
+/// `several`: its engine has other bodies besides, so that the experiment is named.
+fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     let here = decision.here();
     let counted = decision.counted.words();
     let title = match decision.counted {
         Counted::ReadTime => format!("One {} at a time: {counted}", point_words(&here.group)),
-        _ => format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group)),
+        _ if several => {
+            format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group))
+        }
+        _ => format!("{}, {counted}", engine_title(&here.group)),
     };
     let note = match decision.counted {
         Counted::ReadTime => runs_words(&here.group),

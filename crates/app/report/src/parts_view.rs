@@ -14,11 +14,15 @@ use units::Nanos;
 
 use crate::chart::short;
 use crate::hue::Hues;
-use crate::svg::{Scale, escape, open};
+use crate::svg::{Scale, cut, escape, open};
 use crate::words::engine_title;
 
 /// Decisions whose time is drawn.
 const SHOWN_MAX: usize = 4;
+/// Width of a letter, percent of the narrowest picture.
+const LETTER: f64 = 1.9;
+/// Characters of a storage's name beside its number.
+const NAME_MAX: usize = 24;
 const ROW: f64 = 44.0;
 const BAR: f64 = 18.0;
 
@@ -110,7 +114,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
         "<text class=\"name h{}\" x=\"0\" y=\"{:.0}\">{}<tspan class=\"note\"> {}, {}</tspan></text>",
         bar.hue,
         top + 14.0,
-        escape(bar.storage),
+        escape(&cut(bar.storage, NAME_MAX)),
         bar.time.whole,
         bar.source.word()
     );
@@ -128,8 +132,8 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
             top + 20.0,
             escape(part.words()),
         );
-        // A label where it has room.
-        if width > 14.0 {
+        // A label where it has room, on a phone too.
+        if width > label(*part).len() as f64 * LETTER + 2.0 {
             let _ = write!(
                 svg,
                 "<text class=\"inside {}\" x=\"{:.2}%\" dx=\"5\" y=\"{:.0}\">{}</text>",

@@ -12,7 +12,7 @@ use units::human_count;
 
 use crate::chart::short;
 use crate::hue::Hues;
-use crate::svg::{Scale, below, escape, levels, marks, open, path};
+use crate::svg::{Scale, below, cut, escape, levels, marks, open, path};
 
 /// Panels that are drawn; figures have all.
 const PANELS_MAX: usize = 8;
@@ -133,20 +133,12 @@ fn labels(
             "<text class=\"name h{}\" x=\"6\" y=\"{:.1}\">{}<title>{}</title></text>",
             hues.get(&line.stack),
             y + 4.0,
-            escape(&cut(&title(&line.stack))),
+            escape(&cut(&title(&line.stack), LABEL_MAX)),
             escape(&format!("{}, {}", title(&line.stack), line.source.word()))
         );
     }
     out.push_str("</svg>");
     out
-}
-
-/// A name that has room beside a picture.
-fn cut(name: &str) -> String {
-    match name.char_indices().nth(LABEL_MAX) {
-        Some((end, _)) => format!("{}\u{2026}", name[..end].trim_end()),
-        None => name.to_owned(),
-    }
 }
 
 /// Drives that are so near to each other are one.
