@@ -14,6 +14,7 @@ use stats::estimate::{Estimate, ratio};
 use study::Source;
 use workload::OpClass;
 
+use crate::doubts::{DoubtKind, doubts_of};
 use crate::groups::{Group, Ops, depth_of, groups, is_sql};
 use crate::knee::THREADS;
 
@@ -105,6 +106,8 @@ pub struct Choice<'a> {
     pub limited: LimitedBy,
     /// What may be made of it.
     pub standing: Standing,
+    /// What spoils it, in any of its repetitions.
+    pub doubts: Vec<DoubtKind>,
 }
 
 /// One thing that ran on several stacks.
@@ -139,7 +142,11 @@ impl<'a> Decision<'a> {
             let ratio = (place != reference && base.value > 0.0).then(|| over(&value));
             let p99 = group.percentile(counted.ops(), 99.0).ok();
             let (limited, standing) = (limited_by(&group, counted), standing(&group, counted));
-            Choice { group, value, ratio, p99, limited, standing }
+            let mut doubts: Vec<DoubtKind> =
+                group.trials.iter().flat_map(|trial| doubts_of(trial)).collect();
+            doubts.sort_unstable();
+            doubts.dedup();
+            Choice { group, value, ratio, p99, limited, standing, doubts }
         };
         let choices: Vec<Choice<'a>> = groups.into_iter().enumerate().map(choice).collect();
         Some(Self { counted, choices, reference })
@@ -341,5 +348,67 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
             }
             _ => format!("waits +{:.0} %", served.starved_share * 100.0),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_run::run_of;
+    use units::Nanos;
+
+    const TWO: &str = "schema = 1\nname = \"s\"\nREF[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\n\
+        name = \"b\"\ndevice = \"model:intel-p4800x\"\nATTACH[[experiment]]\nname = \"e\"\n[experiment.block]\n";
+
+    fn study(reference: &str, attach: &str) -> String {
+        TWO.replace("REF", reference).replace("ATTACH", attach)
+    }
+
+    /// A drive that is compared with itself, or with another than the study says, is sold as twice as fast.
+    #[test]
+    fn the_reference_is_what_was_measured_or_what_the_study_names() {
+        let run = run_of(&study("", ""), Nanos(1000));
+        let all = decisions(&run);
+        assert_eq!((all.len(), all[0].reference, all[0].choices.len()), (1, 0, 2));
+        assert!(all[0].here().ratio.is_none());
+        let other = all[0].best_other().unwrap();
+        assert_eq!(other.group.first.stack, "b");
+        assert!(
+            (other.ratio.unwrap().value - 1.0).abs() < 1e-9 && other.ratio.unwrap().lo.is_none()
+        );
+        let run = run_of(&study("reference = \"b\"\n", ""), Nanos(1000));
+        assert_eq!(decisions(&run)[0].here().group.first.stack, "b");
+    }
+
+    /// What was not delivered as its model asks is in no headline.
+    #[test]
+    fn a_drive_of_which_nothing_is_known_is_not_ranked() {
+        let run = run_of(&study("", "attach = true\n"), Nanos(1000));
+        let all = decisions(&run);
+        assert!(matches!(all[0].choices[1].standing, Standing::NotJudged(_)));
+        assert!(all[0].best_other().is_none());
+        let mut known = run.clone();
+        let asked = stats::ServedKind {
+            requests: 10,
+            requested_mean_ns: 500,
+            requested_p50_ns: 500,
+            delivered_mean_ns: 510,
+            delivered_p50_ns: 510,
+            ..Default::default()
+        };
+        for trial in known.trials.iter_mut().filter(|trial| trial.stack == "b") {
+            trial.result.served = Some(stats::Served { reads: asked, ..Default::default() });
+        }
+        let all = decisions(&known);
+        assert_eq!(all[0].choices[1].standing, Standing::AsModelled);
+        assert!(all[0].best_other().is_some());
+    }
+
+    #[test]
+    fn a_limit_is_named_only_where_it_was_counted() {
+        let mut run = run_of(&study("", ""), Nanos(1000));
+        assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Unknown);
+        run.trials[0].result.limits = vec![Limit::Processors { busy: 0.97, others: 0.0 }];
+        assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Processors(0.97));
     }
 }

@@ -132,6 +132,22 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
     found.into_iter().flatten().collect()
 }
 
+/// What spoils one measured or emulated trial, the worst first; what it was delivered by has a place of its own.
+#[must_use]
+pub fn doubts_of(trial: &TrialRecord) -> Vec<DoubtKind> {
+    let all: [(DoubtKind, &Find<'_>); 6] = [
+        (DoubtKind::LoadNotKept, &not_kept),
+        (DoubtKind::BusyHost, &busy_host),
+        (DoubtKind::OtherWrites, &other_writes),
+        (DoubtKind::CpuBound, &cpu_bound),
+        (DoubtKind::InMemory, &in_memory),
+        (DoubtKind::Unsteady, &unsteady),
+    ];
+    let own = |kind: DoubtKind| trial.source != Source::Predicted || kind == DoubtKind::LoadNotKept;
+    let seen = all.into_iter().filter(|(kind, find)| own(*kind) && find(trial).is_some());
+    seen.map(|(kind, _)| kind).collect()
+}
+
 /// Of a trial how bad it is and why; `None` where it is not.
 type Find<'a> = dyn Fn(&TrialRecord) -> Option<(f64, String)> + 'a;
 

@@ -158,7 +158,7 @@ fn kind_of(groups: &[&Group<'_>], axis: &str) -> AxisKind {
         }
         "threads" => AxisKind::Load("threads"),
         "readers" => AxisKind::Load("readers"),
-        "queue_depth" => AxisKind::Load("operations in flight, a thread"),
+        "queue_depth" => AxisKind::Load("in flight, each thread"),
         _ => {
             let mut texts = groups.iter().filter_map(|group| group.first.point.get(axis));
             match texts.all(|text| text.parse::<Share>().is_ok()) {
@@ -177,5 +177,34 @@ fn position(text: &str, kind: AxisKind) -> Option<f64> {
         }
         AxisKind::MemoryMiB => Some(text.parse::<Bytes>().ok()?.get() as f64 / 1_048_576.0),
         AxisKind::Load(_) => text.parse().ok().filter(|value| *value > 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_run::run_of;
+    use units::Nanos;
+
+    fn of(depths: &str) -> Vec<Panel> {
+        let study = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\nname = \"b\"\n\
+             device = \"model:intel-p4800x\"\n[[experiment]]\nname = \"e\"\n[experiment.block]\n\
+             block_size = [\"4KiB\", \"8KiB\"]\nqueue_depth = {depths}\n"
+        );
+        panels(&run_of(&study, Nanos(1000)))
+    }
+
+    /// A line that joins two block sizes would have a knee that no drive has.
+    #[test]
+    fn a_line_is_of_one_stack_and_one_job() {
+        let panels = of("[1, 4, 2]");
+        assert_eq!(panels.len(), 1);
+        assert_eq!(panels[0].lines.len(), 2, "a line a stack");
+        for line in &panels[0].lines {
+            let places: Vec<f64> = line.points.iter().map(|(place, _)| *place).collect();
+            assert_eq!(places, [1.0, 2.0, 4.0], "in order, of one block size");
+        }
+        assert!(of("[1, 2]").is_empty(), "two points are no line");
     }
 }

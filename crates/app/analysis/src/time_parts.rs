@@ -30,6 +30,8 @@ pub enum Part {
     DriveFlushes,
     /// The drive, of which no more is known.
     Drive,
+    /// A drive with what stands before it: a guest, a fabric, a cache, an array.
+    DriveAndLayers,
     /// Statements that read.
     Selects,
     /// Statements that change rows.
@@ -51,6 +53,7 @@ impl Part {
             Self::DriveWrites => "drive: writes",
             Self::DriveFlushes => "drive: flushes",
             Self::Drive => "drive",
+            Self::DriveAndLayers => "drive with guest, fabric or cache",
             Self::Selects => "statements that read",
             Self::Changes => "statements that change rows",
             Self::Commit => "commit",
@@ -64,6 +67,9 @@ impl Part {
         matches!(self, Self::DriveReads | Self::DriveWrites | Self::DriveFlushes | Self::Drive)
     }
 }
+
+/// Parts of the names of profiles that are more than a drive.
+const LAYERS: [&str; 4] = ["-in-", "-over-", "cas-", "raid"];
 
 /// An operation's time in parts.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,7 +116,9 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
         let stack = group.run.header.stacks.iter().find(|one| one.name == group.first.stack)?;
         let path: u64 = stack.host_times.iter().map(|time| time.get()).sum();
         let drive = whole.get().checked_sub(path).filter(|_| path > 0)?;
-        return TimeParts::of(whole, vec![(Part::HostPath, path), (Part::Drive, drive)]);
+        let layered = LAYERS.iter().any(|word| stack.device.contains(word));
+        let part = if layered { Part::DriveAndLayers } else { Part::Drive };
+        return TimeParts::of(whole, vec![(Part::HostPath, path), (part, drive)]);
     }
     let result = &group.first.result;
     let done: u64 = result.recording.intervals.iter().map(|interval| interval.counts().ops).sum();

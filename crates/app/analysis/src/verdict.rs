@@ -76,9 +76,9 @@ pub struct RunStack {
 }
 
 /// Where a number lies that is not judged.
-pub(crate) const INSIDE: &str = "ours lies inside";
+pub const INSIDE: &str = "ours lies inside";
 /// The same of one that does not.
-pub(crate) const OUTSIDE: &str = "ours lies outside";
+pub const OUTSIDE: &str = "ours lies outside";
 
 /// Which drives a number may have run on.
 pub(crate) fn is_drive(wanted: &[String], stack: Option<&RunStack>) -> bool {

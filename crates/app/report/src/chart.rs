@@ -8,7 +8,7 @@ use study::Source;
 /// Charts of one kind at most.
 pub(crate) const CHARTS_MAX: usize = 24;
 /// Lines of one chart at most.
-pub(crate) const LINES_MAX: usize = 24;
+pub(crate) const LINES_MAX: usize = 8;
 /// Everything that is drawn, by kind.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Charts {
@@ -61,6 +61,22 @@ pub(crate) struct Sweep {
     pub xlog: bool,
     pub ylog: bool,
     pub lines: Vec<ChartLine>,
+}
+
+/// Values that all lie within this share of the largest are a chart of a constant.
+const CONSTANT: f64 = 0.03;
+
+impl Chart {
+    /// Whether none of its lines goes anywhere.
+    pub fn is_flat(&self) -> bool {
+        let flat = |line: &ChartLine| {
+            let values = || line.points.iter().map(|point| point[1]);
+            let (low, high) =
+                (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
+            high - low <= high * CONSTANT
+        };
+        self.lines.iter().all(flat)
+    }
 }
 
 /// A title without what stands in parentheses.

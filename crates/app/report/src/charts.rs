@@ -37,7 +37,9 @@ pub(crate) fn charts(run: &Run) -> Charts {
         // More lines than these nobody can tell apart.
         charts.inside.extend(inside(&hues, title, &of_it[..of_it.len().min(COUNTER_LINES_MAX)]));
         for class in OpClass::ALL {
-            let shown = last_points(&of_it, Ops::Only(class));
+            let mut shown = last_points(&of_it, Ops::Only(class));
+            charts.left_out += shown.len().saturating_sub(LINES_MAX);
+            shown.truncate(LINES_MAX);
             if shown.is_empty() {
                 continue;
             }
@@ -58,6 +60,9 @@ pub(crate) fn charts(run: &Run) -> Charts {
             }
         }
     }
+    charts.series.retain(|chart| !chart.is_flat());
+    charts.spectra.retain(|chart| !chart.is_flat());
+    charts.inside.retain(|chart| !chart.is_flat());
     charts.phases = phases(run);
     charts.races = races(run, &hues);
     charts

@@ -94,7 +94,7 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
         _ => format!("{}, {counted}", engine_title(&here.group)),
     };
     let note = match decision.counted {
-        Counted::ReadTime => runs_words(&here.group),
+        Counted::ReadTime => format!("{}; ratios are of speed", runs_words(&here.group)),
         _ => format!("{}; {}", point_words(&here.group), runs_words(&here.group)),
     };
     let ends = |one: &Choice<'_>| {
@@ -147,7 +147,7 @@ fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceVi
             |p99| format!("{}{}", least(&p99), Nanos(p99.value as u64)),
         ),
         limited: limited_words(one.limited),
-        worth: standing_words(&one.standing),
+        worth: worth_words(one),
         doubted,
         objectives: asked_of(&one.group).iter().map(ObjectiveView::new).collect(),
         keys: [
@@ -181,6 +181,12 @@ fn limited_words(limited: LimitedBy) -> String {
     }
 }
 
+/// What may be made of a choice's number, and what spoils it.
+fn worth_words(one: &Choice<'_>) -> String {
+    let spoiled = one.doubts.iter().map(|kind| kind.title().to_lowercase());
+    std::iter::once(standing_words(&one.standing)).chain(spoiled).collect::<Vec<_>>().join("; ")
+}
+
 /// What may be made of a number.
 pub(crate) fn standing_words(standing: &Standing) -> String {
     match standing {
@@ -189,7 +195,11 @@ pub(crate) fn standing_words(standing: &Standing) -> String {
         Standing::NothingAsked => "nothing was asked of the drive".into(),
         Standing::NotJudged(why) => format!("not to be judged: {why}"),
         Standing::Predicted(Worth::HeldOut { median, figures, .. }) => {
-            format!("{:.0} % on {figures} held-out figures", median * 100.0)
+            let figures = match figures {
+                1 => "1 held-out figure".to_owned(),
+                figures => format!("{figures} held-out figures"),
+            };
+            format!("{:.0} % on {figures}", median * 100.0)
         }
         Standing::Predicted(worth) => worth.brief(),
     }

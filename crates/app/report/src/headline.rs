@@ -5,6 +5,7 @@
 //! half of a sentence. What it is not: advice.
 
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
+use analysis::doubts::DoubtKind;
 use study::Source;
 use units::{Nanos, human_count};
 
@@ -25,7 +26,30 @@ pub(crate) fn decision_sentence(decision: &Decision<'_>) -> (String, String) {
         Some(best) => compared(decision, here, best),
         None => not_judged(decision, here),
     };
-    (sentence, lead(decision))
+    let left_out = decision.choices.iter().filter(|one| is_doubted(one));
+    let left_out: Vec<&str> = left_out.map(title).collect();
+    let lead = lead(decision);
+    match left_out.as_slice() {
+        [] => (sentence, lead),
+        names => {
+            let were = if names.len() == 1 { "was" } else { "were" };
+            let words =
+                format!("Not ranked: {} {were} not delivered as modelled.", names.join(", "));
+            (sentence, format!("{words} {lead}"))
+        }
+    }
+}
+
+fn is_doubted(choice: &Choice<'_>) -> bool {
+    matches!(choice.standing, Standing::NotJudged(_))
+}
+
+/// `Of those delivered as modelled, ` where others were not.
+fn of_which(decision: &Decision<'_>) -> &'static str {
+    match decision.choices.iter().any(is_doubted) {
+        true => "Of the drives that were delivered as modelled none",
+        false => "No other drive here",
+    }
 }
 
 fn value(choice: &Choice<'_>, counted: Counted) -> String {
@@ -56,6 +80,13 @@ fn noun(counted: Counted) -> &'static str {
         Counted::Lookups => "lookups",
         Counted::ReadTime => "reads",
     }
+}
+
+/// `, not steady` where that is so: a rate that moved is no rate.
+fn spoiled(choice: &Choice<'_>) -> String {
+    let grave = [DoubtKind::LoadNotKept, DoubtKind::InMemory, DoubtKind::Unsteady];
+    let seen = choice.doubts.iter().filter(|kind| grave.contains(kind));
+    seen.map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }
 
 /// What a ratio is worth: interval, source, error.
@@ -109,17 +140,20 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
     let noun = noun(counted);
     match ratio {
         _ if ratio > 1.0 + ABOUT => format!(
-            "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} ({source}).",
+            "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} ({source}{}).",
             place(here),
             title(best),
             times(ratio),
             worth(best),
-            value(best, counted)
+            value(best, counted),
+            spoiled(here)
         ),
         _ if ratio < 1.0 - ABOUT => format!(
-            "No other drive here gives {engine} more {noun} than {}: {of_here} a second ({source}); the next, \
-             {}, gives {} of that ({}).",
+            "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); the next, {}, gives {} of \
+             that ({}).",
+            of_which(decision),
             place(here),
+            spoiled(here),
             title(best),
             times(ratio),
             worth(best)
@@ -184,8 +218,7 @@ fn lead(decision: &Decision<'_>) -> String {
         let own = decision.choices.iter().filter(|one| one.group.first.source == source);
         let own: Vec<String> = own
             .map(|one| {
-                let doubt = matches!(one.standing, Standing::NotJudged(_));
-                let doubt = if doubt { ", not to be judged" } else { "" };
+                let doubt = if is_doubted(one) { ", not to be judged" } else { "" };
                 format!("{} on {}{doubt}", value(one, decision.counted), place(one))
             })
             .collect();
@@ -208,7 +241,7 @@ fn lead(decision: &Decision<'_>) -> String {
     };
     let counted = decision.counted.words();
     let what = match decision.counted {
-        Counted::ReadTime => counted.to_owned(),
+        Counted::ReadTime => "Median of one read".to_owned(),
         _ => format!("{}, {counted}", engine_title(&decision.here().group)),
     };
     format!("{what}: {}.{set}", parts.join("; "))

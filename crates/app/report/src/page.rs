@@ -23,6 +23,7 @@ use crate::parts_view::{PartsView, parts_views};
 use crate::pivot::{PlaceTable, place_tables};
 use crate::scaling_view::{ScalingView, scaling_views};
 use crate::strip_view::{StripView, strip_view};
+use crate::svg::cut;
 use crate::table::{interval_text, point_text};
 use crate::trust_view::{TrustLine, trust_lines};
 use analysis::cliffs::{Told, told};
@@ -102,13 +103,20 @@ struct DoubtView {
     places: Vec<String>,
 }
 
+/// Characters of the worst case that stand on the first screen.
+const WORST_MAX: usize = 220;
+
 impl DoubtView {
     fn new(doubt: &Doubt) -> Self {
         Self {
             title: doubt.kind.title(),
             count: doubt.count_text(),
-            worst: doubt.worst.clone(),
-            places: doubt.places.clone(),
+            worst: cut(&doubt.worst, WORST_MAX),
+            // All of what was said, where that was cut.
+            places: match doubt.worst.chars().count() > WORST_MAX {
+                true => doubt.places.iter().chain([&doubt.worst]).cloned().collect(),
+                false => doubt.places.clone(),
+            },
         }
     }
 }

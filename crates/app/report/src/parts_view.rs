@@ -15,7 +15,7 @@ use units::Nanos;
 use crate::chart::short;
 use crate::hue::Hues;
 use crate::svg::{Scale, cut, escape, open};
-use crate::words::engine_title;
+use crate::words::{engine_title, experiment_title};
 
 /// Decisions whose time is drawn.
 const SHOWN_MAX: usize = 4;
@@ -75,7 +75,11 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
     let what = engine_title(&decision.here().group);
     let title = match what.as_str() {
         "block" => "one read".to_owned(),
-        engine => format!("{engine}, one {}", operation(decision)),
+        engine => format!(
+            "{engine}, one {}: {}",
+            operation(decision),
+            experiment_title(&decision.here().group)
+        ),
     };
     let mut svg = String::new();
     open(&mut svg, "parts", height, &format!("Where the time of {title} goes"));
@@ -153,7 +157,7 @@ const fn class(part: Part) -> &'static str {
         Part::Cpu | Part::Selects => "host-1",
         Part::HostPath | Part::Changes => "host-2",
         Part::Rest => "host-3",
-        Part::DriveReads | Part::Drive => "drive-1",
+        Part::DriveReads | Part::Drive | Part::DriveAndLayers => "drive-1",
         Part::DriveWrites => "drive-2",
         Part::DriveFlushes => "drive-3",
         Part::Commit => "drive-1",
@@ -169,6 +173,7 @@ const fn label(part: Part) -> &'static str {
         Part::DriveWrites => "writes",
         Part::DriveFlushes => "flushes",
         Part::Drive => "drive",
+        Part::DriveAndLayers => "drive and layers",
         Part::Selects => "selects",
         Part::Changes => "changes",
         Part::Commit => "commit",

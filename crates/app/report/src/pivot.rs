@@ -4,6 +4,7 @@
 //! and job. Invariant: a cell's lines are of one printed number. What it is not: a verdict.
 
 use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
+use analysis::verdict::{INSIDE, OUTSIDE};
 use serde::Serialize;
 
 /// A table and its claims.
@@ -34,6 +35,8 @@ struct ClaimRow {
     claim: ClaimView,
     /// Class of the verdict's chip.
     chip: &'static str,
+    /// Where ours lies, of what is not judged.
+    lies: &'static str,
 }
 
 /// One printed number with its place in a table.
@@ -100,7 +103,12 @@ fn claim_row(claim: ClaimView) -> ClaimRow {
         "input" => "input",
         _ => "unanswered",
     };
-    ClaimRow { claim, chip }
+    let lies = match () {
+        () if claim.why.ends_with(OUTSIDE) => ", ours outside",
+        () if claim.why.ends_with(INSIDE) => ", ours inside",
+        () => "",
+    };
+    ClaimRow { claim, chip, lies }
 }
 
 fn pivot(printed: &[Printed]) -> Pivot {

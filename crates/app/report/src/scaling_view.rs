@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use analysis::scaling::{Panel, ScalingLine, panels};
+use analysis::scaling::{AxisKind, Panel, ScalingLine, panels};
 use archive::Run;
 use serde::Serialize;
 use units::human_count;
@@ -63,7 +63,11 @@ fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
     let mut lines = String::new();
     open(&mut lines, "panel", HEIGHT, &format!("{what} over {}", panel.axis.words()));
     levels(&mut lines, y.ticks().into_iter().map(at_y));
-    below(&mut lines, HEIGHT, x.ticks().into_iter().map(|tick| (x.at(tick), human_count(tick))));
+    below(
+        &mut lines,
+        HEIGHT,
+        x.ticks().into_iter().map(|tick| (x.at(tick), crate::svg::short(tick))),
+    );
     for line in shown {
         draw(&mut lines, line, hues.get(&line.stack), (&x, &at_y));
     }
@@ -167,14 +171,15 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         true => "all give the same within a tenth".to_owned(),
         false => format!("{most} gives {} what {least} does", crate::decision_view::times(*ratio)),
     };
-    let axis = panel.axis.words();
-    format!(
-        "At {axis} {} {}; at {} {}.",
-        human_count(first),
-        one(&low),
-        human_count(last),
-        one(&high)
-    )
+    let at = |place: f64| {
+        let number = crate::svg::short(place);
+        match panel.axis {
+            AxisKind::DataOverMemory => format!("data {number} \u{d7} memory"),
+            AxisKind::MemoryMiB => format!("{number} MiB of memory"),
+            AxisKind::Load(words) => format!("{number} {words}"),
+        }
+    };
+    format!("At {} {}; at {} {}.", at(first), one(&low), at(last), one(&high))
 }
 
 fn plural(panel: &Panel) -> &'static str {

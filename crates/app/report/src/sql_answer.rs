@@ -57,17 +57,17 @@ pub(crate) fn memory_sentence(run: &Run) -> Option<String> {
     let mut part = |line: &ScalingLine| {
         let (first, last) = (line.points.first()?, line.points.last()?);
         ends = Some((first.0, last.0));
-        let gain = first.1.value / last.1.value - 1.0;
-        Some(format!("{:+.0} % on {} ({})", gain * 100.0, title(run, &line.stack), line.source))
+        let gain = crate::decision_view::times(first.1.value / last.1.value);
+        Some(format!("{gain} on {} ({})", title(run, &line.stack), line.source))
     };
     let parts: Vec<String> = panel.lines.iter().filter_map(&mut part).collect();
     let (most, least) = ends?;
     let share = |times: f64| format!("{:.0} %", 100.0 / times);
     Some(format!(
-        "Memory for {} of the data instead of {} gives {} of what is done a second (one run each).",
+        "A buffer pool for {} of the data instead of {} gives this many times the transactions: {} (one run each).",
         share(most),
         share(least),
-        parts.join(", ")
+        parts.join("; ")
     ))
 }
 

@@ -64,7 +64,16 @@ fn causes(trial: &TrialRecord) -> String {
         .filter(|(_, count)| *count > 0.0)
         .collect();
     found.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let one = |(name, count): &(&str, f64)| format!("{count:.0} \u{d7} {}", name.replace('_', " "));
+    let words = |name: &str| match name {
+        "level0_files_slowing" => "slowed by files at level 0".to_owned(),
+        "level0_files_stopping" => "stopped by files at level 0".to_owned(),
+        "compaction_debt_slowing" => "slowed by compaction debt".to_owned(),
+        "compaction_debt_stopping" => "stopped by compaction debt".to_owned(),
+        "memtables_slowing" => "slowed by memtables that wait".to_owned(),
+        "memtables_stopping" => "stopped by memtables that wait".to_owned(),
+        other => other.replace('_', " "),
+    };
+    let one = |(name, count): &(&str, f64)| format!("{count:.0} \u{d7} {}", words(name));
     found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 

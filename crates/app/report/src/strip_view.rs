@@ -74,7 +74,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
     let title = run.header.stacks.iter().find(|stack| stack.name == trial.stack);
     let title = title.map_or(trial.stack.as_str(), |stack| short(&stack.title));
     let engine = match trial.engine.as_str() {
-        "block" => trial.experiment.clone(),
+        "block" => "blocks".to_owned(),
         _ => engine_title(&decision.here().group),
     };
     let bands = bands(trial, &columns, class);
@@ -95,7 +95,11 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         })
         .collect();
     Some(StripView {
-        title: format!("{engine} on {title}, {}, one run", trial.source.word()),
+        title: format!(
+            "{engine} on {title}, {}, {}, one run",
+            trial.experiment,
+            trial.source.word()
+        ),
         hue: hues.get(&trial.stack),
         rate,
         rate_marks,

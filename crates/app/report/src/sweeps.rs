@@ -170,7 +170,7 @@ fn sweep(
 }
 
 /// What a sweep of ratings shows.
-const OVER_LIMIT: &str = "reads over 1 ms (limit 5 %)";
+const OVER_LIMIT: &str = "reads with a service time over 1 ms (limit 5 %)";
 
 /// Percent of reads over 1 ms at each rating.
 fn over_1ms() -> Measure {

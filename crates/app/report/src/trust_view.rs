@@ -85,15 +85,23 @@ fn predicted(stack: &StackRecord) -> String {
         .map(|figure| figure.error.abs())
         .collect();
     errors.sort_by(f64::total_cmp);
-    let fitted = count(Evidence::Fitted);
+    let fitted = match count(Evidence::Fitted) {
+        1 => "1 figure".to_owned(),
+        count => format!("{count} figures"),
+    };
     match errors.get(errors.len() / 2) {
-        None if fitted == 0 => "not validated: nothing is published of such jobs".into(),
-        None => format!("fitted on {fitted} figures of such jobs, none held out: not validated"),
+        None if count(Evidence::Fitted) == 0 => {
+            "not validated: nothing is published of such jobs".into()
+        }
+        None => format!("fitted on {fitted} of such jobs, none held out: not validated"),
         Some(median) => format!(
-            "median error {:.0} %, worst {:.0} %, on {} held-out figures of such jobs; {fitted} fitted",
+            "median error {:.0} %, worst {:.0} %, held out, of such jobs ({}); fitted on {fitted}",
             median * 100.0,
             errors.last().copied().unwrap_or(0.0) * 100.0,
-            errors.len()
+            match errors.len() {
+                1 => "1 figure".to_owned(),
+                count => format!("{count} figures"),
+            }
         ),
     }
 }

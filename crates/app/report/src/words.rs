@@ -44,6 +44,13 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
     } else if of("readers").is_some_and(|count| count != "0" && count != "1") {
         words.extend(of("readers").map(|count| counted(count, "reader")));
     }
+    for (name, what) in
+        [("page_size", "pages of"), ("compression", "compression"), ("flush_method", "")]
+    {
+        words.extend(of(name).map(|value| format!("{what} {value}").trim().to_owned()));
+    }
+    words
+        .extend(of("doublewrite").filter(|on| *on == "false").map(|_| "no doublewrite".to_owned()));
     words.extend(of("memory").filter(|m| *m != "unlimited").map(|m| format!("memory {m}")));
     words.extend(of("durability").map(|word| format!("durability {word}")));
     words.join(", ")
