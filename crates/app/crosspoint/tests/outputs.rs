@@ -230,3 +230,89 @@ fn a_flipped_bit_in_any_file_of_a_run_is_found() {
     fs::remove_file(scratch.path().join("run/sums.txt")).expect("removed");
     expect(&scratch.run("figures run"), 7);
 }
+
+/// A bundle that passes though something in it is another is no evidence; one that differs each time is none
+/// either.
+#[test]
+fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
+    let scratch = Scratch::new();
+    virtual_run(&scratch);
+    for name in ["one.tar.gz", "two.tar.gz"] {
+        expect(&scratch.run(&format!("bundle run -o {name}")), 0);
+    }
+    let at = |name: &str| scratch.path().join(name);
+    let whole = fs::read(at("one.tar.gz")).expect("a bundle");
+    assert!(whole == fs::read(at("two.tar.gz")).expect("a bundle"), "the same run, the same bytes");
+    let output = scratch.run("bundle --check one.tar.gz");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("made again byte for byte"), "{}", stdout(&output));
+    // What is there is not replaced without a word.
+    expect(&scratch.run("bundle run -o one.tar.gz"), 0);
+    fs::write(at("mine.tar.gz"), "mine").expect("written");
+    expect(&scratch.run("bundle run -o mine.tar.gz"), 5);
+    assert_eq!(fs::read_to_string(at("mine.tar.gz")).expect("mine"), "mine");
+
+    // Another number in the report, and all sums right: only making it again finds that.
+    let unpacked = at("unpacked");
+    fs::create_dir(&unpacked).expect("a directory");
+    let tar = |words: &[&str]| {
+        let done = std::process::Command::new("tar").current_dir(&unpacked).args(words).status();
+        assert!(done.is_ok_and(|status| status.success()), "tar {words:?}");
+    };
+    tar(&["-xzf", "../one.tar.gz"]);
+    let page = unpacked.join("run/report.html");
+    let text = fs::read_to_string(&page).expect("a page");
+    fs::write(&page, text.replacen("predicted", "measured!", 1)).expect("written");
+    let sums = "cd run && sha256sum $(cut -c67- SHA256SUMS) > new && mv new SHA256SUMS";
+    let summed =
+        std::process::Command::new("sh").current_dir(&unpacked).args(["-c", sums]).status();
+    assert!(summed.is_ok_and(|status| status.success()), "sums");
+    // Plain files alone: a folder of its own is no part of a bundle.
+    let packed = "find run -type f | tar -czf ../forged.tar.gz -T -";
+    let packed =
+        std::process::Command::new("sh").current_dir(&unpacked).args(["-c", packed]).status();
+    assert!(packed.is_ok_and(|status| status.success()), "packed");
+    let output = scratch.run("bundle --check forged.tar.gz");
+    expect(&output, 7);
+    assert!(
+        stdout(&output).contains("report.html: made again it is another"),
+        "{}",
+        stdout(&output)
+    );
+    // Truncated, and none at all.
+    fs::write(at("cut.tar.gz"), &whole[..whole.len() / 2]).expect("written");
+    for name in ["cut.tar.gz", "mine.tar.gz", "none.tar.gz"] {
+        expect(&scratch.run(&format!("bundle --check {name}")), 7);
+    }
+}
+
+/// A limit that is missed without a word in the exit code lets a slow drive through.
+#[test]
+fn a_missed_objective_ends_with_its_own_code() {
+    let scratch = Scratch::new();
+    let text = fs::read_to_string(study("virtual")).expect("the study");
+    let with = |objective: &str| {
+        let text = text.replace("[[experiment]]\n", &format!("[[experiment]]\n{objective}\n"));
+        fs::write(scratch.path().join("asks.toml"), text).expect("written");
+    };
+    with("objectives = [\"p50 <= 1s\"]");
+    let output = scratch.run("run asks.toml --out met");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("0 missed"), "{}", stdout(&output));
+    with("objectives = [\"p50 <= 1s\", \"p50 <= 1ns\"]");
+    let output = scratch.run("run asks.toml --out missed");
+    expect(&output, 8);
+    assert!(stdout(&output).contains("objective missed: p50"), "{}", stdout(&output));
+    expect(&scratch.run("run --resume missed"), 8);
+    let page = fs::read_to_string(scratch.path().join("missed/report.html")).expect("a page");
+    assert!(page.contains("\u{2715} fail"), "the table says so");
+    with("objectives = [\"p98 <= 1s\"]");
+    let output = scratch.run("run asks.toml --out wrong");
+    expect(&output, 3);
+    assert!(stderr(&output).contains("p50, p90, p99, p99_9"), "{}", stderr(&output));
+    with("");
+    let wrong = "reference = \"nobody\"\n";
+    let text = text.replacen("schema = 1\n", &format!("schema = 1\n{wrong}"), 1);
+    fs::write(scratch.path().join("asks.toml"), text).expect("written");
+    expect(&scratch.run("run asks.toml --out wrong"), 3);
+}

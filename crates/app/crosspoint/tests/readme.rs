@@ -58,6 +58,7 @@ fn every_command_of_the_documents_works() {
             let words = command
                 .trim_start_matches("crosspoint ")
                 .replace("runs/quickstart-...", "runs/quickstart-made")
+                .replace("quickstart-....tar.gz", "quickstart-made.tar.gz")
                 .replace("RUN...", "runs/quickstart-made")
                 .replace("fit /mnt/nvme", "fit --from runs/fit")
                 .replace("run icpads-3dxpoint", &format!("run icpads-3dxpoint {short}"))
