@@ -176,7 +176,7 @@ fn position(text: &str, kind: AxisKind) -> Option<f64> {
             (percent > 0.0).then(|| 100.0 / percent)
         }
         AxisKind::MemoryMiB => Some(text.parse::<Bytes>().ok()?.get() as f64 / 1_048_576.0),
-        AxisKind::Load(_) => text.parse().ok().filter(|value| *value > 0.0),
+        AxisKind::Load(_) => text.parse().ok().filter(|value| (1.0..=1e12).contains(value)),
     }
 }
 

@@ -86,13 +86,13 @@ impl TimeParts {
     pub fn drive_share(&self) -> Option<f64> {
         let drive = self.parts.iter().filter(|(part, _)| part.is_drive());
         let counted = drive.clone().next().is_some();
-        let sum: u64 = drive.map(|(_, time)| time.get()).sum();
-        counted.then(|| sum as f64 / self.whole.get().max(1) as f64)
+        let sum: f64 = drive.map(|(_, time)| time.get() as f64).sum();
+        counted.then(|| sum / self.whole.get().max(1) as f64)
     }
 
     /// Of counted parts, with the rest.
     fn of(whole: Nanos, counted: Vec<(Part, u64)>) -> Option<Self> {
-        let sum: u64 = counted.iter().map(|(_, time)| *time).sum();
+        let sum = counted.iter().try_fold(0u64, |sum, (_, time)| sum.checked_add(*time))?;
         let rest = whole.get().checked_sub(sum)?;
         let parts = counted.into_iter().chain(std::iter::once((Part::Rest, rest)));
         let parts = parts.filter(|(_, time)| *time > 0);
@@ -114,7 +114,7 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     }
     if group.first.source == Source::Predicted {
         let stack = group.run.header.stacks.iter().find(|one| one.name == group.first.stack)?;
-        let path: u64 = stack.host_times.iter().map(|time| time.get()).sum();
+        let path = stack.host_times.iter().try_fold(0u64, |sum, one| sum.checked_add(one.get()))?;
         let drive = whole.get().checked_sub(path).filter(|_| path > 0)?;
         let layered = LAYERS.iter().any(|word| stack.device.contains(word));
         let part = if layered { Part::DriveAndLayers } else { Part::Drive };
@@ -126,8 +126,9 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     let mut counted = vec![(Part::Cpu, result.usage?.cpu().get() / done)];
     match (&result.served, &result.disk) {
         (Some(served), _) => counted.extend(delivered(served, done)),
-        (None, Some(disk)) if disk.reading_ms + disk.writing_ms + disk.flushing_ms > 0 => {
-            let each = |sum_ms: u64| sum_ms * 1_000_000 / done;
+        (None, Some(disk)) if disk.reading_ms.max(disk.writing_ms).max(disk.flushing_ms) > 0 => {
+            // What is more than a number holds exceeds the whole, and then there are no parts.
+            let each = |sum_ms: u64| sum_ms.saturating_mul(1_000_000) / done;
             counted.extend([
                 (Part::DriveReads, each(disk.reading_ms)),
                 (Part::DriveWrites, each(disk.writing_ms)),
@@ -155,7 +156,8 @@ fn clients(group: &Group<'_>) -> u64 {
 
 /// What a live drive's requests took, per operation.
 fn delivered(served: &Served, done: u64) -> [(Part, u64); 3] {
-    let each = |kind: &stats::ServedKind| kind.requests * kind.delivered_mean_ns / done;
+    let each =
+        |kind: &stats::ServedKind| kind.requests.saturating_mul(kind.delivered_mean_ns) / done;
     [
         (Part::DriveReads, each(&served.reads)),
         (Part::DriveWrites, each(&served.writes)),

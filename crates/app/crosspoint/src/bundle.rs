@@ -5,17 +5,19 @@
 //! bytes (no times, no owners, sorted names); what is unpacked is plain files in that folder and nothing
 //! else. What it is not: a backup of the data that was measured on.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Read as _};
-use std::path::{Component, Path, PathBuf};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 
 use archive::Run;
-use flate2::{Compression, GzBuilder, read::GzDecoder};
+use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use sha2::{Digest as _, Sha256};
 
 use crate::exit::{self, ExitCode};
 use crate::result_file::{self, There};
 use crate::show::Failure;
+use crate::words::plain;
 
 /// Names in the folder of a bundle, besides the run's own.
 const REPORT: &str = "report.html";
@@ -23,9 +25,10 @@ const CSV: &str = "figures.csv";
 const JSON: &str = "figures.json";
 const PUBLISHED: &str = "published.toml";
 const SUMS: &str = "SHA256SUMS";
-/// Bytes and files of a bundle that are unpacked at most.
-const BYTES_MAX: u64 = 8 << 30;
-const FILES_MAX: usize = 500_000;
+/// Bytes of a bundle, unpacked, at most.
+const BYTES_MAX: u64 = 1 << 30;
+/// Journals of trials that were cut short lie beside the others under such names.
+const RUNNING: &str = ".running-";
 
 /// A name in the folder and what is in that file.
 type Member = (String, Vec<u8>);
@@ -39,18 +42,37 @@ pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, 
     let name = read.name.clone();
     let output = output.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_path_buf);
     let failed = |error| Failure::Output(output.display().to_string(), error);
-    let mut members = Vec::new();
-    collect(run, "", &mut members).map_err(failed)?;
-    members.retain(|(name, _)| ![REPORT, CSV, JSON, PUBLISHED, SUMS].contains(&name.as_str()));
-    members.extend(made(read)?);
-    members.sort();
-    let sums: String =
-        members.iter().map(|(name, bytes)| format!("{}  {name}\n", sum(bytes))).collect();
-    members.push((SUMS.to_owned(), sums.into_bytes()));
-    let packed = pack(&name, &members).map_err(failed)?;
+    let mut files = Vec::new();
+    collect(run, "", &mut files).map_err(failed)?;
+    let members = members_of(&name, files, made(read)?);
+    // What would not pass is not handed on: no trials, a run that goes on, links.
+    if let Some(why) = differences(&members).map_err(failed)?.first() {
+        let why = format!("{why}; a bundle needs a run with trials that does not go on");
+        return Err(failed(io::Error::other(why)));
+    }
+    let packed = gzip(&tar_of(&members).map_err(failed)?).map_err(failed)?;
     result_file::write_bytes(&packed, &output, There::or_any(force))?;
-    out!("{}", output.display());
+    // Into a pipe the name would follow the bytes.
+    if fs::metadata(&output).is_ok_and(|facts| facts.is_file()) {
+        out!("{}", plain(&output.display().to_string()));
+    }
     Ok(exit::OK)
+}
+
+/// The files of a run and what is made of it, with the list of their sums, in the folder `name`.
+fn members_of(name: &str, mut files: Vec<Member>, made: Vec<Member>) -> Vec<Member> {
+    files.retain(|(name, _)| is_of_run(name));
+    files.extend(made);
+    files.sort();
+    let sums: String =
+        files.iter().map(|(name, bytes)| format!("{}  {name}\n", sum(bytes))).collect();
+    files.push((SUMS.to_owned(), sums.into_bytes()));
+    files.into_iter().map(|(file, bytes)| (format!("{name}/{file}"), bytes)).collect()
+}
+
+/// Whether a file of a run folder is part of the run, and not of what was made of it or lies beside.
+fn is_of_run(name: &str) -> bool {
+    RUN_FILES.contains(&name) || name.starts_with("trials/") || name.starts_with("evidence-")
 }
 
 /// What is made of a run: the report, the figures, and the published table.
@@ -67,73 +89,79 @@ fn made(run: Run) -> Result<Vec<Member>, Failure> {
     Ok(out)
 }
 
-/// The files of a run: plain ones whose names do not begin with a dot.
+/// The files of a run: plain ones; of names that begin with a dot the journals of trials alone.
 fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
         let kind = entry.file_type()?;
-        if name.starts_with('.') {
+        let Ok(name) = entry.file_name().into_string() else {
+            return Err(io::Error::other("a name in the run folder is no text"));
+        };
+        if name.starts_with('.') && !name.starts_with(RUNNING) {
+            continue;
+        }
+        let folder = format!("{below}{name}/");
+        if kind.is_dir() && !folder.starts_with("trials/") {
             continue;
         }
         if kind.is_dir() {
             collect(&entry.path(), &format!("{below}{name}/"), out)?;
-        } else if kind.is_file() {
+        } else if !is_of_run(&format!("{below}{name}")) {
+            // A page, a log: made of the run, or beside it.
+        } else if kind.is_file() && is_plain(&name) {
             out.push((format!("{below}{name}"), fs::read(entry.path())?));
+        } else {
+            return Err(io::Error::other(format!("{below}{name:?} is no plain file of a run")));
         }
     }
     Ok(())
+}
+
+/// Whether a name can stand in a list of sums and leads nowhere else.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && name != "."
+        && name != ".."
+        && !name.contains(|c: char| c.is_control() || c == '\\')
 }
 
 fn sum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn pack(folder: &str, members: &[Member]) -> io::Result<Vec<u8>> {
-    let gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
-    let mut tar = tar::Builder::new(gzip);
+/// The members as a tar, the same bytes each time.
+fn tar_of(members: &[Member]) -> io::Result<Vec<u8>> {
+    let mut tar = tar::Builder::new(Vec::new());
     for (name, bytes) in members {
         let mut header = tar::Header::new_gnu();
         header.set_size(bytes.len() as u64);
         header.set_mode(0o644);
         header.set_mtime(0);
-        tar.append_data(&mut header, format!("{folder}/{name}"), bytes.as_slice())?;
+        tar.append_data(&mut header, name, bytes.as_slice())?;
     }
-    tar.into_inner()?.finish()
+    tar.into_inner()
 }
 
-/// Unpacks a bundle into a new directory, compares every sum, and makes report and figures again.
+fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+    gzip.write_all(bytes)?;
+    gzip.finish()
+}
+
+/// Unpacks a bundle, compares every sum, and makes report and figures again.
 ///
 /// # Errors
 /// Where the file is no bundle.
 pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
     let failed = |error: io::Error| Failure::Input(bundle.display().to_string(), error);
-    let scratch = tempfile::tempdir().map_err(failed)?;
     let members = unpack(bundle).map_err(failed)?;
-    let folder = members.first().and_then(|(name, _)| name.split_once('/'));
-    let folder = folder.map(|(folder, _)| folder.to_owned());
-    let folder = folder.ok_or_else(|| failed(io::Error::other("it holds no folder")))?;
-    for (name, bytes) in &members {
-        let path = scratch.path().join(name);
-        let parent = path.parent().unwrap_or(scratch.path());
-        fs::create_dir_all(parent).and_then(|()| fs::write(&path, bytes)).map_err(failed)?;
-    }
-    let run = scratch.path().join(&folder);
-    let wrong = wrong_sums(&members, &folder);
-    let mut differing: Vec<String> =
-        wrong.into_iter().map(|name| format!("{name}: its checksum is wrong")).collect();
-    if differing.is_empty() {
-        for (name, bytes) in made(Run::read(&run)?)? {
-            let stored = members.iter().find(|(other, _)| *other == format!("{folder}/{name}"));
-            if stored.is_none_or(|(_, stored)| *stored != bytes) {
-                differing.push(format!("{name}: made again it is another"));
-            }
-        }
-    }
+    let differing = differences(&members).map_err(failed)?;
     for line in &differing {
-        out!("{line}");
+        out!("{}", plain(line));
     }
     if differing.is_empty() {
+        let folder = members.first().and_then(|(name, _)| name.split_once('/'));
+        let folder = plain(folder.map_or("", |(folder, _)| folder));
         out!(
             "{folder}: {} files whole; report and figures made again byte for byte",
             members.len()
@@ -144,74 +172,159 @@ pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
     Ok(exit::NOT_KEPT)
 }
 
-/// Names whose bytes are not those of the list, and those that it does not name.
-fn wrong_sums(members: &[Member], folder: &str) -> Vec<String> {
-    let list = members.iter().find(|(name, _)| *name == format!("{folder}/{SUMS}"));
-    let Some((_, list)) = list else { return vec![format!("{SUMS} is missing")] };
-    let list = String::from_utf8_lossy(list);
-    let listed: Vec<(&str, &str)> = list.lines().filter_map(|line| line.split_once("  ")).collect();
-    let inside = |name: &str| name.strip_prefix(&format!("{folder}/")).map(str::to_owned);
-    let mut wrong: Vec<String> = members
+/// What of a bundle is not as its sums say, or is another when it is made again from the run in it.
+fn differences(members: &[Member]) -> io::Result<Vec<String>> {
+    let folder = members.first().and_then(|(name, _)| name.split_once('/'));
+    let Some((folder, _)) = folder else { return Err(io::Error::other("it holds no folder")) };
+    let inside: BTreeMap<&str, &[u8]> = members
         .iter()
-        .filter_map(|(name, bytes)| Some((inside(name)?, bytes)))
-        .filter(|(name, _)| name != SUMS)
-        .filter(|(name, bytes)| {
-            !listed.iter().any(|(sum_of, other)| other == name && *sum_of == sum(bytes))
-        })
-        .map(|(name, _)| name)
+        .filter_map(|(name, bytes)| Some((name.strip_prefix(folder)?.strip_prefix('/')?, &**bytes)))
         .collect();
-    let there =
-        |wanted: &str| members.iter().any(|(name, _)| inside(name).as_deref() == Some(wanted));
-    let missing = listed.iter().filter(|(_, name)| !there(name));
-    wrong.extend(missing.map(|(_, name)| (*name).to_owned()));
+    if inside.len() != members.len() {
+        return Err(io::Error::other("it has names twice, or outside of its folder"));
+    }
+    let wrong = wrong_sums(&inside);
+    if !wrong.is_empty() {
+        return Ok(wrong
+            .into_iter()
+            .map(|name| format!("{name}: its checksum is wrong"))
+            .collect());
+    }
+    let scratch = tempfile::tempdir()?;
+    for (name, bytes) in members {
+        let path = scratch.path().join(name);
+        fs::create_dir_all(path.parent().unwrap_or(scratch.path()))?;
+        fs::write(&path, bytes)?;
+    }
+    let run = Run::read(&scratch.path().join(folder)).map_err(io::Error::other)?;
+    let again = made(run).map_err(|_| io::Error::other("its report cannot be made"))?;
+    let mut differing = Vec::new();
+    for (name, bytes) in &again {
+        if inside.get(name.as_str()).is_none_or(|stored| *stored != bytes.as_slice()) {
+            differing.push(format!("{name}: made again it is another"));
+        }
+    }
+    // Beside what is made there is nothing but the run.
+    let known: BTreeSet<&str> = again.iter().map(|(name, _)| name.as_str()).chain([SUMS]).collect();
+    let foreign = inside.keys().filter(|name| !known.contains(**name) && !is_of_run(name));
+    differing.extend(foreign.map(|name| format!("{name}: does not belong into a bundle")));
+    Ok(differing)
+}
+
+/// Files of a run besides its trials.
+const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
+
+/// Names whose bytes are not those of the list, those that it does not name, and those that it names twice.
+fn wrong_sums(inside: &BTreeMap<&str, &[u8]>) -> Vec<String> {
+    let Some(list) = inside.get(SUMS) else { return vec![SUMS.to_owned()] };
+    let list = String::from_utf8_lossy(list);
+    let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (sum, name) in list.lines().filter_map(|line| line.split_once("  ")) {
+        if listed.insert(name, sum).is_some() || !inside.contains_key(name) {
+            wrong.push(name.to_owned());
+        }
+    }
+    let differs = inside.iter().filter(|(name, bytes)| {
+        **name != SUMS && listed.get(*name).is_none_or(|listed| *listed != sum(bytes))
+    });
+    wrong.extend(differs.map(|(name, _)| (*name).to_owned()));
     wrong
 }
 
-/// The plain files of a bundle, all in one folder.
+/// The members of a bundle, which is the tar of them and not a byte more.
 fn unpack(bundle: &Path) -> io::Result<Vec<Member>> {
-    let mut archive = tar::Archive::new(GzDecoder::new(fs::File::open(bundle)?).take(BYTES_MAX));
+    if !fs::metadata(bundle)?.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    let mut bytes = Vec::new();
+    MultiGzDecoder::new(fs::File::open(bundle)?).take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(io::Error::other("it holds more than 1 GiB"));
+    }
     let mut out: Vec<Member> = Vec::new();
-    for entry in archive.entries()? {
+    for entry in tar::Archive::new(bytes.as_slice()).entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
-        let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-        let name = path.to_string_lossy().into_owned();
-        if !plain || !entry.header().entry_type().is_file() || out.len() >= FILES_MAX {
+        let name = path.to_str().unwrap_or_default().to_owned();
+        let plain = name.contains('/') && name.split('/').all(is_plain);
+        if !plain || !entry.header().entry_type().is_file() {
             return Err(io::Error::other(format!("{name:?} does not belong into a bundle")));
         }
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes)?;
         out.push((name, bytes));
     }
-    let folder = |name: &str| name.split_once('/').map(|(folder, _)| folder.to_owned());
-    let first = out.first().and_then(|(name, _)| folder(name));
-    if first.is_none() || out.iter().any(|(name, _)| folder(name) != first) {
-        return Err(io::Error::other("it is no bundle: a bundle has one folder"));
+    if !is_the_tar_of(&bytes, &out)? {
+        return Err(io::Error::other(
+            "it holds more than its files, or was packed by another program",
+        ));
     }
     Ok(out)
+}
+
+/// Whether `bytes` are what these members are packed into.
+fn is_the_tar_of(bytes: &[u8], members: &[Member]) -> io::Result<bool> {
+    Ok(tar_of(members)? == bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Another number in the report, with all sums right: only making it again finds that.
+    #[test]
+    fn a_report_that_is_another_is_found() {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/runs/v1");
+        let mut files = Vec::new();
+        collect(&place, "", &mut files).unwrap();
+        let made = || made(Run::read(&place).unwrap()).unwrap();
+        let members = members_of("v1", files.clone(), made());
+        assert!(differences(&members).unwrap().is_empty());
+        let mut forged = made();
+        for (name, bytes) in &mut forged {
+            if name == REPORT {
+                *bytes = String::from_utf8_lossy(bytes).replacen("measured", "measured!", 1).into();
+            }
+        }
+        let found = differences(&members_of("v1", files.clone(), forged)).unwrap();
+        assert_eq!(found, ["report.html: made again it is another"]);
+        let mut more = made();
+        more.push(("index.html".to_owned(), b"mine".to_vec()));
+        let found = differences(&members_of("v1", files, more)).unwrap();
+        assert_eq!(found, ["index.html: does not belong into a bundle"]);
+    }
+
     /// A bundle that is changed on the way must not pass for the run.
     #[test]
     fn what_was_changed_is_found_and_what_leads_outside_refused() {
         let list = format!("{}  a\n", sum(b"one"));
-        let of = |bytes: &[u8]| {
-            vec![
-                ("r/a".to_owned(), bytes.to_vec()),
-                (format!("r/{SUMS}"), list.clone().into_bytes()),
-            ]
+        let of = |list: &str, bytes: &[u8]| {
+            wrong_sums(&BTreeMap::from([("a", bytes), (SUMS, list.as_bytes())]))
         };
-        assert!(wrong_sums(&of(b"one"), "r").is_empty());
-        assert_eq!(wrong_sums(&of(b"two"), "r"), ["a"]);
-        assert_eq!(wrong_sums(&of(b"one")[1..], "r"), ["a"], "missing");
+        assert!(of(&list, b"one").is_empty());
+        assert_eq!(of(&list, b"two"), ["a"]);
+        assert_eq!(of(&format!("{list}{}  a\n", sum(b"two")), b"two"), ["a"], "listed twice");
+        assert_eq!(of(&format!("{list}{}  b\n", sum(b"")), b"one"), ["b"], "missing");
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("b.tar.gz");
-        fs::write(&path, pack("r", &[("a".into(), b"one".to_vec())]).unwrap()).unwrap();
-        assert_eq!(unpack(&path).unwrap(), [("r/a".to_owned(), b"one".to_vec())]);
+        let write = |names: &[&str]| {
+            let members: Vec<Member> =
+                names.iter().map(|name| ((*name).to_owned(), b"one".to_vec())).collect();
+            fs::write(&path, gzip(&tar_of(&members).unwrap()).unwrap()).unwrap();
+            unpack(&path)
+        };
+        assert_eq!(write(&["r/a"]).unwrap(), [("r/a".to_owned(), b"one".to_vec())]);
+        // The tar crate itself refuses to write what leads outside.
+        assert!(write(&["a"]).is_err(), "no folder");
+        assert!(differences(&write(&["r/a", "r/a"]).unwrap()).is_err(), "twice");
+        assert!(differences(&write(&["r/a", "s/a"]).unwrap()).is_err(), "two folders");
+        // A second part of the file, which another unpacker would take as well.
+        let members = [("r/a".to_owned(), b"one".to_vec())];
+        let mut bytes = gzip(&tar_of(&members).unwrap()).unwrap();
+        bytes.extend(gzip(&tar_of(&[("r/a".to_owned(), b"two".to_vec())]).unwrap()).unwrap());
+        fs::write(&path, bytes).unwrap();
+        assert!(unpack(&path).is_err(), "two members");
         fs::write(&path, b"no bundle").unwrap();
         assert!(unpack(&path).is_err());
     }

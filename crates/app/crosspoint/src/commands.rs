@@ -166,7 +166,12 @@ fn say_objectives(run: &Run) -> bool {
     }
     for one in all.iter().filter(|one| one.outcome == Outcome::Missed) {
         let (stack, experiment) = (plain(&one.stack), plain(&one.experiment));
-        out!("objective missed: {} by {stack} in {experiment}: {}", one.objective, one.text);
+        let point = plain(&one.point);
+        out!(
+            "objective missed: {} by {stack} in {experiment} at {point}: {}",
+            one.objective,
+            one.text
+        );
     }
     out!("objectives: {} of {} met, {missed} missed, {open} open", count(Outcome::Met), all.len());
     missed > 0

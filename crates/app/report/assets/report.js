@@ -62,6 +62,7 @@
 
   // Decades, and 2 and 5 between them where the axis spans little.
   const logSplits = (u, axis, min, max) => {
+    if (!(min > 0) || !Number.isFinite(max)) return [];
     const decades = Math.log10(max / min);
     const steps = decades < 0.7 ? [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8] : decades < 2.2 ? [1, 2, 5] : [1];
     const splits = [];
@@ -260,8 +261,10 @@
   }
 
   const asCsv = (table) => table.map((row) => row.map((cell) => {
-    const text = String(cell);
-    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    // A spreadsheet must not take a name for a formula.
+    const plain = String(cell);
+    const text = /^[=+@\t\r-]/.test(plain) && !Number.isFinite(Number(plain)) ? `'${plain}` : plain;
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }).join(",")).join("\n") + "\n";
 
   function save(blob, name) {
@@ -436,7 +439,11 @@
   });
   const [, wanted] = location.hash.split("?");
   if (wanted) {
-    filter.value = decodeURIComponent(wanted);
+    try {
+      filter.value = decodeURIComponent(wanted);
+    } catch {
+      filter.value = wanted;
+    }
     document.getElementById("figures").scrollIntoView();
   }
   apply();

@@ -81,5 +81,5 @@ impl Chart {
 
 /// A title without what stands in parentheses.
 pub(crate) fn short(title: &str) -> &str {
-    title.split(" (").next().unwrap_or(title)
+    title.split(" (").next().filter(|short| !short.trim().is_empty()).unwrap_or(title)
 }

@@ -20,6 +20,9 @@ use crate::words::{engine_title, experiment_title, point_words, runs_words};
 /// Decisions that have a body; figures have all.
 const BODIES_MAX: usize = 6;
 
+/// Storages of one body; figures have all.
+const ROWS_MAX: usize = 24;
+
 /// One body of the table.
 #[derive(Serialize)]
 pub(crate) struct DecisionView {
@@ -97,6 +100,10 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
         Counted::ReadTime => format!("{}; ratios are of speed", runs_words(&here.group)),
         _ => format!("{}; {}", point_words(&here.group), runs_words(&here.group)),
     };
+    let note = match decision.choices.len().saturating_sub(ROWS_MAX) {
+        0 => note,
+        more => format!("{note}; {more} more storages are among the figures"),
+    };
     let ends = |one: &Choice<'_>| {
         let ratio = one.ratio.unwrap_or_else(|| Estimate::of(1.0, 1));
         [ratio.value, ratio.lo.unwrap_or(ratio.value), ratio.hi.unwrap_or(ratio.value)]
@@ -104,7 +111,7 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     let scale = Scale::over(decision.choices.iter().flat_map(ends).chain([0.8, 1.25]), true);
     let scale = scale.unwrap_or_else(|| Scale::new(0.5, 2.0, true));
     let alone = decision.choices.len() == 1;
-    let rows = decision.choices.iter().map(|one| ChoiceView {
+    let rows = decision.choices.iter().take(ROWS_MAX).map(|one| ChoiceView {
         bar: if alone { String::new() } else { bar(one, &scale) },
         ..row(one, decision.counted, hues, alone)
     });

@@ -31,6 +31,7 @@ use analysis::comparing::{beside, tally};
 use analysis::decision::decisions;
 use analysis::doubts::Doubt;
 use analysis::is_sql;
+use analysis::objective::{Asked, Outcome, objectives};
 use analysis::published::publication;
 use analysis::verdict::RunStack;
 use analysis::{Figure, figures, unit_text};
@@ -72,6 +73,10 @@ struct RunView<'a> {
     compares: bool,
     /// The study asks something of its stacks.
     objectives: bool,
+    /// What came of it, missed ones first.
+    asked: Vec<AskedView>,
+    /// Of all that was asked, how much is not listed.
+    asked_left: usize,
     parts: Vec<PartsView>,
     trust: Vec<TrustLine>,
     scaling: Vec<ScalingView>,
@@ -192,7 +197,46 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
         .map_err(|error| failed(&error))
 }
 
+/// One objective at one point.
+#[derive(Serialize)]
+struct AskedView {
+    state: &'static str,
+    objective: String,
+    stack: String,
+    experiment: String,
+    point: String,
+    text: String,
+}
+
+/// Objectives that are listed.
+const ASKED_MAX: usize = 200;
+
+fn asked_views(run: &Run) -> Vec<AskedView> {
+    let mut all = objectives(run);
+    all.sort_by_key(|one| match one.outcome {
+        Outcome::Missed => 0,
+        Outcome::Open => 1,
+        Outcome::Met => 2,
+    });
+    let view = |one: Asked| AskedView {
+        state: match one.outcome {
+            Outcome::Met => "\u{2713} pass",
+            Outcome::Missed => "\u{2715} fail",
+            Outcome::Open => "open",
+        },
+        objective: one.objective.to_string(),
+        stack: one.stack,
+        experiment: one.experiment,
+        point: one.point,
+        text: one.text,
+    };
+    all.into_iter().map(view).collect()
+}
+
 fn view(run: &Run) -> RunView<'_> {
+    let mut asked = asked_views(run);
+    let asked_left = asked.len().saturating_sub(ASKED_MAX);
+    asked.truncate(ASKED_MAX);
     let (decisions, hues) = (decisions(run), Hues::of(run));
     let answer = answer(run, &decisions);
     let publication = publication(&run.study.name);
@@ -229,6 +273,8 @@ fn view(run: &Run) -> RunView<'_> {
         doubts: answer.doubts.iter().map(DoubtView::new).collect(),
         decisions: decision_views(&decisions, &hues),
         compares: decisions.iter().any(|one| one.choices.len() > 1),
+        asked,
+        asked_left,
         objectives: run.study.experiment.iter().any(|one| !one.objectives.is_empty()),
         parts: parts_views(&decisions, &hues),
         trust: trust_lines(run, &decisions, &hues),

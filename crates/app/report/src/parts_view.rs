@@ -19,11 +19,13 @@ use crate::words::{engine_title, experiment_title};
 
 /// Decisions whose time is drawn.
 const SHOWN_MAX: usize = 4;
+/// Bars of one decision.
+const BARS_MAX: usize = 12;
 /// Width of a letter, percent of the narrowest picture.
 const LETTER: f64 = 1.9;
 /// Characters of a storage's name beside its number.
-const NAME_MAX: usize = 24;
-const ROW: f64 = 44.0;
+const NAME_MAX: usize = 44;
+const ROW: f64 = 60.0;
 const BAR: f64 = 18.0;
 
 /// The bars of one decision.
@@ -69,6 +71,7 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
             None => without.push(storage),
         }
     }
+    bars.truncate(BARS_MAX);
     let most = bars.iter().map(|bar| bar.time.whole.get()).max()?;
     let scale = Scale::new(0.0, most as f64 * 1.02, false);
     let height = bars.len() as f64 * ROW + 4.0;
@@ -115,10 +118,12 @@ fn words(time: &TimeParts) -> String {
 fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
     let _ = write!(
         svg,
-        "<text class=\"name h{}\" x=\"0\" y=\"{:.0}\">{}<tspan class=\"note\"> {}, {}</tspan></text>",
+        "<text class=\"name h{}\" x=\"0\" y=\"{:.0}\">{}</text><text class=\"note\" x=\"0\" y=\"{:.0}\">{}, \
+         {}</text>",
         bar.hue,
         top + 14.0,
         escape(&cut(bar.storage, NAME_MAX)),
+        top + 29.0,
         bar.time.whole,
         bar.source.word()
     );
@@ -133,7 +138,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
             class(*part),
             bar.hue,
             bar.source.word(),
-            top + 20.0,
+            top + 35.0,
             escape(part.words()),
         );
         // A label where it has room, on a phone too.
@@ -143,7 +148,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
                 "<text class=\"inside {}\" x=\"{:.2}%\" dx=\"5\" y=\"{:.0}\">{}</text>",
                 class(*part),
                 x,
-                top + 33.0,
+                top + 48.0,
                 escape(label(*part))
             );
         }

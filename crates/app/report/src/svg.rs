@@ -14,10 +14,15 @@ pub(crate) struct Scale {
     log: bool,
 }
 
+/// What no number of a storage reaches.
+const VALUE_MAX: f64 = 1e18;
+
 impl Scale {
     /// From `from` to `to`, which are above 0 where it is logarithmic.
     pub fn new(from: f64, to: f64, log: bool) -> Self {
         let (from, to) = if log { (from.ln(), to.ln()) } else { (from, to) };
+        let sound = from.is_finite() && to.is_finite();
+        let (from, to) = if sound { (from, to) } else { (0.0, 1.0) };
         let to = if to > from { to } else { from + 1.0 };
         Self { from, to, log }
     }
@@ -25,7 +30,8 @@ impl Scale {
     /// Over all of `values`, with a little air; from 0 where it is linear.
     pub fn over(values: impl Iterator<Item = f64>, log: bool) -> Option<Self> {
         let mut ends: Option<(f64, f64)> = None;
-        for value in values.filter(|value| value.is_finite() && (!log || *value > 0.0)) {
+        let sound = |value: &f64| value.abs() < VALUE_MAX && (!log || *value > 1.0 / VALUE_MAX);
+        for value in values.filter(sound) {
             let (low, high) = ends.unwrap_or((value, value));
             ends = Some((low.min(value), high.max(value)));
         }

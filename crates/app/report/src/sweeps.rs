@@ -146,6 +146,10 @@ fn sweep(
         let (Some(x), Some(y)) = (position(group, axis.name), (measure.value)(group)) else {
             continue;
         };
+        // Nothing has no place on a logarithmic axis.
+        if axis.log && x <= 0.0 || measure.y == "latency" && y <= 0.0 {
+            continue;
+        }
         let place = *places.entry(label.clone()).or_insert(lines.len());
         match lines.get_mut(place) {
             Some(line) => line.points.push(vec![x, y]),

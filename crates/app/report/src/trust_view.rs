@@ -21,9 +21,17 @@ pub(crate) struct TrustLine {
     text: String,
 }
 
+/// Storages on the card.
+const LINES_MAX: usize = 24;
+
 /// The card.
 pub(crate) fn trust_lines(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> Vec<TrustLine> {
-    run.header.stacks.iter().filter_map(|stack| line(run, stack, decisions, hues)).collect()
+    run.header
+        .stacks
+        .iter()
+        .take(LINES_MAX)
+        .filter_map(|stack| line(run, stack, decisions, hues))
+        .collect()
 }
 
 fn line(

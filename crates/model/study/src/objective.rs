@@ -58,6 +58,8 @@ pub struct Objective {
     pub at: Option<Rate>,
 }
 
+/// A second; more than any storage does.
+const RATE_MAX: u64 = 100_000_000;
 const ALLOWED: &str =
     "an objective is \"p99 <= 20ms\" or \"p99 <= 20ms at 800/s\"; allowed: p50, p90, p99, p99_9";
 
@@ -81,6 +83,9 @@ impl FromStr for Objective {
         let at_most = time.trim().parse::<Nanos>().map_err(|error| error.to_string())?;
         let rate = rate.map(|rate| rate.trim().parse::<Rate>());
         let at = rate.transpose().map_err(|error| error.to_string())?;
+        if at.is_some_and(|rate| !(1..=RATE_MAX).contains(&rate.get())) {
+            return Err(format!("a rate is 1/s to 100M/s; {ALLOWED}"));
+        }
         if at_most == Nanos::ZERO {
             return Err(format!("nothing takes no time; {ALLOWED}"));
         }
@@ -100,7 +105,7 @@ impl From<Objective> for String {
     fn from(objective: Objective) -> Self {
         let (word, time) = (objective.quantile.word(), objective.at_most.exact());
         match objective.at {
-            Some(rate) => format!("{word} <= {time} at {rate}"),
+            Some(rate) => format!("{word} <= {time} at {}", rate.exact()),
             None => format!("{word} <= {time}"),
         }
     }
@@ -126,10 +131,22 @@ mod tests {
         assert_eq!((objective.quantile, objective.at_most), (Quantile::P99_9, Nanos(5_000_000)));
         assert_eq!(objective.at, Some(Rate(2000)));
         assert_eq!(String::from(objective).parse(), Ok(objective));
+        for rate in [1, 12_349, 999_999, 1_234_567, RATE_MAX] {
+            let objective = Objective { at: Some(Rate(rate)), ..objective };
+            assert_eq!(String::from(objective).parse(), Ok(objective), "{rate}");
+        }
         let plain: Objective = "p50<=100us".parse().unwrap();
         assert_eq!((plain.at, plain.at_most), (None, Nanos(100_000)));
-        for wrong in ["p99", "p98 <= 1ms", "p99 < 1ms", "p99 <= 1", "p99 <= 0ms", "p99 <= 1ms at 5"]
-        {
+        for wrong in [
+            "p99",
+            "p98 <= 1ms",
+            "p99 < 1ms",
+            "p99 <= 1",
+            "p99 <= 0ms",
+            "p99 <= 1ms at 5",
+            "p99 <= 1ms at 0/s",
+            "p99 <= 1ms at 101M/s",
+        ] {
             assert!(wrong.parse::<Objective>().is_err(), "{wrong}");
         }
     }
