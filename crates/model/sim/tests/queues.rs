@@ -164,7 +164,7 @@ fn a_forced_write_waits_for_its_data_whatever_its_size() {
         let plan = BlockPlan {
             read_share: Share::NONE,
             dsync: true,
-            ..BlockPlan::reads(bytes.into(), Bytes::mib(64), timeline.end())
+            ..BlockPlan::reads(bytes, Bytes::mib(64), timeline.end())
         };
         let (mean, _) = of(volatile_drive(program), plan, timeline, OpClass::Write);
         let programs = f64::from(bytes.div_ceil(size) + 1);
