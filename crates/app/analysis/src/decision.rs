@@ -15,8 +15,8 @@ use study::Source;
 use workload::OpClass;
 
 use crate::doubts::{DoubtKind, doubts_of};
-use crate::groups::{Group, Ops, depth_of, groups, is_sql};
-use crate::knee::THREADS;
+use crate::groups::{Group, Ops, groups, in_flight, is_sql};
+use crate::time_parts::time_parts;
 
 /// What is counted of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -263,13 +263,6 @@ fn shape(group: &Group<'_>) -> (Option<String>, Option<String>) {
     (of("block_size"), of("pattern"))
 }
 
-/// Operations in flight of all threads.
-#[must_use]
-pub fn in_flight(group: &Group<'_>) -> u64 {
-    let threads = group.first.point.get(THREADS).and_then(|text| text.parse().ok());
-    depth_of(group) * threads.unwrap_or(1)
-}
-
 /// Block groups of `ops` alone at the lowest number in flight, one for each stack, in the order of the study,
 /// with their medians in nanoseconds.
 #[must_use]
@@ -309,7 +302,7 @@ fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
         Limit::Others { .. } => None,
     });
     let drive = || {
-        let parts = crate::time_parts::time_parts(group, counted.ops())?;
+        let parts = time_parts(group, counted.ops())?;
         let share = parts.drive_share()?;
         (share >= DRIVE_SETS).then_some(LimitedBy::Drive(share))
     };

@@ -400,3 +400,10 @@ pub fn is_sql(trial: &TrialRecord) -> bool {
 pub fn depth_of(group: &Group<'_>) -> u64 {
     group.first.point.get("queue_depth").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
+
+/// Operations in flight of all threads.
+#[must_use]
+pub fn in_flight(group: &Group<'_>) -> u64 {
+    let threads = group.first.point.get("threads").and_then(|text| text.parse().ok());
+    depth_of(group) * threads.unwrap_or(1)
+}

@@ -30,6 +30,6 @@ pub mod verdict;
 pub use act::{ActTest, act_tests};
 pub use figure::{Figure, unit_text};
 pub use figures::{PERCENTILES, document, figures};
-pub use groups::{Group, Ops, Times, depth_of, groups, is_sql};
+pub use groups::{Group, Ops, Times, depth_of, groups, in_flight, is_sql};
 pub use published::{Publication, publication};
 pub use shape::{shape_of, worth_of};

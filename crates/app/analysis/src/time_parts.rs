@@ -12,8 +12,7 @@ use study::Source;
 use units::Nanos;
 use workload::OpClass;
 
-use crate::decision::in_flight;
-use crate::groups::{Group, Ops, is_sql};
+use crate::groups::{Group, Ops, in_flight, is_sql};
 
 /// What a part of the time is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+pub use crate::cli_drives::{
+    AttachArguments, CutEngine, CutFileSystem, PowerCutsArguments, TransportWord,
+};
 use crate::exit;
 
 /// What would my database do on that storage?
@@ -179,118 +182,6 @@ pub enum Verb {
         /// Directory, made if need be
         directory: PathBuf,
     },
-}
-
-fn condition(word: &str) -> Result<study::Condition, String> {
-    let all = study::Condition::ALL;
-    all.into_iter().find(|one| one.word() == word).ok_or_else(|| {
-        let words = all.map(study::Condition::word).join(", ");
-        format!("allowed: {words}")
-    })
-}
-
-/// Arguments of `attach`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct AttachArguments {
-    /// Device model: a name from `crosspoint device list`, or a profile file; none: list what is attached
-    pub model: Option<String>,
-    /// Size of the disk, at most the model's
-    #[arg(long, default_value = "4GiB")]
-    pub size: units::Bytes,
-    /// Directory below which the disk appears
-    #[arg(long, default_value = ".")]
-    pub at: PathBuf,
-    /// File that keeps the data, made if need be; without it data are in memory and go when it is detached
-    #[arg(long)]
-    pub store: Option<PathBuf>,
-    /// Plan of faults, a TOML file (docs/FAULTS.md): errors, stalls, lies, power cuts
-    #[arg(long, value_name = "FILE")]
-    pub faults: Option<PathBuf>,
-    /// Answer at once, without a trace on the model and without faults, until SIGUSR2 comes: its life begins
-    /// then with what was put on it (another one goes back)
-    #[arg(long)]
-    pub staged: bool,
-    /// Make a block device of it, too (root)
-    #[arg(long)]
-    pub block: bool,
-    /// Stretch the time of the device so many times
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub scale: u32,
-    /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
-    #[arg(long, default_value = "steady", value_parser = condition)]
-    pub condition: study::Condition,
-    /// Waits shorter than this are spent looking instead of sleeping, 0us for none; without it as long as
-    /// sleeps overshoot on this machine, at most 120 us
-    #[arg(long)]
-    pub spin: Option<units::Nanos>,
-    /// How requests come from the kernel: auto (rings where there are), rings (FUSE over io_uring, Linux
-    /// 6.14) or classic
-    #[arg(long, default_value = "auto")]
-    pub transport: TransportWord,
-    /// Stay in the foreground, until Ctrl-C
-    #[arg(long)]
-    pub foreground: bool,
-    /// Print a JSON document
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// A database to cut the power under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum CutEngine {
-    /// LMDB
-    Lmdb,
-    /// RocksDB, of the system
-    Rocksdb,
-    /// SQLite with a write-ahead log
-    Sqlite,
-    /// MariaDB (InnoDB), a private server
-    Mariadb,
-}
-
-/// A file system that recovers by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum CutFileSystem {
-    /// ext4
-    Ext4,
-    /// XFS
-    Xfs,
-}
-
-/// Arguments of `power-cuts`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct PowerCutsArguments {
-    /// The database
-    #[arg(value_enum)]
-    pub engine: CutEngine,
-    /// How many cuts
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub cuts: u32,
-    /// What is drawn comes from this
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// The drive acknowledges so many of the flushes and does not do them: what a database loses then shows
-    /// that losses are seen
-    #[arg(long, value_name = "SHARE", default_value = "0%", default_missing_value = "100%", num_args = 0..=1)]
-    pub lying_flush: units::Share,
-    /// The power goes with one of so many first writes to the drive
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub writes: u64,
-    /// Model of the drive: a name from `crosspoint device list`, or a profile file
-    #[arg(long, default_value = "intel-s3520")]
-    pub model: String,
-    /// Size of the drive
-    #[arg(long, default_value = "320MiB")]
-    pub size: units::Bytes,
-    /// File system on it
-    #[arg(long, value_enum, default_value_t = CutFileSystem::Ext4)]
-    pub file_system: CutFileSystem,
-    /// Directory below which everything is made
-    #[arg(long, default_value = ".")]
-    pub at: PathBuf,
-    /// Print a JSON document
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Arguments of `run`.
@@ -469,17 +360,6 @@ pub enum PhaseKind {
     Act,
     /// One test of each
     Both,
-}
-
-/// How requests come from the kernel to an attached disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TransportWord {
-    /// Rings where there are
-    Auto,
-    /// FUSE over io_uring
-    Rings,
-    /// FUSE by read and write
-    Classic,
 }
 
 /// How progress is shown.

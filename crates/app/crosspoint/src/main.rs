@@ -11,6 +11,7 @@ mod attach;
 mod bundle;
 mod calibrate;
 mod cli;
+mod cli_drives;
 mod commands;
 mod device;
 mod engines;

@@ -14,10 +14,10 @@ use crate::chart::short;
 use crate::headline::decision_sentence;
 use crate::sql_answer::{cliff_sentence, memory_sentence, race_sentences};
 use crate::stacks_answer::{fabric_sentence, stall_sentence};
-use analysis::decision::{Decision, decisions, in_flight, single_depth};
+use analysis::decision::{Decision, decisions, single_depth};
 use analysis::doubts::{Doubt, doubts};
 use analysis::knee::{Load, THREADS, curves};
-use analysis::{Group, Ops, act_tests, depth_of, groups};
+use analysis::{Group, Ops, act_tests, depth_of, groups, in_flight};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq)]

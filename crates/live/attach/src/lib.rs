@@ -19,6 +19,7 @@ mod mount;
 mod places;
 mod readiness;
 mod ring;
+mod serving_times;
 mod spin;
 mod store;
 mod timed;

@@ -17,6 +17,7 @@ use crate::failures::lock;
 use crate::fidelity::Fidelity;
 use crate::medium::Medium;
 use crate::readiness::Readiness;
+use crate::serving_times::ServingTimes;
 use crate::spin::{Looking, Spin};
 use crate::store::Store;
 use crate::unflushed::Key;
@@ -206,29 +207,6 @@ impl Serving {
         if given >= SWITCH_MIN {
             self.given.fetch_add(given.get(), Ordering::Relaxed);
         }
-    }
-}
-
-/// What threads that serve have done with their time.
-#[derive(Debug, Clone, Copy, Default)]
-struct ServingTimes {
-    thread: ThreadTimes,
-    /// Stopped, by a signal or with the machine.
-    away: Nanos,
-}
-
-impl ServingTimes {
-    fn plus(self, other: Self) -> Self {
-        Self { thread: self.thread.plus(other.thread), away: self.away + other.away }
-    }
-
-    fn since(self, earlier: Self) -> Self {
-        Self { thread: self.thread.since(earlier.thread), away: self.away.since(earlier.away) }
-    }
-
-    /// Waits for a processor beyond what a turn usually waits.
-    const fn starved(&self, usual: Nanos) -> Nanos {
-        self.thread.waited.since(Nanos(usual.get().saturating_mul(self.thread.turns)))
     }
 }
 
