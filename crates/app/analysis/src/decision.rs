@@ -351,7 +351,8 @@ mod tests {
     use units::Nanos;
 
     const TWO: &str = "schema = 1\nname = \"s\"\nREF[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\n\
-        name = \"b\"\ndevice = \"model:intel-p4800x\"\nATTACH[[experiment]]\nname = \"e\"\n[experiment.block]\n";
+        name = \"b\"\ndevice = \"model:intel-p4800x\"\nATTACH[[experiment]]\nname = \
+        \"e\"\n[experiment.block]\n";
 
     fn study(reference: &str, attach: &str) -> String {
         TWO.replace("REF", reference).replace("ATTACH", attach)

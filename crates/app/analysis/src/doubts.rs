@@ -132,7 +132,8 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
     found.into_iter().flatten().collect()
 }
 
-/// What spoils one measured or emulated trial, the worst first; what it was delivered by has a place of its own.
+/// What spoils one measured or emulated trial, the worst first; what it was delivered by has a place of its
+/// own.
 #[must_use]
 pub fn doubts_of(trial: &TrialRecord) -> Vec<DoubtKind> {
     let all: [(DoubtKind, &Find<'_>); 6] = [

@@ -74,7 +74,8 @@ pub enum Verb {
     #[command(
         after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
             crosspoint bundle --check quickstart-20260101-120000.tar.gz\n\n\
-            A check compares every checksum and makes report and figures again; exit code 7 where they differ."
+            A check compares every checksum and makes report and figures again; exit code 7 where they \
+            differ."
     )]
     Bundle {
         /// Run folder; with --check a bundle

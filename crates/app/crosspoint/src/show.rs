@@ -56,7 +56,8 @@ impl Failure {
             }
             Self::Input(path, error) => {
                 say!(
-                    "error: {path} cannot be read as a bundle: {error}\n  next: crosspoint bundle RUN makes one"
+                    "error: {path} cannot be read as a bundle: {error}\n  next: crosspoint bundle RUN \
+                     makes one"
                 );
                 exit::NOT_KEPT
             }

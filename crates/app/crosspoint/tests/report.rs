@@ -139,7 +139,8 @@ const DRAWN: &str = "
         for (let i = 0; i < data.length; i += 4) {
             const x = (i / 4) % canvas.width;
             if (x < from || x > to || data[i + 3] < 128) continue;
-            const [high, low] = [Math.max(data[i], data[i+1], data[i+2]), Math.min(data[i], data[i+1], data[i+2])];
+            const rgb = [data[i], data[i+1], data[i+2]];
+            const [high, low] = [Math.max(...rgb), Math.min(...rgb)];
             if (high - low > 60 || (dark ? low > 215 : high < 60)) drawn++;
         }
         return drawn;
@@ -163,7 +164,8 @@ const PALE: &str = "
     };
     const paper = light(getComputedStyle(document.body).backgroundColor);
     const pale = new Set();
-    for (const node of document.querySelectorAll('h1, h2, h3, p, small, th, td, dd, dt, li, a, button, figcaption, .name, .src, svg text')) {
+    const words = 'h1, h2, h3, p, small, th, td, dd, dt, li, a, button, figcaption, .name, .src, svg text';
+    for (const node of document.querySelectorAll(words)) {
         if (!node.textContent.trim() || node.closest('.chip.holds, .inside, [hidden]')) continue;
         const style = getComputedStyle(node);
         const ink = light(node instanceof SVGElement ? style.fill : style.color);
@@ -175,7 +177,8 @@ const PALE: &str = "
 /// Sorting, colours, the cursor and copies, as one would use them, by keys where keys do it.
 fn the_page_answers(browser: &Browser) {
     let order = "return [...document.querySelectorAll('table.dec tbody')].map((body) => \
-         [...body.rows].filter((row) => !row.classList.contains('sub')).map((row) => Number(row.dataset.keys.split(' ')[1])))";
+         [...body.rows].filter((row) => !row.classList.contains('sub')) \
+         .map((row) => Number(row.dataset.keys.split(' ')[1])))";
     browser.script("document.querySelector('[data-sort=\"1\"]').click()");
     let sorted = browser.script(order);
     let bodies = sorted.as_array().expect("bodies");
@@ -185,7 +188,8 @@ fn the_page_answers(browser: &Browser) {
             body.as_array().expect("rows").iter().filter_map(Value::as_f64).collect();
         assert!(ratios.is_sorted_by(|a, b| a >= b), "highest first within a block: {ratios:?}");
     }
-    let values = "return [...document.querySelectorAll('#table tbody tr')].map((row) => Number(row.cells[6].textContent)).filter(Number.isFinite)";
+    let values = "return [...document.querySelectorAll('#table tbody tr')] \
+         .map((row) => Number(row.cells[6].textContent)).filter(Number.isFinite)";
     browser.script("document.querySelector('[data-column=\"6\"]').click()");
     let values = browser.script(values);
     let values: Vec<f64> =
@@ -215,13 +219,15 @@ fn the_page_answers(browser: &Browser) {
     // The clipboard answers in its own time, or is not lent and a file is saved.
     let copied = (0..100).any(|_| {
         let done = browser.script(
-            "return new Promise((done) => setTimeout(() => done(document.documentElement.dataset.copied || ''), 20))",
+            "return new Promise((done) => setTimeout( \
+             () => done(document.documentElement.dataset.copied || ''), 20))",
         );
         done == json!("figures.csv")
     });
     assert!(copied, "the figures were not copied");
     let reached = browser.script(
-        "return [...document.querySelectorAll('a[href], button, summary, input, .strip-box')].every((node) => node.tabIndex >= 0)",
+        "return [...document.querySelectorAll('a[href], button, summary, input, .strip-box')] \
+         .every((node) => node.tabIndex >= 0)",
     );
     assert_eq!(reached, json!(true), "a key reaches everything that can be used");
 }

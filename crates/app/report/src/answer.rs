@@ -238,7 +238,8 @@ fn growth_sentence(run: &Run) -> Option<String> {
             Load::Offered => ("offered load", format!("{}/s", human_count(knee.rate.value))),
         };
         parts.push(format!(
-            "{} takes {} {} operations/s before latency grows (by {how}, knee at {place}); at 95 % of its highest \
+            "{} takes {} {} operations/s before latency grows (by {how}, knee at {place}); at 95 % of its \
+             highest \
              rate one takes {} the lowest load ({})",
             short(group.stack_title()),
             human_count(knee.rate.value),

@@ -165,7 +165,7 @@ fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceVi
     }
 }
 
-/// `3.35 ×`.
+/// `3.35 x`, with the sign for times.
 pub(crate) fn times(ratio: f64) -> String {
     format!("{} \u{d7}", times_number(ratio))
 }

@@ -121,7 +121,8 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
                 value(best, counted)
             ),
             _ if ratio < 1.0 - ABOUT => format!(
-                "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, {} \
+                "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, \
+                 {} \
                  ({}).",
                 place(here),
                 title(best),
@@ -140,7 +141,8 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
     let noun = noun(counted);
     match ratio {
         _ if ratio > 1.0 + ABOUT => format!(
-            "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} ({source}{}).",
+            "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} \
+             ({source}{}).",
             place(here),
             title(best),
             times(ratio),
@@ -149,7 +151,8 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
             spoiled(here)
         ),
         _ if ratio < 1.0 - ABOUT => format!(
-            "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); the next, {}, gives {} of \
+            "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); the next, {}, gives \
+             {} of \
              that ({}).",
             of_which(decision),
             place(here),

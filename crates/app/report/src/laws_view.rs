@@ -165,7 +165,8 @@ fn cache_picture(law: &CacheLaw, hue: usize) -> Option<(String, String)> {
     for point in shown() {
         let _ = write!(
             picture,
-            "<circle class=\"mark h{hue} {}\" cx=\"{:.1}%\" cy=\"{:.1}\" r=\"4\"><title>{}: {}</title></circle>",
+            "<circle class=\"mark h{hue} {}\" cx=\"{:.1}%\" cy=\"{:.1}\" r=\"4\"><title>{}: \
+             {}</title></circle>",
             law.source.word(),
             x.at(1.0 - point.hits),
             at_y(point.measured),
@@ -190,7 +191,8 @@ fn granularity_row(
         source: law.source.word(),
         workload: law.workload.replace('_', "-"),
         terms: format!(
-            "m {m:.1}, n {n:.1}, range {}, t_app {}, t_seek {}, {:.2} \u{b5}s a KiB (line off by at most {:.0} %)",
+            "m {m:.1}, n {n:.1}, range {}, t_app {}, t_seek {}, {:.2} \u{b5}s a KiB (line off by at most \
+             {:.0} %)",
             law.range,
             law.t_app,
             Nanos(law.line.fixed as u64),
@@ -222,7 +224,8 @@ fn granularity_finding(laws: &[GranularityLaw]) -> String {
     };
     let count = laws.iter().filter(near).count();
     format!(
-        "In {count} of {} cases the law names the page size with the most transactions or a neighbour of it. It \
+        "In {count} of {} cases the law names the page size with the most transactions or a neighbour of \
+         it. It \
          takes every access for an I/O; a buffer pool does not.",
         laws.len()
     )
@@ -257,7 +260,8 @@ fn codecs_finding(rows: &[CodecRow]) -> String {
         rows.iter().flat_map(|row| row.effects.iter().map(|one| one.times.value)).collect();
     let slower = all.iter().filter(|value| **value < 0.95).count();
     format!(
-        "Reading packed pages pays on drives slower than the break-even, if reading is all there is. In {slower} \
+        "Reading packed pages pays on drives slower than the break-even, if reading is all there is. In \
+         {slower} \
          of {} cases compression took more than a twentieth of the transactions (single runs).",
         all.len()
     )

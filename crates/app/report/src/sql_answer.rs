@@ -64,7 +64,8 @@ pub(crate) fn memory_sentence(run: &Run) -> Option<String> {
     let (most, least) = ends?;
     let share = |times: f64| format!("{:.0} %", 100.0 / times);
     Some(format!(
-        "A buffer pool for {} of the data instead of {} gives this many times the transactions: {} (one run each).",
+        "A buffer pool for {} of the data instead of {} gives this many times the transactions: {} (one \
+         run each).",
         share(most),
         share(least),
         parts.join("; ")

@@ -3,7 +3,8 @@
 //! A thread that sleeps for each result pays for the sleep and the wake-up; one that serves several
 //! connections finds the next result there already. So a thread sends on every connection that has something
 //! due and takes results as they come. Invariants: one statement in flight a connection; response time ends
-//! when the thread has the whole result, so what a result waits for its thread is in it; one recorder a thread.
+//! when the thread has the whole result, so what a result waits for its thread is in it; one recorder a
+//! thread.
 //! What it is not: a choice of what is sent; each connection has a client of its own.
 
 use std::os::fd::BorrowedFd;

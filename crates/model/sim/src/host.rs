@@ -37,7 +37,8 @@ pub struct HostModel {
 
 const CHEOPS_2023: &str = "Ren and Trivedi, CHEOPS 2023: 900P on a Xeon 4210R, Linux 5.15, raw fio data; \
      CPU per operation from one saturated core at QD128, latency from QD1";
-const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 \u{b5}s on an Optane 900P, 3 \u{b5}s \
+const ICPADS_2018: &str = "Zhang et al., ICPADS 2018: fio on ext4 takes about 14 \u{b5}s on an Optane \
+900P, 3 \u{b5}s \
      on a RAM disk; the device's share from CHEOPS 2023, the parts and five cores assumed; jitter fitted \
      on p99 41 \u{b5}s of 16 threads on a P4800X (AnandTech 11209)";
 const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.4 \u{b5}s less than psync in all, fitted on \

@@ -29,7 +29,8 @@ pub struct Study {
     /// gives, beside what is here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Finding>,
-    /// Name of the stack that others are compared with; by default the first that is measured, else the first.
+    /// Name of the stack that others are compared with; by default the first that is measured, else the
+    /// first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// Seed of every random draw; the same seed gives the same operations.
@@ -217,7 +218,8 @@ pub struct Experiment {
     #[serde(default)]
     pub on_error: OnError,
     /// What is asked of every stack at every point: `p99 <= 20ms`, or `p99 <= 20ms at 800/s` where so many
-    /// transactions, lookups, updates or block operations a second must be reached. A run that misses one ends
+    /// transactions, lookups, updates or block operations a second must be reached. A run that misses one
+    /// ends
     /// with 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Objective>,

@@ -25,7 +25,8 @@ fn per_transaction(group: &Group<'_>, total: &str) -> Option<f64> {
     (done > 0.0).then(|| group.first.result.totals.get(total).map(|sum| sum / done)).flatten()
 }
 
-/// What one read of the drive took on average, nanoseconds: delivered by a live drive, or as the kernel counts
+/// What one read of the drive took on average, nanoseconds: delivered by a live drive, or as the kernel
+/// counts
 /// of a real one; none where nothing was read.
 fn read_time(group: &Group<'_>) -> Option<f64> {
     let result = &group.first.result;
