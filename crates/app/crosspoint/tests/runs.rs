@@ -137,7 +137,7 @@ fn ctrl_c_saves_reports_partial_and_exits_130() {
     assert!(text.contains("run --resume out/run"), "{text}");
     assert_eq!(finished_trials(&run).len(), 1);
     let page = std::fs::read_to_string(run.join("report.html")).expect("a report");
-    assert!(page.contains("Partial: 1 of"));
+    assert!(page.contains("<b>Partial.</b> 1 of"));
     assert_eq!(scratch.leftovers(), Vec::<std::path::PathBuf>::new());
     let figures = stdout(&scratch.run("figures out/run --json"));
     assert!(figures.contains("\"partial\": true"));

@@ -53,6 +53,8 @@ pub fn headline(run: &Run) -> (String, Vec<String>) {
 pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     let mut points = Vec::new();
     let own = run.study.answer.and_then(|finding| found(run, finding));
+    // A race is run for who wins it.
+    let own = own.or_else(|| race_sentences(run).into_iter().next());
     // Of each engine the first: the others stand in the table.
     let mut engines: Vec<&str> = Vec::new();
     let decided = decisions.iter().filter(|one| {
