@@ -39,7 +39,7 @@ const P99: &str = "latency_p99";
 const READS: Ops = Ops::Only(OpClass::Read);
 const WRITES: Ops = Ops::Only(OpClass::Write);
 
-/// More tests than this are told of together only.
+/// More tests than this are reported together only.
 const TESTS_TOLD: usize = 8;
 
 /// The answer in one sentence, for a terminal, and what spoils its figures.
@@ -64,8 +64,8 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
         new
     });
     let mut decided = decided.map(decision_sentence);
-    let (headline, lead) = match own {
-        Some(sentence) => split(&sentence),
+    let (headline, lead) = match &own {
+        Some(sentence) => split(sentence),
         None => decided.next().unwrap_or_default(),
     };
     points.extend(decided.map(|(sentence, _)| sentence));
@@ -83,7 +83,8 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
         points.extend(tests.iter().map(|test| format!("ACT {}", test.sentence())));
     }
     points.extend(cliff_sentence(run));
-    points.retain(|point| *point != headline);
+    // A headline that was split stands there whole already.
+    points.retain(|point| *point != headline && Some(point) != own.as_ref());
     let headline = match headline.is_empty() {
         false => headline,
         true if points.is_empty() => nothing_sentence(run),
@@ -240,9 +241,8 @@ fn growth_sentence(run: &Run) -> Option<String> {
             Load::Offered => ("offered load", format!("{}/s", human_count(knee.rate.value))),
         };
         parts.push(format!(
-            "{} takes {} {} operations/s before latency grows (by {how}, knee at {place}); at 95 % of its \
-             highest \
-             rate one takes {} the lowest load ({})",
+            "{} takes {} {} operations/s before latency grows (by {how}, knee at {place}); at 95 % of \
+             its highest rate one takes {} the lowest load ({})",
             short(group.stack_title()),
             human_count(knee.rate.value),
             shape(group),
@@ -386,7 +386,7 @@ fn act_sentence(run: &Run) -> Option<String> {
     }
     let part = |(key, passes, fails): &(String, Vec<u32>, Vec<u32>)| {
         let (most, least) = (passes.iter().max(), fails.iter().min());
-        // Ratings that are not in order are told one by one.
+        // Ratings that are not in order are listed one by one.
         let ordered = most.is_none_or(|most| least.is_none_or(|least| most < least));
         let all = |ratings: &[u32]| {
             ratings.iter().map(|rating| format!("{rating}x")).collect::<Vec<_>>().join(", ")

@@ -89,13 +89,21 @@ fn spoiled(choice: &Choice<'_>) -> String {
     seen.map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }
 
+/// Why no interval stands there: a range of two runs is none.
+fn no_interval(runs: usize) -> String {
+    match runs {
+        1 => "one run, no interval".into(),
+        _ => format!("{runs} runs, no interval"),
+    }
+}
+
 /// What a ratio is worth: interval, source, error.
 fn worth(choice: &Choice<'_>) -> String {
     let source = choice.group.first.source.word();
     let interval = choice.ratio.and_then(|ratio| ratio.between_repetitions());
     let interval = match interval {
         Some((lo, hi)) => format!("{} to {}", times_number(lo), times_number(hi)),
-        None => "one run, no interval".into(),
+        None => no_interval(choice.group.trials.len()),
     };
     match (&choice.standing, choice.group.first.source) {
         (Standing::Predicted(worth), _) => format!("{source}, {}", worth.brief()),
@@ -122,8 +130,7 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
             ),
             _ if ratio < 1.0 - ABOUT => format!(
                 "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, \
-                 {} \
-                 ({}).",
+                 {} ({}).",
                 place(here),
                 title(best),
                 value(best, counted),
@@ -152,8 +159,7 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
         ),
         _ if ratio < 1.0 - ABOUT => format!(
             "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); the next, {}, gives \
-             {} of \
-             that ({}).",
+             {} of that ({}).",
             of_which(decision),
             place(here),
             spoiled(here),
@@ -192,7 +198,7 @@ fn alone(choice: &Choice<'_>, counted: Counted) -> String {
         .p99
         .map_or_else(String::new, |p99| format!(", 1 in 100 over {}", Nanos(p99.value as u64)));
     let interval = choice.value.between_repetitions().map_or_else(
-        || "one run".to_owned(),
+        || no_interval(choice.group.trials.len()),
         |(lo, hi)| format!("{} to {}", human_count(lo), human_count(hi)),
     );
     let source = choice.group.first.source.word();

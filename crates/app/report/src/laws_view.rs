@@ -261,8 +261,7 @@ fn codecs_finding(rows: &[CodecRow]) -> String {
     let slower = all.iter().filter(|value| **value < 0.95).count();
     format!(
         "Reading packed pages pays on drives slower than the break-even, if reading is all there is. In \
-         {slower} \
-         of {} cases compression took more than a twentieth of the transactions (single runs).",
+         {slower} of {} cases compression took more than a twentieth of the transactions (single runs).",
         all.len()
     )
 }

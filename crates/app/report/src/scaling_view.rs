@@ -104,8 +104,7 @@ fn draw(out: &mut String, line: &ScalingLine, hue: usize, (x, y): (&Scale, &dyn 
         let _ = write!(
             out,
             "<circle class=\"mark h{hue} {source}\" cx=\"{px:.1}%\" cy=\"{py:.1}\" r=\"3.5\"><title>{}: \
-             {}/s, \
-             {source}</title></circle>",
+             {}/s, {source}</title></circle>",
             human_count(*at),
             human_count(rate.value)
         );

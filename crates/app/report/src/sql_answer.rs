@@ -6,12 +6,14 @@ use archive::Run;
 use units::human_count;
 
 use crate::chart::short;
+use crate::words::runs_each;
 use analysis::cliffs;
 use analysis::scaling::{AxisKind, Panel, ScalingLine, panels};
 use analysis::sql::races;
 
-/// Cliffs that are told one by one.
+/// Cliffs that are listed one by one.
 const CLIFFS_TOLD: usize = 3;
+
 fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
     let found = run.header.stacks.iter().find(|one| one.name == stack);
     found.map_or(stack, |one| short(&one.title))
@@ -64,11 +66,11 @@ pub(crate) fn memory_sentence(run: &Run) -> Option<String> {
     let (most, least) = ends?;
     let share = |times: f64| format!("{:.0} %", 100.0 / times);
     Some(format!(
-        "A buffer pool for {} of the data instead of {} gives this many times the transactions: {} (one \
-         run each).",
+        "A buffer pool for {} of the data instead of {} gives this many times the transactions: {} ({}).",
         share(most),
         share(least),
-        parts.join("; ")
+        parts.join("; "),
+        runs_each(run)
     ))
 }
 

@@ -10,13 +10,13 @@ use stats::estimate::ratio;
 
 use crate::chart::short;
 use crate::decision_view::times_number;
-use crate::words::engine_title;
+use crate::words::{engine_title, runs_each};
 
 /// Beginning of the names of totals that count stalls by their cause.
 const STALLS_BY: &str = "stalls_by_";
 /// The counter that says when writes were stalled.
 const STALLED: &str = "writes stalled, ms/s";
-/// Groups whose stalls are told.
+/// Groups whose stalls are reported.
 const STALLS_TOLD: usize = 3;
 
 /// When and why an engine made its writer wait.
@@ -121,12 +121,13 @@ pub(crate) fn fabric_sentence(run: &Run) -> Option<String> {
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         let (Some(least), Some(most)) = (kept.first(), kept.last()) else { continue };
         parts.push(format!(
-            "{} keeps {} to {} of the local rate, the least in \u{201c}{}\u{201d} ({}, one run each)",
+            "{} keeps {} to {} of the local rate, the least in \u{201c}{}\u{201d} ({}, {})",
             short(&far.title),
             times_number(least.0),
             times_number(most.0),
             least.1,
-            least.2
+            least.2,
+            runs_each(run)
         ));
     }
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))

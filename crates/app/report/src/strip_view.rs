@@ -87,7 +87,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         true => 0.0,
         false => column.latency.value_at_quantile(q) as f64 / 1e3,
     };
-    let told: Vec<String> = columns
+    let points: Vec<String> = columns
         .iter()
         .map(|one| {
             let (rate, p50, p99) = (rate_of(one), quantile(one, 0.5), quantile(one, 0.99));
@@ -106,7 +106,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         heat,
         heat_marks,
         captions: bands.iter().take(CAPTIONS_MAX).map(|band| band.caption.clone()).collect(),
-        columns_json: format!("[{}]", told.join(",")),
+        columns_json: format!("[{}]", points.join(",")),
     })
 }
 

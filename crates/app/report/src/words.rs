@@ -2,7 +2,8 @@
 //!
 //! Invariant: one name for one thing, whichever view shows it. What it is not: sentences.
 
-use analysis::{Group, is_sql};
+use analysis::{Group, groups, is_sql};
+use archive::Run;
 use units::Bytes;
 
 /// What an engine is called.
@@ -60,6 +61,16 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
 fn counted(count: &str, what: &str) -> String {
     let plural = if count == "1" { "" } else { "s" };
     format!("{count} {what}{plural}")
+}
+
+/// How many runs each point had: `one run each`, `2 to 5 runs each`.
+pub(crate) fn runs_each(run: &Run) -> String {
+    let counts: Vec<usize> = groups(run).iter().map(|group| group.trials.len()).collect();
+    match (counts.iter().min(), counts.iter().max()) {
+        (Some(1) | None, Some(1) | None) => "one run each".into(),
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} runs each"),
+        (_, most) => format!("{} runs each", most.copied().unwrap_or_default()),
+    }
 }
 
 /// How often and for how long: `one run of 4 s`, with the scale of an emulated drive's time.

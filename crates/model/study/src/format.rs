@@ -219,8 +219,7 @@ pub struct Experiment {
     pub on_error: OnError,
     /// What is asked of every stack at every point: `p99 <= 20ms`, or `p99 <= 20ms at 800/s` where so many
     /// transactions, lookups, updates or block operations a second must be reached. A run that misses one
-    /// ends
-    /// with 8.
+    /// ends with 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Objective>,
     /// Trials for which this machine lacks something (root, a program, an engine) are left out, with the

@@ -26,8 +26,7 @@ fn per_transaction(group: &Group<'_>, total: &str) -> Option<f64> {
 }
 
 /// What one read of the drive took on average, nanoseconds: delivered by a live drive, or as the kernel
-/// counts
-/// of a real one; none where nothing was read.
+/// counts of a real one; none where nothing was read.
 fn read_time(group: &Group<'_>) -> Option<f64> {
     let result = &group.first.result;
     match (&result.served, &result.disk) {
