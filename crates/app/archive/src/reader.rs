@@ -305,22 +305,22 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut writer) = run(dir.path());
         writer.write_trial(&trial(2)).unwrap();
-        assert!(matches!(RunWriter::resume(&path, false), Err(ArchiveError::Busy(_))));
+        assert!(matches!(RunWriter::resume(&path, false, |_| ()), Err(ArchiveError::Busy(_))));
         drop(writer);
         fs::create_dir(path.join("trials/.writing-0003-e-a")).unwrap();
         fs::write(path.join("trials/0002-e-a/trial.json"), "{").unwrap();
-        let (writer, header, _) = RunWriter::resume(&path, false).unwrap();
+        let (writer, header, _) = RunWriter::resume(&path, false, |_| ()).unwrap();
         assert_eq!(header.trials_planned, 2);
         assert!(writer.has(1) && !writer.has(2));
         assert!(!path.join("trials/.writing-0003-e-a").exists());
         drop(writer);
         let mut cut = trial(2);
         cut.outcome = TrialOutcome::Partial;
-        let (mut writer, ..) = RunWriter::resume(&path, false).unwrap();
+        let (mut writer, ..) = RunWriter::resume(&path, false, |_| ()).unwrap();
         writer.write_trial(&cut).unwrap();
         assert!(Run::read(&path).unwrap().is_partial());
         drop(writer);
-        assert!(!RunWriter::resume(&path, false).unwrap().0.has(2));
+        assert!(!RunWriter::resume(&path, false, |_| ()).unwrap().0.has(2));
         assert!(path.join("aside/0002-e-a/trial.json").exists(), "evidence is kept");
     }
 

@@ -68,11 +68,15 @@ impl RunWriter {
 
     /// Opens a run folder to go on with it: throws away half-written trials, and moves partial and
     /// damaged ones, and failed ones if `again`, aside so that they run again. A run of a version without
-    /// checksums has them from now on.
+    /// checksums has them from now on. `seen` is told of each trial that stays.
     ///
     /// # Errors
     /// [`ArchiveError`].
-    pub fn resume(path: &Path, again: bool) -> Result<(Self, RunHeader, Study), ArchiveError> {
+    pub fn resume(
+        path: &Path,
+        again: bool,
+        mut seen: impl FnMut(&TrialRecord),
+    ) -> Result<(Self, RunHeader, Study), ArchiveError> {
         // A folder that is no run gets no lock; what is read of a run is read under it.
         read_header(path)?;
         let lock = lock(path)?;
@@ -97,6 +101,7 @@ impl RunWriter {
             }
             match Run::read_trial(&folder, sums.as_ref()) {
                 Ok(trial) if wanted(trial.outcome) => {
+                    seen(&trial);
                     finished.insert(trial.number);
                 }
                 Ok(_) | Err(ArchiveError::Damaged { .. }) => set_aside(path, &folder, &name)?,

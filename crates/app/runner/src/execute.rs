@@ -21,6 +21,7 @@ use crate::emulated::CountingAnew;
 use crate::estimate::{estimate, trial_seconds};
 use crate::lacks::possible;
 use crate::options::Options;
+use crate::reached::Reached;
 use crate::record::headline;
 use crate::sql_trial::SqlTrial;
 use crate::state::Runner;
@@ -57,6 +58,9 @@ pub struct Resumed {
     study: Study,
     plan: Plan,
     stacks: Vec<StackRecord>,
+    /// What its finished trials reached.
+    reached: Reached,
+    failed_before: bool,
 }
 
 /// Opens a run folder to go on with it; `again`: failed trials run again.
@@ -67,7 +71,11 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     if path.is_dir() {
         check_directory(path)?;
     }
-    let (writer, header, study) = RunWriter::resume(path, again)?;
+    let (mut reached, mut failed_before) = (Reached::default(), false);
+    let (writer, header, study) = RunWriter::resume(path, again, |trial| {
+        reached.note(trial);
+        failed_before |= trial.outcome == TrialOutcome::Failed;
+    })?;
     let mut plan = plan(&study);
     plan.trials.retain(|trial| !header.left_out.contains(&trial.number));
     let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
@@ -75,7 +83,7 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
         let planned = header.trials_planned;
         return Err(RunnerError::OtherPlan { path: path.into(), planned, now });
     }
-    Ok(Resumed { writer, study, plan, stacks: header.stacks })
+    Ok(Resumed { writer, study, plan, stacks: header.stacks, reached, failed_before })
 }
 
 impl Resumed {
@@ -98,12 +106,9 @@ impl Resumed {
             (confirmed, options.here.as_ref()),
         )?;
         self.same_hosts(&targets)?;
-        let finished = archive::Run::read(self.writer.path())?;
         let planned = (&self.study, &self.plan);
         let mut runner = Runner::new(planned, options, targets, (self.writer, self.stacks));
-        finished.trials.iter().for_each(|trial| runner.reached.note(trial));
-        runner.failed_before =
-            finished.trials.iter().any(|trial| trial.outcome == TrialOutcome::Failed);
+        (runner.reached, runner.failed_before) = (self.reached, self.failed_before);
         runner.run(watcher)
     }
 }

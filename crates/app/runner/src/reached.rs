@@ -17,7 +17,7 @@ impl Reached {
     /// Notes a finished trial.
     pub fn note(&mut self, record: &TrialRecord) {
         let (ops, seconds) = (
-            record.result.recording.total(None).counts.ops as f64,
+            record.result.recording.counts(None).ops as f64,
             record.result.recording.seconds(),
         );
         if record.outcome == TrialOutcome::Complete && seconds > 0.0 {

@@ -12,14 +12,14 @@ use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::serialization::interval_log::{
     IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag,
 };
-use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer};
+use hdrhistogram::serialization::{Deserializer, V2DeflateSerializer, V2Serializer};
 use thiserror::Error;
 use units::Nanos;
 use workload::OpClass;
 
 use crate::phase::Phase;
 use crate::recording::{Recording, Tallies};
-use crate::{Histogram, StoredLatency, new_histogram};
+use crate::{Histogram, StoredLatency, new_histogram, same_bounds};
 
 /// Why a log could not be written or read.
 #[derive(Debug, Error)]
@@ -84,7 +84,8 @@ pub fn write_log(recording: &Recording) -> Result<Vec<u8>, LogError> {
 /// # Errors
 /// When the log is damaged, or speaks of an interval that `recording` does not have.
 pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError> {
-    let mut deserializer = Deserializer::new();
+    let (mut deserializer, mut serializer) = (Deserializer::new(), V2Serializer::new());
+    let plain = new_histogram();
     for entry in IntervalLogIterator::new(bytes) {
         let entry = entry.map_err(|error| LogError(format!("unreadable line: {error:?}")))?;
         let LogEntry::Interval(line) = entry else {
@@ -117,11 +118,16 @@ pub fn read_log(bytes: &[u8], recording: &mut Recording) -> Result<(), LogError>
         let stored: Histogram = deserializer
             .deserialize(&mut encoded.as_slice())
             .map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
-        let mut latency = new_histogram();
-        latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
+        let latency = if same_bounds(&stored, &plain) {
+            stored
+        } else {
+            let mut latency = new_histogram();
+            latency.add(&stored).map_err(|error| LogError(format!("`{tag}`: {error:?}")))?;
+            latency
+        };
         let tally = tallies.of(class);
         let place = if service { &mut tally.service } else { &mut tally.latency };
-        *place = StoredLatency::encode(&latency)
+        *place = StoredLatency::encode_with(&mut serializer, &latency)
             .map_err(|error| LogError(format!("`{tag}`: {error}")))?;
     }
     Ok(())

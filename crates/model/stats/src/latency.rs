@@ -5,7 +5,7 @@
 
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 
-use crate::{Histogram, new_histogram};
+use crate::{Histogram, new_histogram, same_bounds};
 
 /// An encoded histogram; empty bytes for one without samples.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,9 +29,17 @@ impl StoredLatency {
     /// # Errors
     /// What cannot be encoded: a count above `i64::MAX`.
     pub fn encode(latency: &Histogram) -> Result<Self, String> {
+        Self::encode_with(&mut V2Serializer::new(), latency)
+    }
+
+    /// The same with the room of `serializer`, for many.
+    pub(crate) fn encode_with(
+        serializer: &mut V2Serializer,
+        latency: &Histogram,
+    ) -> Result<Self, String> {
         let mut bytes = Vec::new();
         if !latency.is_empty() {
-            let encoded = V2Serializer::new().serialize(latency, &mut bytes);
+            let encoded = serializer.serialize(latency, &mut bytes);
             encoded.map_err(|error| format!("{error:?}"))?;
         }
         Ok(Self(bytes))
@@ -52,7 +60,12 @@ impl StoredLatency {
             let stored: Histogram = Deserializer::new()
                 .deserialize(&mut self.0.as_slice())
                 .expect("invariant: own encoding decodes");
-            sum.add(&stored).expect("invariant: equal histogram bounds");
+            // The first of a sum is most often the only one.
+            if sum.is_empty() && same_bounds(sum, &stored) {
+                *sum = stored;
+            } else {
+                sum.add(&stored).expect("invariant: equal histogram bounds");
+            }
         }
     }
 

@@ -46,3 +46,8 @@ pub type Histogram = hdrhistogram::Histogram<u64>;
 pub fn new_histogram() -> Histogram {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("invariant: constant valid bounds")
 }
+
+/// Whether a value has the same place in both.
+fn same_bounds(one: &Histogram, other: &Histogram) -> bool {
+    (one.low(), one.high(), one.sigfig()) == (other.low(), other.high(), other.sigfig())
+}
