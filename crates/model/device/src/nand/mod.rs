@@ -101,8 +101,10 @@ pub struct Nand {
     /// Requests that wait for admission.
     outside: VecDeque<(Request, Nanos)>,
     pages: Slab<Page>,
+    /// Bytes that are read at once.
+    page: Step,
     /// Neighbouring bytes on one unit.
-    stripe: u64,
+    stripe: Step,
     controller_free: Nanos,
     link_free: Nanos,
     planes: Planes,
@@ -131,7 +133,8 @@ impl Nand {
         let translation = seed.derive("translation", 0).0;
         let page = parameters.flash_page.value.get().max(CHUNK);
         let mut nand = Self {
-            stripe: parameters.stripe.as_ref().map_or(page, |stripe| stripe.value.get()),
+            page: Step::new(page),
+            stripe: Step::new(parameters.stripe.as_ref().map_or(page, |one| one.value.get())),
             parameters: parameters.clone(),
             random: Xoshiro256PlusPlus::seed_from_u64(seed.0),
             events: EventQueue::default(),
@@ -212,14 +215,15 @@ impl Nand {
 
     fn read_pages(&mut self, now: Nanos, slot: u32) {
         let request = self.slots[slot as usize].request;
-        let page = self.parameters.flash_page.value.get().max(CHUNK);
+        let page = self.page;
         let end = request.offset + u64::from(request.length);
         let (mut at, mut pages) = (request.offset, 0);
         while at < end {
-            let next = (at / page + 1) * page;
+            let number = page.of(at);
+            let next = (number + 1) * page.bytes;
             let bytes = (next.min(end) - at) as u32;
             let (unit, takes) = (self.unit_of(at), self.read_time());
-            let done = self.planes.read(now, (unit, plane_of(at / page)), takes);
+            let done = self.planes.read(now, (unit, number), takes);
             let channel = unit % self.channel_free.len();
             let chunks = Request::read(0, at, bytes).chunks() as u32;
             let media = u32::try_from(takes.get()).unwrap_or(u32::MAX);
@@ -235,9 +239,11 @@ impl Nand {
     /// The unit that holds what is at `offset`: neighbouring stripes lie on different ones.
     #[inline]
     fn unit_of(&self, offset: u64) -> usize {
-        let stripe = offset / self.stripe;
+        let stripe = self.stripe.of(offset);
         let units = self.planes.units() as u64;
-        ((stripe + Seed(stripe / units).derive("unit", 0).0 % units) % units) as usize
+        let (round, place) = (stripe / units, stripe % units);
+        let place = place + Seed(round).derive("unit", 0).0 % units;
+        (if place < units { place } else { place - units }) as usize
     }
 
     fn read_time(&mut self) -> Nanos {
@@ -361,10 +367,27 @@ impl Nand {
     }
 }
 
-/// A number that spreads pages over the planes of their unit.
-#[inline]
-fn plane_of(page: u64) -> u64 {
-    Seed(page).derive("plane", 0).0
+/// A length that offsets are divided by, once for each page: most are powers of two.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    bytes: u64,
+    /// Its logarithm, of a power of two.
+    shift: Option<u32>,
+}
+
+impl Step {
+    fn new(bytes: u64) -> Self {
+        Self { bytes, shift: bytes.is_power_of_two().then(|| bytes.trailing_zeros()) }
+    }
+
+    /// How many of it lie before `offset`.
+    #[inline(always)]
+    fn of(self, offset: u64) -> u64 {
+        match self.shift {
+            Some(shift) => offset >> shift,
+            None => offset / self.bytes,
+        }
+    }
 }
 
 impl Device for Nand {

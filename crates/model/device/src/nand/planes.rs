@@ -13,7 +13,7 @@
 
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use units::Nanos;
+use units::{Nanos, Seed};
 
 /// A program, a move or an erase, how it can be suspended, and what it is for.
 #[derive(Debug, Clone, Copy)]
@@ -98,13 +98,16 @@ impl Planes {
         if self.unit_reads_end.is_empty() { self.all.len() } else { self.unit_reads_end.len() }
     }
 
-    /// A read of `takes` on a unit; `pick` chooses the plane of it. Says when it ends.
-    pub fn read(&mut self, now: Nanos, (unit, pick): (usize, u64), takes: Nanos) -> Nanos {
+    /// A read of `takes` of a page on a unit; the page's number chooses the plane of it. Says when it ends.
+    #[inline]
+    pub fn read(&mut self, now: Nanos, (unit, page): (usize, u64), takes: Nanos) -> Nanos {
         if self.unit_reads_end.is_empty() {
             return self.all[unit].read(now, takes, &mut self.random);
         }
         let (planes, units) = (self.all.len(), self.unit_reads_end.len());
         let (first, after) = (unit * planes / units, (unit + 1) * planes / units);
+        // Spread over the planes of the unit.
+        let pick = Seed(page).derive("plane", 0).0;
         let plane = first + (pick % (after - first) as u64) as usize;
         let from = self.unit_reads_end[unit].max(now);
         let end = self.all[plane].read(from, takes, &mut self.random);

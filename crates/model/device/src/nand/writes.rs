@@ -10,7 +10,7 @@ use rand::Rng;
 use units::{Nanos, Share};
 
 use super::parameters::WriteCache;
-use super::{COMPLETE, Nand, Purpose, Task, WORKED, plane_of};
+use super::{COMPLETE, Nand, Purpose, Task, WORKED};
 use crate::{CHUNK, Event, Operation, Request};
 
 /// Work that waits for a plane.
@@ -178,7 +178,7 @@ impl Nand {
         for (chunk, wanted) in [(head, partly[0]), (tail, second)] {
             if wanted {
                 let (unit, takes) = (self.unit_of(chunk * CHUNK), self.read_time());
-                self.planes.read(now, (unit, plane_of(chunk)), takes);
+                self.planes.read(now, (unit, chunk), takes);
             }
         }
     }
