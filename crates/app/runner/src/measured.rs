@@ -4,12 +4,11 @@
 //! is not: preparation; the file was filled before.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use block::{BlockSpec, Ledger, OwnCost, RunError, Target};
 use observe::{Control, HostCpu};
-use stack::StackError;
+use stack::{StackError, open_quietly};
 use stats::{Limit, TrialResult};
 use study::{
     Experiment, Extent, Job, OnError, Precondition, Stack, Submission, Trial, block_groups,
@@ -24,12 +23,9 @@ const O_DIRECT: i32 = libc::O_DIRECT;
 
 /// Opens the temporary file of a stack.
 pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    if direct {
-        options.custom_flags(O_DIRECT);
-    }
-    Ok(options.open(path).map_err(StackError::io("open", path))?)
+    let flags = if direct { O_DIRECT } else { 0 };
+    let opened = open_quietly(OpenOptions::new().read(true).write(true), flags, path);
+    Ok(opened.map_err(StackError::io("open", path))?)
 }
 
 /// Refuses a plan that would write to a stack that may only be read.

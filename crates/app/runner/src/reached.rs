@@ -16,10 +16,8 @@ pub(crate) struct Reached(Vec<(u32, f64)>);
 impl Reached {
     /// Notes a finished trial.
     pub fn note(&mut self, record: &TrialRecord) {
-        let (ops, seconds) = (
-            record.result.recording.counts(None).ops as f64,
-            record.result.recording.seconds(),
-        );
+        let (ops, seconds) =
+            (record.result.recording.counts(None).ops as f64, record.result.recording.seconds());
         if record.outcome == TrialOutcome::Complete && seconds > 0.0 {
             self.0.push((record.number, ops / seconds));
         }

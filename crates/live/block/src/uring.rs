@@ -4,7 +4,7 @@
 //! otherwise. Invariants: one clock reading a batch, after waiting and before recording; the loop
 //! allocates nothing. What it is not: a general ring; it drives one client on one thread.
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{CompletionQueue, IoUring, SubmissionQueue, Submitter, opcode, squeue, types};
 use stats::{Recorder, Sample};
 use units::Nanos;
 use workload::{
@@ -59,10 +59,7 @@ pub(crate) fn run_uring(
     let fixed = unsafe { ring.submitter().register_buffers(&vectors) }.is_ok();
     features.push_str(if fixed { ", registered buffers" } else { ", plain buffers" });
     ring.submitter().register_files(&shared.target.descriptors()).map_err(set_up)?;
-    // Only saves a look-up at each system call; older kernels (before 5.18) do without.
-    let _ = ring.submitter().register_ring_fd();
-    let driver = Driver {
-        ring,
+    let flight = Flight {
         buffers,
         slots: vec![None; depth as usize],
         fixed,
@@ -72,6 +69,7 @@ pub(crate) fn run_uring(
         write_flags: if group.plan.dsync { libc::RWF_DSYNC } else { 0 },
         in_flight: 0,
     };
+    let mut driver = Driver { ring, flight };
     let end = driver.run(shared, group).map_err(UringFailure::Running)?;
     Ok((end, features))
 }
@@ -80,13 +78,13 @@ impl Drop for Driver {
     /// The kernel takes a ring apart after it was closed, in its own time; the target must not stay
     /// claimed until then, or the next exclusive opener is refused.
     fn drop(&mut self) {
-        if self.in_flight > 0 {
+        if self.flight.in_flight > 0 {
             // The ring broke down: the kernel may still write into the buffers after it is closed, so
             // they are never given back.
-            self.buffers.leak();
+            self.flight.buffers.leak();
         }
         let _ = self.ring.submitter().unregister_files();
-        if self.fixed {
+        if self.flight.fixed {
             let _ = self.ring.submitter().unregister_buffers();
         }
     }
@@ -106,8 +104,31 @@ fn new_ring(depth: u32) -> std::io::Result<(IoUring, String)> {
     }
 }
 
+/// A ring and what is in flight on it, in the order in which they go.
 struct Driver {
     ring: IoUring,
+    flight: Flight,
+}
+
+impl Driver {
+    fn run(&mut self, shared: &BlockShared<'_>, group: &BlockGroup) -> Result<ClientEnd, String> {
+        let (mut submitter, queue, ends) = self.ring.split();
+        // Only saves a look-up at each system call, for as long as this submitter is used; older kernels
+        // (before 5.18) do without.
+        let _ = submitter.register_ring_fd();
+        self.flight.run(&mut Sides { submitter, queue, ends }, shared, group)
+    }
+}
+
+/// The sides of a ring.
+struct Sides<'a> {
+    submitter: Submitter<'a>,
+    queue: SubmissionQueue<'a>,
+    ends: CompletionQueue<'a>,
+}
+
+/// A client and its operations.
+struct Flight {
     buffers: Buffers,
     /// `[slot]`: what is in flight in it, and since when.
     slots: Vec<Option<(Issue<BlockOp>, Nanos)>>,
@@ -121,8 +142,13 @@ struct Driver {
     in_flight: u32,
 }
 
-impl Driver {
-    fn run(mut self, shared: &BlockShared<'_>, group: &BlockGroup) -> Result<ClientEnd, String> {
+impl Flight {
+    fn run(
+        &mut self,
+        ring: &mut Sides<'_>,
+        shared: &BlockShared<'_>,
+        group: &BlockGroup,
+    ) -> Result<ClientEnd, String> {
         let mut recorder = shared.spec.recorder(group);
         let mut stopped = false;
         let mut now = shared.clock.now();
@@ -130,7 +156,7 @@ impl Driver {
             stopped |= shared.roll(&mut recorder, (self.number, group.recorded), now);
             let mut wait_until = None;
             if !stopped && !shared.is_over() {
-                wait_until = self.issue(shared, now)?;
+                wait_until = self.issue(&mut ring.queue, shared, now)?;
             }
             if self.in_flight == 0 {
                 let Some(until) = wait_until else { break };
@@ -141,22 +167,29 @@ impl Driver {
                 now = shared.clock.now();
                 continue;
             }
-            self.wait(wait_until.map(|until| until.since(now)))?;
+            self.wait(ring, wait_until.map(|until| until.since(now)))?;
             now = shared.clock.now();
             stopped |= shared.roll(&mut recorder, (self.number, group.recorded), now);
-            self.reap(shared, now, &mut recorder);
+            self.reap(&mut ring.ends, shared, now, &mut recorder);
         }
         let client = self.client.clone();
         Ok(shared.finish(group, (client, recorder), (now, stopped)))
     }
 
     /// Issues what the client wants now; says when it wants to be asked again, if it waits.
-    fn issue(&mut self, shared: &BlockShared<'_>, now: Nanos) -> Result<Option<Nanos>, String> {
+    fn issue(
+        &mut self,
+        queue: &mut SubmissionQueue<'_>,
+        shared: &BlockShared<'_>,
+        now: Nanos,
+    ) -> Result<Option<Nanos>, String> {
+        // What the kernel has taken has left its places.
+        queue.sync();
         loop {
             match self.client.next(now) {
                 Step::Issue(issue) => {
                     shared.watch_lag(&issue, now);
-                    self.push(shared, issue, now)?;
+                    self.push(queue, shared, issue, now)?;
                 }
                 Step::WaitUntil(until) => return Ok(Some(until)),
                 Step::WaitCompletion | Step::Finished => return Ok(None),
@@ -167,6 +200,7 @@ impl Driver {
     #[inline]
     fn push(
         &mut self,
+        queue: &mut SubmissionQueue<'_>,
         shared: &BlockShared<'_>,
         issue: Issue<BlockOp>,
         now: Nanos,
@@ -175,7 +209,7 @@ impl Driver {
         let entry = self.entry(shared, issue.op, slot).user_data(u64::from(slot));
         // SAFETY: buffer and file outlive the operation: both are held until the ring is gone, and a
         // slot is not reused before its completion was taken.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
+        let pushed = unsafe { queue.push(&entry) };
         pushed.map_err(|_| "the submission queue is full; it holds the queue depth".to_owned())?;
         self.slots[slot as usize] = Some((issue, now));
         self.in_flight += 1;
@@ -213,17 +247,18 @@ impl Driver {
 
     /// Submits, and waits for a batch of completions, or, when the next operation is due after `pause`,
     /// until shortly before then: sleeping is not exact enough to pace by.
-    fn wait(&mut self, pause: Option<Nanos>) -> Result<(), String> {
+    fn wait(&mut self, ring: &mut Sides<'_>, pause: Option<Nanos>) -> Result<(), String> {
+        ring.queue.sync();
         loop {
             let waited = match pause {
-                None => self.ring.submit_and_wait(self.batch.min(self.in_flight) as usize),
+                None => ring.submitter.submit_and_wait(self.batch.min(self.in_flight) as usize),
                 Some(pause) if pause > SPIN => {
                     let time = std::time::Duration::from(pause - SPIN);
                     let time = types::Timespec::from(time);
                     let arguments = types::SubmitArgs::new().timespec(&time);
-                    self.ring.submitter().submit_with_args(1, &arguments)
+                    ring.submitter.submit_with_args(1, &arguments)
                 }
-                Some(_) => self.submit_and_look(),
+                Some(_) => submit_and_look(ring),
             };
             match waited {
                 Ok(_) => return Ok(()),
@@ -237,21 +272,16 @@ impl Driver {
         }
     }
 
-    /// Submits and lets the kernel post what has completed, without waiting.
-    fn submit_and_look(&mut self) -> std::io::Result<usize> {
-        let mut queue = self.ring.submission();
-        queue.sync();
-        let count = u32::try_from(queue.len()).unwrap_or(u32::MAX);
-        drop(queue);
-        // SAFETY: every entry in the queue was pushed under the promises of `push`.
-        unsafe {
-            self.ring.submitter().enter::<libc::sigset_t>(count, 0, IORING_ENTER_GETEVENTS, None)
-        }
-    }
-
     /// Records every completion that is there, as known complete at `now`.
-    fn reap(&mut self, shared: &BlockShared<'_>, now: Nanos, recorder: &mut Recorder) {
-        for entry in self.ring.completion() {
+    fn reap(
+        &mut self,
+        ends: &mut CompletionQueue<'_>,
+        shared: &BlockShared<'_>,
+        now: Nanos,
+        recorder: &mut Recorder,
+    ) {
+        ends.sync();
+        for entry in &mut *ends {
             let slot = entry.user_data() as usize;
             let Some((issue, issued)) = self.slots.get_mut(slot).and_then(Option::take) else {
                 continue;
@@ -267,5 +297,15 @@ impl Driver {
             shared.conclude(issue.op, outcome, self.buffers.get(slot));
             self.client.completed(OpId(slot as u32), outcome, now);
         }
+        // Their places are the kernel's again.
+        ends.sync();
     }
+}
+
+/// Submits and lets the kernel post what has completed, without waiting.
+fn submit_and_look(ring: &mut Sides<'_>) -> std::io::Result<usize> {
+    ring.queue.sync();
+    let count = u32::try_from(ring.queue.len()).unwrap_or(u32::MAX);
+    // SAFETY: every entry in the queue was pushed under the promises of `push`.
+    unsafe { ring.submitter.enter::<libc::sigset_t>(count, 0, IORING_ENTER_GETEVENTS, None) }
 }

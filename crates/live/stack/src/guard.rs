@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use observe::BlockDevice;
 
+use crate::quiet::open_quietly;
 use crate::users::in_use;
 use crate::{StackError, output_within};
 
@@ -333,7 +334,7 @@ impl HeldDevice {
         self.verify()?;
         let flags = if direct { libc::O_DIRECT } else { 0 };
         let opened =
-            OpenOptions::new().read(true).write(write).custom_flags(flags).open(self.own_path());
+            open_quietly(OpenOptions::new().read(true).write(write), flags, &self.own_path());
         opened.map_err(StackError::io("open", &self.named))
     }
 
