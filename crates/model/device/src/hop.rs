@@ -16,6 +16,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use serde::Deserialize;
 use units::{Nanos, Seed};
 
+use crate::below::Below;
 use crate::constant::Constant;
 use crate::request::Route;
 use crate::slab::Slab;
@@ -50,7 +51,7 @@ enum Event {
 /// A device behind a hop.
 #[derive(Debug, Clone)]
 pub struct Hop<D> {
-    below: D,
+    below: Below<D>,
     half: Nanos,
     jitter: Nanos,
     serial_time: Nanos,
@@ -71,7 +72,7 @@ impl<D: Device> Hop<D> {
     #[must_use]
     pub fn new(parameters: &HopParameters, below: D, seed: Seed) -> Self {
         Self {
-            below,
+            below: Below::new(below),
             half: Nanos(parameters.round_trip.value.get() / 2),
             jitter: parameters.jitter.value,
             serial_time: parameters.serial_time.value,
@@ -139,12 +140,13 @@ impl<D: Device> Device for Hop<D> {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        [self.events.next_time(), self.below.next_event()].into_iter().flatten().min()
+        let next = self.events.next_time().unwrap_or(Nanos::MAX).min(self.below.next());
+        (next < Nanos::MAX).then_some(next)
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
         while let Some(at) = self.next_event().filter(|at| *at <= now) {
-            if self.below.next_event() == Some(at) {
+            if self.below.next() == at {
                 let mut finished = std::mem::take(&mut self.finished);
                 self.below.advance(at, &mut finished);
                 for completion in finished.drain(..) {

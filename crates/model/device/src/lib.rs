@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod below;
 mod built_in;
 mod cache;
 mod cloud;

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use units::{Bytes, Nanos, Share};
 
 use self::lines::Ends;
+use crate::below::Below;
 use crate::constant::Constant;
 use crate::request::Route;
 use crate::slab::Slab;
@@ -121,8 +122,8 @@ enum Work {
 /// A cache.
 #[derive(Debug, Clone)]
 pub struct Cache<D> {
-    fast: D,
-    slow: D,
+    fast: Below<D>,
+    slow: Below<D>,
     mode: CacheMode,
     line: u64,
     capacity: usize,
@@ -169,8 +170,8 @@ impl<D: Device> Cache<D> {
         let capacity = usize::try_from(p.size.value.get() / line).unwrap_or(usize::MAX).max(1);
         let part = |share: Share| ((capacity as f64 * share.fraction()) as usize).max(1);
         Self {
-            fast,
-            slow,
+            fast: Below::new(fast),
+            slow: Below::new(slow),
             mode: p.mode.value,
             line,
             capacity,
@@ -405,8 +406,9 @@ impl<D: Device> Device for Cache<D> {
     }
 
     fn next_event(&self) -> Option<Nanos> {
-        let parts = [self.looked_up.next_time(), self.fast.next_event(), self.slow.next_event()];
-        parts.into_iter().flatten().min()
+        let own = self.looked_up.next_time().unwrap_or(Nanos::MAX);
+        let next = own.min(self.fast.next()).min(self.slow.next());
+        (next < Nanos::MAX).then_some(next)
     }
 
     fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
@@ -416,10 +418,10 @@ impl<D: Device> Device for Cache<D> {
                 continue;
             }
             let mut finished = std::mem::take(&mut self.finished);
-            if self.fast.next_event() == Some(at) {
+            if self.fast.next() == at {
                 self.fast.advance(at, &mut finished);
             }
-            if self.slow.next_event() == Some(at) {
+            if self.slow.next() == at {
                 self.slow.advance(at, &mut finished);
             }
             for completion in finished.drain(..) {
