@@ -2,9 +2,11 @@
 //!
 //! A line per piece, each a whole record as another process would send it; the first says which trial it is.
 //! A trial that ends as it should takes its pieces back and the file goes; after a kill they are what is left
-//! of it. Invariants: at most [`WRITE_EVERY`], a client's second and what one sync takes are lost; memory
-//! holds what was recorded since the last line, however long the trial. What it is not: a finished trial.
+//! of it. Invariants: at most [`WRITE_EVERY`], two seconds of a client and what one sync takes are lost; a line
+//! has intervals that every client has ended, so that what is left is a whole prefix of the trial; memory holds
+//! what was recorded since the last line, however long the trial. What it is not: a finished trial.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stats::{Recording, TrialResult};
+use units::Nanos;
 
 use crate::files::read_file;
 use crate::lines::{from_line, to_line};
@@ -27,8 +30,45 @@ pub const WRITE_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum Word {
-    Piece(Recording),
+    Expect(u32),
+    Piece(u32, Recording),
+    Left(u32),
     End,
+}
+
+/// What has come and was not written yet, and how far each client is.
+#[derive(Debug, Default)]
+struct Pending {
+    recording: Recording,
+    expected: u32,
+    /// `client`: the end of what it has handed on.
+    until: HashMap<u32, Nanos>,
+}
+
+impl Pending {
+    fn take(&mut self, word: Word) {
+        match word {
+            Word::Expect(clients) => self.expected = clients,
+            Word::Piece(client, piece) => {
+                let until = piece.intervals.last().map_or(Nanos::ZERO, |last| last.end);
+                self.until.insert(client, until);
+                self.recording.merge(&piece);
+            }
+            Word::Left(client) => {
+                self.until.insert(client, Nanos::MAX);
+            }
+            Word::End => {}
+        }
+    }
+
+    /// Takes out what every client has ended.
+    fn whole(&mut self) -> Recording {
+        if self.until.len() < self.expected as usize {
+            return Recording::default();
+        }
+        let until = self.until.values().min().copied().unwrap_or(Nanos::MAX);
+        self.recording.take_until(until)
+    }
 }
 
 /// The file of a journal, with what is known to be whole of it.
@@ -78,9 +118,17 @@ impl Keeper {
 }
 
 impl observe::Keep for Keeper {
-    fn keep(&self, ended: Recording) {
-        // The thread hears until it is told to end.
-        let _ = self.words.send(Word::Piece(ended));
+    // The thread hears until it is told to end.
+    fn expect(&self, clients: u32) {
+        let _ = self.words.send(Word::Expect(clients));
+    }
+
+    fn keep(&self, client: u32, ended: Recording) {
+        let _ = self.words.send(Word::Piece(client, ended));
+    }
+
+    fn left(&self, client: u32) {
+        let _ = self.words.send(Word::Left(client));
     }
 
     fn take_back(&self) -> Result<Recording, String> {
@@ -101,30 +149,30 @@ fn write_pieces(
     every: Duration,
     write: &mut dyn FnMut(&Recording) -> std::io::Result<()>,
 ) -> Recording {
-    let mut pending = Recording::default();
+    let mut pending = Pending::default();
     let mut due: Option<Instant> = None;
     loop {
         let wait = due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
         let ended = match heard.recv_timeout(wait) {
-            Ok(Word::Piece(piece)) => {
-                pending.merge(&piece);
+            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => true,
+            Ok(word) => {
+                pending.take(word);
                 due.get_or_insert_with(|| Instant::now() + every);
                 false
             }
-            Ok(Word::End) | Err(RecvTimeoutError::Disconnected) => true,
             Err(RecvTimeoutError::Timeout) => false,
         };
         if ended || due.is_some_and(|due| due <= Instant::now()) {
-            let empty = pending.intervals.is_empty();
-            let written = empty || write(&pending).is_ok();
-            if written {
-                pending = Recording::default();
+            let whole =
+                if ended { std::mem::take(&mut pending.recording) } else { pending.whole() };
+            if !whole.intervals.is_empty() && write(&whole).is_err() {
+                pending.recording.merge(&whole);
             }
-            // There may be room again by then.
-            due = (!written).then(|| Instant::now() + every);
+            // There may be room again by then, or the last client has come as far.
+            due = (!pending.recording.intervals.is_empty()).then(|| Instant::now() + every);
         }
         if ended {
-            return pending;
+            return pending.recording;
         }
     }
 }
@@ -209,7 +257,6 @@ mod tests {
     use super::*;
     use observe::Keep;
     use stats::{Interval, Phase};
-    use units::Nanos;
 
     fn piece(number: u64) -> Recording {
         let (start, end) = (Nanos::from_millis(number), Nanos::from_millis(number + 1));
@@ -227,14 +274,14 @@ mod tests {
     fn what_cannot_be_written_stays_in_memory_and_is_written_later() {
         let (words, heard) = channel();
         for number in 0..3 {
-            words.send(Word::Piece(piece(number))).unwrap();
+            words.send(Word::Piece(0, piece(number))).unwrap();
         }
         words.send(Word::End).unwrap();
         let full = || Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
         let rest = write_pieces(&heard, Duration::ZERO, &mut |_| full());
         assert_eq!(ops(&rest), [1, 2, 3]);
         for number in 0..3 {
-            words.send(Word::Piece(piece(number))).unwrap();
+            words.send(Word::Piece(0, piece(number))).unwrap();
         }
         words.send(Word::End).unwrap();
         let (mut tries, mut written) = (0, Recording::default());
@@ -265,9 +312,29 @@ mod tests {
         assert_eq!(ops(&read_running(&path).unwrap().result.recording), [1, 2]);
         assert_eq!(ops(&lines.read_back().unwrap()), [1, 2]);
         let keeper = Keeper::start(&path).unwrap();
-        keeper.keep(piece(2));
+        keeper.keep(0, piece(2));
         std::fs::remove_file(&path).unwrap();
         assert_eq!(ops(&keeper.take_back().unwrap()), [3]);
+    }
+
+    /// An interval that half of the clients have handed on would be a rate that nobody had.
+    #[test]
+    fn what_is_written_is_what_every_client_has_ended() {
+        let mut pending = Pending::default();
+        pending.take(Word::Expect(3));
+        for (client, number) in [(0, 0), (1, 0), (0, 1)] {
+            pending.take(Word::Piece(client, piece(number)));
+        }
+        assert_eq!(ops(&pending.whole()), [0u64; 0], "one has handed on nothing");
+        pending.take(Word::Piece(2, piece(0)));
+        assert_eq!(ops(&pending.whole()), [3]);
+        assert_eq!(ops(&pending.whole()), [0u64; 0]);
+        // Who has left is waited for no longer.
+        pending.take(Word::Left(1));
+        assert_eq!(ops(&pending.whole()), [0u64; 0]);
+        pending.take(Word::Piece(2, piece(1)));
+        pending.take(Word::Piece(0, piece(2)));
+        assert_eq!((ops(&pending.whole()), ops(&pending.recording)), (vec![4], vec![3]));
     }
 
     /// Lines that cannot be read again are said to be missing: a trial with a hole is no whole one.
@@ -277,7 +344,7 @@ mod tests {
         let path = dir.path().join("journal");
         begin(&path, &TrialRecord::unnamed(TrialResult::default())).unwrap();
         let keeper = Keeper::start(&path).unwrap();
-        keeper.keep(piece(0));
+        keeper.keep(0, piece(0));
         let thread = keeper.thread.lock().unwrap().take().unwrap();
         keeper.words.send(Word::End).unwrap();
         let (mut lines, _) = thread.join().unwrap();

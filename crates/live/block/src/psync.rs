@@ -72,7 +72,7 @@ pub(crate) fn run_psync(
         shared.conclude(op, outcome, buffers.get(0));
         client.completed(issue.id, outcome, now);
     }
-    shared.finish(group, (client, recorder), (now, stopped))
+    shared.finish(group, (number, client, recorder), (now, stopped))
 }
 
 fn perform(shared: &BlockShared<'_>, op: BlockOp, buffers: &mut Buffers) -> Outcome {

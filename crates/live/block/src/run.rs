@@ -57,6 +57,8 @@ pub fn run(
     let foreground = spec.groups.iter().filter(|group| !group.plan.background);
     let foreground: u32 = foreground.map(|group| clients_on(paths, spec, group)).sum();
     notes.extend(single_note(paths, spec));
+    let recorded = spec.groups.iter().filter(|group| group.recorded);
+    control.expect(recorded.map(|group| clients_on(paths, spec, group)).sum());
     let before = IoWorkers::now();
     let clock = Clock::start();
     let shared = BlockShared::new((target, spec), control, clock, foreground);

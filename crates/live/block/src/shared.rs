@@ -134,15 +134,18 @@ impl<'a> BlockShared<'a> {
         stopping
     }
 
-    /// Ends one client that has nothing in flight.
+    /// Ends one client, of that number, that has nothing in flight.
     pub fn finish(
         &self,
         group: &BlockGroup,
-        (client, recorder): (BlockClient, Recorder),
+        (number, client, mut recorder): (u32, BlockClient, Recorder),
         (now, stopped): (Nanos, bool),
     ) -> ClientEnd {
         // Everything was done before the time was over: a plan bounded by operations.
         let early = !stopped && !self.is_over() && now < self.spec.timeline.end();
+        if group.recorded {
+            self.control.leave(&mut recorder, number, now);
+        }
         let mut recording = if early { recorder.finish_early(now) } else { recorder.finish(now) };
         if !group.plan.background && self.foreground_left.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.over.store(true, Ordering::Relaxed);

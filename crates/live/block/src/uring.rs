@@ -173,7 +173,7 @@ impl Flight {
             self.reap(&mut ring.ends, shared, now, &mut recorder);
         }
         let client = self.client.clone();
-        Ok(shared.finish(group, (client, recorder), (now, stopped)))
+        Ok(shared.finish(group, (self.number, client, recorder), (now, stopped)))
     }
 
     /// Issues what the client wants now; says when it wants to be asked again, if it waits.

@@ -122,6 +122,7 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
         failed: AtomicBool::new(false),
     };
     let shared = &shared;
+    control.expect(u32::try_from(clients.len()).unwrap_or(u32::MAX));
     let done = AtomicBool::new(false);
     let (results, samples) = std::thread::scope(|scope| {
         let sampler =
@@ -223,6 +224,7 @@ fn run_client<E: Engine, W: Workload<Op = KvOp>>(
             break;
         }
     }
+    shared.control.leave(&mut recorder, index, now);
     let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
     let shares = recording.due_shares(&classes);
     Ok(ClientEnd { recording, failure, workload, shares, at: now })

@@ -44,9 +44,15 @@ pub struct Control<'a> {
 }
 
 /// Keeps intervals that have ended outside of memory, so that a kill does not lose them.
+///
+/// What is kept of a trial is whole: of no interval what some clients have handed on and others not yet.
 pub trait Keep: std::fmt::Debug + Sync {
-    /// Takes them; never blocks.
-    fn keep(&self, ended: Recording);
+    /// So many clients will hand on.
+    fn expect(&self, clients: u32);
+    /// Takes what a client has ended, up to the end of the last of it; never blocks.
+    fn keep(&self, client: u32, ended: Recording);
+    /// A client has ended, and has handed on all intervals that it ended.
+    fn left(&self, client: u32);
     /// Gives back all that it has taken; called once, when the clients have ended.
     ///
     /// # Errors
@@ -75,8 +81,24 @@ impl Control<'_> {
         if now >= KEEP_EVERY + turn
             && let Some(ended) = recorder.take_ended(now, KEEP_EVERY)
         {
-            keep.keep(ended);
+            keep.keep(client, ended);
         }
+    }
+
+    /// Says how many clients will hand on; before any of them does.
+    pub fn expect(&self, clients: u32) {
+        if let Some(keep) = self.keep {
+            keep.expect(clients);
+        }
+    }
+
+    /// Hands on the rest of what a client has ended that will record nothing more.
+    pub fn leave(&self, recorder: &mut Recorder, client: u32, now: Nanos) {
+        let Some(keep) = self.keep else { return };
+        if let Some(ended) = recorder.take_ended(now, Nanos::ZERO) {
+            keep.keep(client, ended);
+        }
+        keep.left(client);
     }
 
     /// Adds what was handed on to what the clients still had; what is to be said of it.

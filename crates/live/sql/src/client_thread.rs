@@ -234,7 +234,8 @@ impl<S: Session, W: Workload<Op = SqlOp>> ClientThread<'_, S, W> {
     fn end(self) -> ClientThreadEnd<W> {
         let now = self.now();
         let all_done = !self.over() && now < self.shared.spec.timeline.end();
-        let recorder = self.recorder;
+        let mut recorder = self.recorder;
+        self.shared.control.leave(&mut recorder, self.number, now);
         let recording = if all_done { recorder.finish_early(now) } else { recorder.finish(now) };
         let clients = self.links.into_iter().map(|link| link.client).collect();
         ClientThreadEnd { recording, failure: self.trouble.first, clients, at: now }

@@ -47,6 +47,7 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
         given_up: AtomicU64::new(0),
     };
     let shared = &shared;
+    control.expect(u32::try_from(threads.len()).unwrap_or(u32::MAX));
     let done = AtomicBool::new(false);
     let (results, (samples, notes)) = std::thread::scope(|scope| {
         let watcher = scope.spawn(|| observed(engine, shared, &done, watch));

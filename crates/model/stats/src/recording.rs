@@ -238,6 +238,12 @@ impl Recording {
         }
     }
 
+    /// Takes out the intervals that have ended by `until`.
+    pub fn take_until(&mut self, until: Nanos) -> Self {
+        let count = self.intervals.partition_point(|interval| interval.end <= until);
+        Self { intervals: self.intervals.drain(..count).collect(), ..Self::default() }
+    }
+
     /// Intervals that figures are made of.
     pub fn measured(&self) -> impl Iterator<Item = &Interval> {
         self.intervals.iter().filter(|interval| interval.phase == Phase::Measure)
