@@ -34,6 +34,8 @@ pub struct Doubt {
 pub enum DoubtKind {
     /// Trials failed; what they recorded until then is no answer.
     Failed,
+    /// Operations failed and the trial went on; they are in no rate and in no latency.
+    Errors,
     /// What was due was never issued: the load that was asked for is not what ran.
     LoadNotKept,
     /// An emulated drive was not as its model asks.
@@ -56,6 +58,7 @@ impl DoubtKind {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Failed => "Failed",
+            Self::Errors => "Operations failed",
             Self::LoadNotKept => "The load was not kept",
             Self::NotDelivered => "The emulated drive was not as its model asks",
             Self::BusyHost => "Busy host",
@@ -121,6 +124,7 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
     let doubt = |kind, trials: &[&TrialRecord], find: &Find<'_>| doubt(run, kind, trials, find);
     let found = [
         doubt(DoubtKind::Failed, &all, &failed),
+        doubt(DoubtKind::Errors, &measured, &errors),
         doubt(DoubtKind::LoadNotKept, &all, &not_kept),
         doubt(DoubtKind::NotDelivered, &measured, &not_delivered),
         doubt(DoubtKind::BusyHost, &measured, &busy_host),
@@ -136,7 +140,8 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
 /// own.
 #[must_use]
 pub fn doubts_of(trial: &TrialRecord) -> Vec<DoubtKind> {
-    let all: [(DoubtKind, &Find<'_>); 6] = [
+    let all: [(DoubtKind, &Find<'_>); 7] = [
+        (DoubtKind::Errors, &errors),
         (DoubtKind::LoadNotKept, &not_kept),
         (DoubtKind::BusyHost, &busy_host),
         (DoubtKind::OtherWrites, &other_writes),
@@ -172,6 +177,22 @@ fn doubt(run: &Run, kind: DoubtKind, trials: &[&TrialRecord], find: &Find<'_>) -
     };
     let slugs = found.iter().map(|(trial, ..)| trial.slug.clone()).collect();
     Some(Doubt { kind, trials: slugs, places, of: trials.len(), worst })
+}
+
+fn errors(trial: &TrialRecord) -> Option<(f64, String)> {
+    let (failed, all) = failures(trial);
+    (failed > 0).then(|| {
+        let text = format!("{} of {}", human_count(failed as f64), human_count(all as f64));
+        (failed as f64 / all as f64, format!("{text} operations, which no figure holds"))
+    })
+}
+
+/// Operations of the measured time that failed, and all of them.
+pub(crate) fn failures(trial: &TrialRecord) -> (u64, u64) {
+    let measured = trial.result.recording.measured().map(stats::Interval::counts);
+    let (failed, done) =
+        measured.fold((0, 0), |(failed, done), of| (failed + of.errors, done + of.ops));
+    (failed, failed + done)
 }
 
 /// More than one in a hundred of what was due was never issued, not even late.

@@ -13,6 +13,7 @@ use stats::estimate::Estimate;
 use workload::OpClass;
 
 use crate::act::{ActTest, act_tests};
+use crate::doubts::failures;
 use crate::figure::Figure;
 use crate::groups::{Group, Ops, Times, groups, typed};
 use crate::knee::{DEPTH, OFFERED, THREADS, curves};
@@ -81,6 +82,11 @@ fn group_figures(group: &Group<'_>) -> Vec<Figure> {
         }
     }
     open_loop_figures(group, &mut out);
+    if group.trials.iter().any(|trial| failures(trial).0 > 0) {
+        let errors = group.over_trials(|trial| Some(failures(trial).0 as f64));
+        let all = Ops::All.word();
+        out.extend(errors.map(|e| figure(group, all, "errors", "count", 1.0, e)));
+    }
     cost_figures(group, &mut out);
     load_figures(group, &mut out);
     total_figures(group, &mut out);

@@ -11,6 +11,7 @@ use study::{Objective, Source};
 use units::{Nanos, Rate, human_count};
 use workload::OpClass;
 
+use crate::doubts::failures;
 use crate::groups::{Group, Ops, groups, is_sql};
 
 /// What came of an objective.
@@ -133,6 +134,16 @@ fn judge(group: &Group<'_>, objective: Objective) -> (Outcome, String) {
     if group.first.source == Source::Emulated && !group.trials.iter().all(faithful) {
         return open("the drive was not as its model asks");
     }
+    // What failed had no time in which it was done.
+    let failed = |trial: &&archive::TrialRecord| {
+        let (failed, all) = failures(trial);
+        failed as f64 > (1.0 - objective.quantile.percent() / 100.0) * all as f64
+    };
+    if let Some(trial) = group.trials.iter().find(|trial| failed(trial)) {
+        let (failed, all) = failures(trial);
+        let share = failed as f64 / all as f64 * 100.0;
+        return (Outcome::Missed, format!("{share:.1} % of the operations failed"));
+    }
     let Some(ops) = ops_of(group) else { return open("nothing was done") };
     let rate = reached(group, ops);
     if let Some(wanted) = objective.at.filter(|wanted| rate < wanted.get() as f64) {
@@ -170,5 +181,32 @@ mod tests {
         );
         let outcomes: Vec<Outcome> = objectives(&run).iter().map(|one| one.outcome).collect();
         assert_eq!(outcomes, [Outcome::Met, Outcome::Missed, Outcome::Missed, Outcome::Open]);
+    }
+
+    /// A drive that answers half of what it is asked would meet every objective.
+    #[test]
+    fn what_failed_is_within_no_time_and_is_said() {
+        let mut run = run_of(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"model:intel-p4800x\"\n\
+             [[experiment]]\nname = \"e\"\nobjectives = [\"p50 <= 2us\"]\n[experiment.block]\n",
+            Nanos(1000),
+        );
+        let said = |run: &archive::Run| {
+            let errors =
+                |doubt: &crate::doubts::Doubt| doubt.kind == crate::doubts::DoubtKind::Errors;
+            let figure = crate::figures(std::slice::from_ref(run))
+                .iter()
+                .any(|figure| figure.metric == "errors");
+            (objectives(run)[0].outcome, crate::doubts::doubts(run).iter().any(errors), figure)
+        };
+        run.trials.iter_mut().for_each(|trial| trial.source = Source::Measured);
+        assert_eq!(said(&run), (Outcome::Met, false, false));
+        for interval in
+            run.trials.iter_mut().flat_map(|trial| &mut trial.result.recording.intervals)
+        {
+            let counts = &mut interval.tallies.of(workload::OpClass::Read).counts;
+            counts.errors = counts.ops * 2;
+        }
+        assert_eq!(said(&run), (Outcome::Missed, true, true));
     }
 }

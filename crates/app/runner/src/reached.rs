@@ -39,7 +39,8 @@ impl Reached {
         let alike = plan.trials.iter().filter(|other| {
             let same = matches!(&other.job, Job::Block(other)
                 if other.arrivals == Arrivals::Closed && other.same_operations(job));
-            other.stack == trial.stack && same
+            // Of later ones a run that is resumed may know, and the first part of it could not.
+            other.number < trial.number && other.stack == trial.stack && same
         });
         let rates = alike.filter_map(|other| {
             let found = self.0.iter().find(|(number, _)| *number == other.number)?;

@@ -195,11 +195,24 @@ mod tests {
         torn[99] ^= 1;
         assert!(!values.check(7, &torn));
         assert!(values.check_quickly(7, &torn) && !values.check_quickly(8, &torn));
+        assert!(!values.check(7, &value[..99]) && !values.check_quickly(7, &value[..99]));
+        assert!(!values.check(7, &[]) && !values.check_quickly(7, &[]));
+        for place in [8, 16, 99] {
+            values.fill(32, 1, &mut value);
+            value[place] ^= 1;
+            assert!(
+                !values.check_quickly(32, &value),
+                "one of sixteen is looked at further: {place}"
+            );
+        }
+        // Where sizes vary, each record has its own.
+        let values = Values::new(ValueShape { least: 100, most: 300, random: Share::ALL }, Seed(1));
         values.fill(32, 1, &mut value);
-        value[99] ^= 1;
-        assert!(!values.check_quickly(32, &value), "one of sixteen is looked at whole");
-        assert!(!values.check(7, &value[..99]));
-        assert!(!values.check(7, &[]));
+        assert!(values.check_quickly(32, &value));
+        value.push(0);
+        assert!(!values.check_quickly(32, &value) && !values.check(32, &value));
+        value.resize(301, 0);
+        assert!(!values.check_quickly(33, &value));
     }
 
     /// Sizes that clump, or values that compress other than asked, would make another database.
