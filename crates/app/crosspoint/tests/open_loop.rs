@@ -149,7 +149,7 @@ fn a_frozen_file_system_is_charged_to_every_request_that_was_due() {
     assert!(figure(&scratch, "service_time_p50") < 100_000.0);
 }
 
-/// A run that is resumed is the run that was not stopped: a share of a rate that only came later is another load.
+/// A run that is resumed is the run that was not stopped: a share of a rate that came later is another load.
 #[test]
 fn a_resumed_run_offers_what_it_would_have_offered() {
     let scratch = Scratch::new();

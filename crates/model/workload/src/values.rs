@@ -115,9 +115,9 @@ impl Values {
         self.check_front(record, value) && self.check_end(record, value)
     }
 
-    /// Whether `value` says that it is `record`'s and has a size that values have; of one record of sixteen the
-    /// same as [`Values::check`]. The filler lies on cache lines that a lookup has not touched, and its pattern
-    /// on another: fetching them can cost as much as the rest of the driver.
+    /// Whether `value` says that it is `record`'s and has a size that values have; of one record of sixteen
+    /// the same as [`Values::check`]. The filler lies on cache lines that a lookup has not touched, and its
+    /// pattern on another: fetching them can cost as much as the rest of the driver.
     #[inline]
     #[must_use]
     pub fn check_quickly(&self, record: u64, value: &[u8]) -> bool {
