@@ -1,8 +1,8 @@
 //! One operation on a database, its result checked.
 //!
 //! Invariants: a value that is another record's, or has a size that none has, is told whichever way it was
-//! read; of scans and of one record in sixteen also one that was never written. Nothing is allocated after the
-//! buffers. What it is not: timing.
+//! read; of scans and of one record in sixteen also one that was never written. Nothing is allocated after
+//! the buffers. What it is not: timing.
 
 use workload::{KvAction, KvOp, Values, write_key};
 
