@@ -31,6 +31,8 @@ pub enum Counted {
     Lookups,
     /// The time of one read at the lowest queue depth.
     ReadTime,
+    /// The 99th percentile of an operation at a rate that was asked for and kept: that rate is no answer.
+    TimeAtRate(OpClass),
 }
 
 impl Counted {
@@ -43,13 +45,16 @@ impl Counted {
             Self::Updates => "updates/s",
             Self::Lookups => "lookups/s",
             Self::ReadTime => "median of one read",
+            Self::TimeAtRate(OpClass::Transaction) => "99th percentile of a transaction",
+            Self::TimeAtRate(OpClass::Read) => "99th percentile of a lookup",
+            Self::TimeAtRate(_) => "99th percentile of an update",
         }
     }
 
     /// Whether more is better.
     #[must_use]
     pub const fn is_rate(self) -> bool {
-        !matches!(self, Self::ReadTime)
+        !matches!(self, Self::ReadTime | Self::TimeAtRate(_))
     }
 
     /// The operations that it counts.
@@ -59,6 +64,7 @@ impl Counted {
             Self::Transactions => OpClass::Transaction,
             Self::DurableUpdates | Self::Updates => OpClass::Write,
             Self::Lookups | Self::ReadTime => OpClass::Read,
+            Self::TimeAtRate(class) => class,
         })
     }
 }
@@ -197,6 +203,25 @@ pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
     }
 }
 
+/// What is said of a group: of a schedule that was kept the times at it, else what it did a second.
+fn answer_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
+    let (rate, counted) = counted_of(group)?;
+    let set_by: &[&str] = match counted {
+        Counted::Transactions => &["rate"],
+        Counted::Lookups => &["arrivals"],
+        _ => &["arrivals", "write_rate"],
+    };
+    let scheduled = set_by.iter().any(|key| group.first.point.contains_key(*key));
+    let missed = |trial: &&TrialRecord| doubts_of(trial).contains(&DoubtKind::LoadNotKept);
+    match counted.ops() {
+        Ops::Only(class) if scheduled && !group.trials.iter().any(missed) => {
+            let time = group.percentile(Ops::Only(class), 99.0).ok()?;
+            Some((time, Counted::TimeAtRate(class)))
+        }
+        _ => Some((rate, counted)),
+    }
+}
+
 /// What ran on more than one stack, or of engines that ran on one alone, its last point: those first of which
 /// most may be judged, transactions before others, blocks last. Of an experiment and engine with many points
 /// the last that has the most stacks.
@@ -208,7 +233,7 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
         if group.first.engine == "block" || !group.is_sound() {
             continue;
         }
-        let Some((rate, counted)) = counted_of(&group) else { continue };
+        let Some((rate, counted)) = answer_of(&group) else { continue };
         let first = group.first;
         let key = (&first.experiment, &first.engine, &first.point, counted);
         let at = *places.entry(key).or_insert_with(|| {
@@ -404,5 +429,26 @@ mod tests {
         assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Unknown);
         run.trials[0].result.limits = vec![Limit::Processors { busy: 0.97, others: 0.0 }];
         assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Processors(0.97));
+    }
+
+    /// A schedule that was kept is the same on every drive: its rate would call them all alike.
+    #[test]
+    fn a_rate_that_was_asked_for_is_no_answer() {
+        let stack = |name: &str| format!("[[stack]]\nname = \"{name}\"\ndevice = \"file\"\n");
+        let study = format!(
+            "schema = 1\nname = \"s\"\n{}{}[[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \
+             \"lmdb\"\nrecords = 1000\nvalue_size = \"100B\"\narrivals = \"constant\"\nrate = \"1k/s\"\n",
+            stack("a"),
+            stack("b")
+        );
+        let mut run = run_of(&study, Nanos(1000));
+        let all = decisions(&run);
+        assert_eq!(all[0].counted, Counted::TimeAtRate(OpClass::Read));
+        assert_eq!(all[0].here().value.value, all[0].here().p99.unwrap().value);
+        // What could not be kept is what it can do.
+        for trial in &mut run.trials {
+            trial.result.recording.missed_arrivals = 1 << 40;
+        }
+        assert_eq!(decisions(&run)[0].counted, Counted::Lookups);
     }
 }

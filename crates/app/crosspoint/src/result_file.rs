@@ -8,6 +8,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -19,6 +21,24 @@ const MARKS: [&[u8]; 2] =
     [b"name=\"generator\" content=\"crosspoint", b"<!-- made by crosspoint -->"];
 /// Bytes in which the mark stands.
 const BEGINNING: u64 = 2048;
+
+/// Held while a result is written aside: who leaves the program in the middle would leave half of it.
+static WRITING: Mutex<()> = Mutex::new(());
+/// A disk that takes longer than this for a result is not waited for by who leaves.
+const SETTLES_IN: Duration = Duration::from_secs(1);
+
+/// Waits for a result that is being written, and lets no other begin; before the program is left.
+pub fn settle() {
+    let until = Instant::now() + SETTLES_IN;
+    loop {
+        match WRITING.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            held => return std::mem::forget(held),
+        }
+    }
+}
 
 /// What to do with a file that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +101,7 @@ fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let aside = beside(&target);
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let written = write_aside(bytes, &aside).and_then(|()| {
         if replace {
             fs::set_permissions(&aside, fs::metadata(&target)?.permissions())?;

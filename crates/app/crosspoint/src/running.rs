@@ -11,7 +11,7 @@ use stack::{Journal, state_directory};
 
 use crate::show::Failure;
 use crate::signals::{self, Asked};
-use crate::{exit, host_file};
+use crate::{exit, host_file, result_file};
 
 /// How this program was built, for provenance.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -91,5 +91,6 @@ fn give_up(journal: &Journal, reason: &str) {
     for failed in journal.undo_all() {
         say!("could not be undone: {failed}; try: crosspoint clean");
     }
+    result_file::settle();
     std::process::exit(exit::TARGET_FAILED.number());
 }

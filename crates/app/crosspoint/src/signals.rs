@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stack::Journal;
 
-use crate::exit;
+use crate::{exit, result_file};
 
 /// What the user has asked for so far.
 #[derive(Debug, Default)]
@@ -47,6 +47,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
                     say!(
                         "stopped at once: finished trials are kept; go on with: crosspoint run --resume RUN"
                     );
+                    result_file::settle();
                     std::process::exit(exit::INTERRUPTED.number());
                 }
                 say!("stopping at the end of this interval; once more to stop at once");

@@ -8,6 +8,7 @@ use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
 use analysis::doubts::DoubtKind;
 use study::Source;
 use units::{Nanos, human_count};
+use workload::OpClass;
 
 use crate::chart::short;
 use crate::decision_view::{times, times_number};
@@ -79,6 +80,9 @@ fn noun(counted: Counted) -> &'static str {
         Counted::Updates => "updates",
         Counted::Lookups => "lookups",
         Counted::ReadTime => "reads",
+        Counted::TimeAtRate(OpClass::Transaction) => "transaction",
+        Counted::TimeAtRate(OpClass::Read) => "lookup",
+        Counted::TimeAtRate(_) => "update",
     }
 }
 
@@ -146,6 +150,9 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
         };
     }
     let noun = noun(counted);
+    if !counted.is_rate() {
+        return compared_at_rate(counted, here, best);
+    }
     match ratio {
         _ if ratio > 1.0 + ABOUT => format!(
             "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} \
@@ -177,12 +184,46 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
     }
 }
 
+/// Times at a rate that was asked of all and kept by all.
+fn compared_at_rate(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let engine = engine_title(&here.group);
+    let at = format!("At the rate asked of {engine} ({})", point_words(&here.group));
+    let (noun, of_best, of_here) = (noun(counted), value(best, counted), value(here, counted));
+    let source = format!("{}{}", here.group.first.source.word(), spoiled(here));
+    let (best_title, here_title, worth) = (title(best), place(here), worth(best));
+    match best.ratio.map_or(1.0, |ratio| ratio.value) {
+        ratio if ratio > 1.0 + ABOUT => format!(
+            "{at} 1 {noun} in 100 takes over {of_best} on {best_title} ({} as fast: {worth}) instead of \
+             {of_here} on {here_title} ({source}).",
+            times(ratio)
+        ),
+        ratio if ratio < 1.0 - ABOUT => format!(
+            "{at} nothing here is faster than {here_title}: 1 {noun} in 100 takes over {of_here} ({source}); \
+             next is {best_title}, {of_best} ({worth})."
+        ),
+        _ => format!(
+            "{at} 1 {noun} in 100 takes over {of_here} on {here_title} ({source}) and {of_best} on \
+             {best_title} ({worth})."
+        ),
+    }
+}
+
 fn not_judged(decision: &Decision<'_>, here: &Choice<'_>) -> String {
     let of_here = value(here, decision.counted);
     let why = decision.choices.iter().find_map(|choice| match &choice.standing {
         Standing::NotJudged(why) => Some(format!("{}: {why}", title(choice))),
         _ => None,
     });
+    if let Counted::TimeAtRate(_) = decision.counted {
+        return format!(
+            "{}, {}: {of_here} on {} ({}); what it would be on the others may not be judged here ({}).",
+            engine_title(&here.group),
+            decision.counted.words(),
+            place(here),
+            here.group.first.source.word(),
+            why.unwrap_or_else(|| "nothing else gave a number".into())
+        );
+    }
     format!(
         "{} does {of_here} {} on {} ({}); what it would do on the others may not be judged here ({}).",
         engine_title(&here.group),
@@ -199,7 +240,10 @@ fn alone(choice: &Choice<'_>, counted: Counted) -> String {
         .map_or_else(String::new, |p99| format!(", 1 in 100 over {}", Nanos(p99.value as u64)));
     let interval = choice.value.between_repetitions().map_or_else(
         || no_interval(choice.group.trials.len()),
-        |(lo, hi)| format!("{} to {}", human_count(lo), human_count(hi)),
+        |(lo, hi)| match counted.is_rate() {
+            true => format!("{} to {}", human_count(lo), human_count(hi)),
+            false => format!("{} to {}", Nanos(lo as u64), Nanos(hi as u64)),
+        },
     );
     let source = choice.group.first.source.word();
     match counted {
@@ -208,6 +252,14 @@ fn alone(choice: &Choice<'_>, counted: Counted) -> String {
             point_words(&choice.group),
             value(choice, counted),
             place(choice)
+        ),
+        Counted::TimeAtRate(_) => format!(
+            "{} keeps the rate asked of it on {}: 1 {} in 100 takes over {} ({interval}; {source}; {}).",
+            engine_title(&choice.group),
+            place(choice),
+            noun(counted),
+            value(choice, counted),
+            point_words(&choice.group)
         ),
         _ => format!(
             "{} does {} {} on {}{slow} ({interval}; {source}; {}).",

@@ -100,7 +100,9 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
 
 fn operation(decision: &Decision<'_>) -> &'static str {
     match decision.counted {
-        analysis::decision::Counted::Transactions => "transaction",
+        analysis::decision::Counted::Transactions
+        | analysis::decision::Counted::TimeAtRate(workload::OpClass::Transaction) => "transaction",
+        analysis::decision::Counted::TimeAtRate(workload::OpClass::Read) => "lookup",
         analysis::decision::Counted::Lookups => "lookup",
         analysis::decision::Counted::ReadTime => "read",
         _ => "update",
