@@ -175,6 +175,16 @@ fn a_virtual_run_is_the_same_to_the_byte_and_matches_the_golden_figures() {
     insta::assert_snapshot!("virtual_figures", documents[0]);
 }
 
+/// Numbers that were published from an old run must be those that a newer version reads in it.
+#[test]
+fn a_run_of_the_first_format_has_the_figures_that_it_had() {
+    let old = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/runs/v1");
+    let scratch = Scratch::new();
+    let output = scratch.run(&format!("figures {} --format csv", old.display()));
+    expect(&output, 0);
+    insta::assert_snapshot!("figures_of_the_first_format", stdout(&output));
+}
+
 #[test]
 fn repeat_and_set_go_through_the_same_parser() {
     let scratch = Scratch::new();
