@@ -203,7 +203,8 @@ pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
     }
 }
 
-/// What is said of a group: of a schedule that was kept the times at it, else what it did a second.
+/// What is said of a group: of a schedule that was kept the times at it, else what it did a second; nothing
+/// where too little was done at the schedule to know its 99th percentile.
 fn answer_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
     let (rate, counted) = counted_of(group)?;
     let set_by: &[&str] = match counted {

@@ -68,7 +68,7 @@ impl RunWriter {
 
     /// Opens a run folder to go on with it: throws away half-written trials, and moves partial and
     /// damaged ones, and failed ones if `again`, aside so that they run again. A run of a version without
-    /// checksums has them from now on. `seen` is told of each trial that stays.
+    /// checksums has them from now on. `seen` is notified of each trial that stays.
     ///
     /// # Errors
     /// [`ArchiveError`].

@@ -1,8 +1,8 @@
 //! One operation on a database, its result checked.
 //!
-//! Invariants: a value that is another record's, or has a size that none has, is told whichever way it was
-//! read; of scans and of one record in sixteen also one that was never written. Nothing is allocated after
-//! the buffers. What it is not: timing.
+//! Invariants: a value that is another record's, or has a size that none has, ends the trial however it was
+//! read; of scans and of each sixteenth lookup of a client also one that was never written. Nothing is
+//! allocated after the buffers. What it is not: timing.
 
 use workload::{KvAction, KvOp, Values, write_key};
 
@@ -20,12 +20,17 @@ pub(crate) struct Buffers {
     /// A second key, to compare with.
     other: Vec<u8>,
     value: Vec<u8>,
+    /// Lookups so far.
+    lookups: u32,
 }
+
+/// Of so many lookups one is checked whole: whichever record it is, its turn comes.
+const WHOLE_EVERY: u32 = 16;
 
 impl Buffers {
     pub fn new(key_size: usize, value_most: usize) -> Self {
         let key = vec![0; key_size];
-        Self { other: key.clone(), key, value: Vec::with_capacity(value_most.max(64)) }
+        Self { other: key.clone(), key, value: Vec::with_capacity(value_most.max(64)), lookups: 0 }
     }
 }
 
@@ -75,11 +80,17 @@ impl Records<'_> {
         &self,
         session: &mut S,
         record: u64,
-        buffers: &Buffers,
+        buffers: &mut Buffers,
     ) -> Result<u32, KvError> {
+        buffers.lookups = buffers.lookups.wrapping_add(1);
+        let whole = buffers.lookups.is_multiple_of(WHOLE_EVERY);
         let mut right = None;
         let found = session.get(&buffers.key, &mut |bytes| {
-            right = self.values.check_quickly(record, bytes).then_some(bytes.len() as u32);
+            let as_written = match whole {
+                true => self.values.check(record, bytes),
+                false => self.values.check_quickly(record, bytes),
+            };
+            right = as_written.then_some(bytes.len() as u32);
         })?;
         match (found, right) {
             (true, Some(bytes)) => Ok(bytes),
@@ -111,5 +122,70 @@ impl Records<'_> {
             Some(error) => Err(error),
             None => Ok(u32::try_from(sum).unwrap_or(u32::MAX)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Seed;
+    use workload::{OpClass, ValueShape};
+
+    /// A database that answers everything with one value.
+    struct Answers(Vec<u8>);
+
+    impl Session for Answers {
+        fn get(&mut self, _: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, KvError> {
+            seen(&self.0);
+            Ok(true)
+        }
+
+        fn put(&mut self, _: &[u8], _: &[u8]) -> Result<(), KvError> {
+            Ok(())
+        }
+
+        fn delete(&mut self, _: &[u8]) -> Result<(), KvError> {
+            Ok(())
+        }
+
+        fn put_batch(
+            &mut self,
+            _: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
+        ) -> Result<(), KvError> {
+            Ok(())
+        }
+
+        fn scan(
+            &mut self,
+            _: &[u8],
+            _: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), KvError> {
+            Ok(())
+        }
+    }
+
+    /// Of 32 lookups of record 7 that were answered with `value`, how many were found wrong.
+    fn wrong_ones(value: &[u8]) -> usize {
+        let values = Values::new(ValueShape::of(100), Seed(1));
+        let records = Records { values: &values, ledger: None };
+        let (mut session, mut buffers) = (Answers(value.to_vec()), Buffers::new(16, 100));
+        let op = KvOp { class: OpClass::Read, action: KvAction::Get, record: 7, generation: 0 };
+        let mut one = |_: &usize| records.perform(&mut session, op, &mut buffers).is_err();
+        (0..32).filter(|at| one(at)).count()
+    }
+
+    /// A broken engine would win a benchmark.
+    #[test]
+    fn what_was_not_written_there_is_found() {
+        let values = Values::new(ValueShape::of(100), Seed(1));
+        let mut value = Vec::new();
+        values.fill(7, 3, &mut value);
+        assert_eq!(wrong_ones(&value), 0);
+        assert_eq!(wrong_ones(&value[..99]), 32, "too short");
+        let mut torn = value.clone();
+        torn[99] ^= 1;
+        assert_eq!(wrong_ones(&torn), 2, "each sixteenth is looked at whole");
+        values.fill(8, 3, &mut value);
+        assert_eq!(wrong_ones(&value), 32, "another record's");
     }
 }
