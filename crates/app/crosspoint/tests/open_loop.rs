@@ -7,7 +7,7 @@ use std::io::BufRead;
 use std::process::Stdio;
 use std::time::Instant;
 
-use support::{Scratch, expect, has, is_root, sh, skip, stdout};
+use support::{Scratch, expect, has, is_root, sh, skip, stderr, stdout};
 
 const STUDY: &str = "
 schema = 1
@@ -191,4 +191,32 @@ fn a_resumed_run_offers_what_it_would_have_offered() {
     std::fs::remove_dir_all(scratch.path().join("run/trials/0002-open-d")).expect("removed");
     expect(&scratch.run("run --resume run"), 0);
     assert!(before == figures(), "the resumed trial had another load");
+}
+
+/// One drive that gave nothing must not cost the run all that comes after it, now and at every `--resume`.
+#[test]
+fn a_share_of_a_rate_that_nobody_reached_fails_its_own_trial() {
+    let scratch = Scratch::new();
+    let block = |name: &str, measure: &str, keys: &str| {
+        format!(
+            "[[experiment]]\nname = \"{name}\"\nmeasure = \"{measure}\"\ninterval = \"100us\"\n\
+             warm_up = \"0s\"\n[experiment.block]\n{keys}\n"
+        )
+    };
+    let text = [
+        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:hdd-7200\"\n"
+            .to_owned(),
+        // Shorter than one seek: no operation ends.
+        block("max", "100us", "queue_depth = 1"),
+        block("open", "10ms", "arrivals = \"poisson\"\nrate_of_max = \"50%\"\nqueue_depth = 64"),
+        block("after", "10ms", "queue_depth = 2"),
+    ];
+    std::fs::write(scratch.path().join("s.toml"), text.concat()).expect("a study");
+    let output = scratch.run("run s.toml --out run");
+    expect(&output, 6);
+    assert!(stderr(&output).contains("no rate to offer 50% of"), "{}", stderr(&output));
+    let trials = std::fs::read_dir(scratch.path().join("run/trials")).expect("trials");
+    assert_eq!(trials.count(), 3, "what came after it ran too");
+    expect(&scratch.run("run --resume run"), 6);
+    expect(&scratch.run("report run"), 0);
 }

@@ -99,12 +99,6 @@ pub enum RunnerError {
     /// Everything in the study is left out.
     #[error("nothing of this study can run: {}", .0.join("; "))]
     NothingToRun(Vec<String>),
-    /// A rate is a share of one that was never measured.
-    #[error("trial {trial}: no closed loop of the same operations has run before on this stack")]
-    NoRate {
-        /// The trial.
-        trial: String,
-    },
     /// io_uring is demanded and not there.
     #[error("stack `{stack}`: {reason}")]
     Environment {
@@ -142,7 +136,6 @@ impl RunnerError {
             | Self::Profile { .. }
             | Self::Host { .. }
             | Self::Faults { .. }
-            | Self::NoRate { .. }
             | Self::NothingToRun(_) => ExitClass::BadStudy,
             Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
@@ -166,10 +159,6 @@ impl RunnerError {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
             Self::NothingToRun(_) => "crosspoint plan STUDY says what can run where".into(),
-            Self::NoRate { .. } => {
-                "put an experiment with a closed loop of the same operations before it, or give a `rate`"
-                    .into()
-            }
             Self::Profile { name, .. } if name.ends_with(".toml") => {
                 "correct the file; crosspoint device show intel-p3700 --toml prints one to start from".into()
             }

@@ -226,13 +226,7 @@ impl<'a> Runner<'a> {
             }
             ran += 1;
             self.began = Instant::now();
-            let (known, offered) = self.reached.offer(plan, trial)?;
-            let mut watching = CountingAnew::new(watcher, self.targets.servers.clone());
-            let outcome = self.trial(&known, &mut watching)?.map(|mut outcome| {
-                outcome.notes.extend(offered);
-                self.add_served(&trial.stack, &mut outcome);
-                outcome
-            });
+            let outcome = self.offered(trial, watcher)?;
             left -= trial_seconds(trial);
             // Its server and its file system were taken away under it: that is no failure of theirs.
             let outcome = outcome.filter(|_| !self.options.abort.load(Ordering::SeqCst));
@@ -281,6 +275,27 @@ impl<'a> Runner<'a> {
             }
             None => headline(record),
         }
+    }
+
+    /// Runs one trial at the rate that it is to be offered; without one it has failed, and others go on.
+    fn offered(
+        &mut self,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<TrialResult>, RunnerError> {
+        let (known, offered) = match self.reached.offer(self.plan, trial) {
+            Ok(known) => known,
+            Err(reason) => {
+                return Ok(Some(TrialResult { failure: Some(reason), ..TrialResult::default() }));
+            }
+        };
+        let mut watching = CountingAnew::new(watcher, self.targets.servers.clone());
+        let outcome = self.trial(&known, &mut watching)?;
+        Ok(outcome.map(|mut outcome| {
+            outcome.notes.extend(offered);
+            self.add_served(&trial.stack, &mut outcome);
+            outcome
+        }))
     }
 
     /// Runs one trial; `None` when it was stopped before anything was recorded.

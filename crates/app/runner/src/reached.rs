@@ -7,8 +7,6 @@ use archive::{TrialOutcome, TrialRecord};
 use study::{Arrivals, Job, Plan, Trial};
 use units::{Rate, human_count};
 
-use crate::RunnerError;
-
 /// `(trial number, operations a second)` of finished trials.
 #[derive(Debug, Default)]
 pub(crate) struct Reached(Vec<(u32, f64)>);
@@ -27,12 +25,8 @@ impl Reached {
     /// to say of it.
     ///
     /// # Errors
-    /// [`RunnerError::NoRate`] when no closed loop of the same operations came before.
-    pub fn offer(
-        &self,
-        plan: &Plan,
-        trial: &Trial,
-    ) -> Result<(Trial, Option<String>), RunnerError> {
+    /// Why there is no rate to offer a share of: the study has such closed loops, and none of them gave one.
+    pub fn offer(&self, plan: &Plan, trial: &Trial) -> Result<(Trial, Option<String>), String> {
         let mut known = trial.clone();
         let Job::Block(job) = &mut known.job else { return Ok((known, None)) };
         let Some(share) = job.rate_of_max else { return Ok((known, None)) };
@@ -48,7 +42,10 @@ impl Reached {
         });
         let most = rates.fold(0.0, f64::max);
         if most < 1.0 {
-            return Err(RunnerError::NoRate { trial: trial.slug() });
+            return Err(format!(
+                "no rate to offer {share} of: no closed loop of the same operations on `{}` ended well",
+                trial.stack
+            ));
         }
         job.rate = Rate(((most * share.fraction()) as u64).max(1));
         let note = format!(

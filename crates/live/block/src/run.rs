@@ -85,7 +85,7 @@ pub fn run(
     if closed && busy >= Limit::THREAD_BUSY {
         result.limits.push(Limit::Thread { busy: busy.min(1.0) });
     }
-    result.failure = failure(spec, &result.recording, lag);
+    result.failure = failure(spec, &result.recording, lag).or(clock.trouble());
     Ok(result)
 }
 

@@ -122,6 +122,7 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
         failed: AtomicBool::new(false),
     };
     let shared = &shared;
+    Clock::prepare();
     control.expect(u32::try_from(clients.len()).unwrap_or(u32::MAX));
     let done = AtomicBool::new(false);
     let (results, samples) = std::thread::scope(|scope| {
@@ -158,7 +159,8 @@ pub fn measure<E: Engine, W: Workload<Op = KvOp> + Send>(
         measured.recording.missed_by(&shares, &mut workload, (&spec.timeline, over));
     }
     let lost = control.take_back(&mut measured.recording);
-    measured.failure = measured.failure.or(lost);
+    let trouble = shared.clock.get().and_then(|clock| clock.trouble());
+    measured.failure = measured.failure.or(lost).or(trouble);
     Ok(measured)
 }
 

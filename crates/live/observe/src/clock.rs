@@ -1,28 +1,86 @@
 //! The clock of a trial: one origin for all that is timed in it.
 //!
-//! Invariant: it never goes back. What it is not: a time of day.
+//! Where the kernel keeps its own time by the processor's counter, the counter is read directly, and its rate
+//! measured once a process against the kernel's clock; elsewhere that one is read. Invariants: it never goes
+//! back; a trial whose clock and the kernel's come apart can say so. What it is not: a time of day.
+
+use std::sync::OnceLock;
 
 use rustix::time::{ClockId, clock_gettime};
 use units::Nanos;
 
-/// Time since it was started. A copy has the same origin. `Instant` reads the same clock, and takes a quarter
-/// longer: drivers read it once an operation.
+use crate::first_line;
+
+/// Time since it was started. A copy has the same origin. The counter is read in half the time of the
+/// kernel's clock and lets the processor go on meanwhile: drivers read it once an operation.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock(u64);
+pub struct Clock {
+    /// None: the kernel's clock is read.
+    counter: Option<&'static quanta::Clock>,
+    /// What was read at the origin, in what is read.
+    origin: u64,
+    /// The kernel's clock at the origin, ns.
+    kernel: u64,
+}
+
+/// The kernel's clock sources that are the counter that we read.
+const COUNTERS: [&str; 2] = ["tsc", "arch_sys_counter"];
+/// So much of a trial may lie between both clocks, and so many nanoseconds, for which a thread may be
+/// interrupted between two readings.
+const APART: (f64, u64) = (0.001, 20_000_000);
 
 impl Clock {
-    /// A clock that shows 0 now.
+    /// A clock that shows 0 now. The first of a process takes up to 200 ms: see [`Clock::prepare`].
     #[must_use]
     pub fn start() -> Self {
-        Self(monotonic())
+        let counter = counter();
+        let kernel = monotonic();
+        let origin = counter.map_or(kernel, quanta::Clock::raw);
+        Self { counter, origin, kernel }
+    }
+
+    /// Measures the counter's rate, so that no client waits for it.
+    pub fn prepare() {
+        counter();
     }
 
     /// What it shows.
     #[inline]
     #[must_use]
     pub fn now(self) -> Nanos {
-        Nanos(monotonic().saturating_sub(self.0))
+        Nanos(match self.counter {
+            Some(counter) => counter.delta_as_nanos(self.origin, counter.raw()),
+            None => monotonic().saturating_sub(self.origin),
+        })
     }
+
+    /// Why its times are not to be believed, if so: the kernel's clock says that another time has passed.
+    #[must_use]
+    pub fn trouble(self) -> Option<String> {
+        let (ours, kernels) = (self.now(), Nanos(monotonic().saturating_sub(self.kernel)));
+        apart(ours, kernels).then(|| {
+            format!(
+                "the processor's counter says that the trial took {ours}, the kernel's clock {kernels}; \
+                 neither can be relied on"
+            )
+        })
+    }
+}
+
+/// Whether two clocks have come apart.
+fn apart(ours: Nanos, kernels: Nanos) -> bool {
+    let between = ours.get().abs_diff(kernels.get());
+    between as f64 > kernels.get() as f64 * APART.0 + APART.1 as f64
+}
+
+/// The processor's counter, if the kernel keeps its own time by it.
+fn counter() -> Option<&'static quanta::Clock> {
+    static COUNTER: OnceLock<Option<quanta::Clock>> = OnceLock::new();
+    let relied_on = || {
+        let source = first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+        source.is_some_and(|source| COUNTERS.contains(&source.as_str()))
+    };
+    COUNTER.get_or_init(|| relied_on().then(quanta::Clock::new)).as_ref()
 }
 
 /// Nanoseconds of the kernel's clock that never goes back.
@@ -30,4 +88,39 @@ impl Clock {
 fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every latency and every rate would be wrong by what the clock is.
+    #[test]
+    fn it_goes_as_the_kernels_clock_does() {
+        let clock = Clock::start();
+        let before = monotonic();
+        let first = clock.now();
+        let within = monotonic();
+        while monotonic() - within < 50_000_000 {}
+        let until = monotonic();
+        let last = clock.now();
+        let after = monotonic();
+        // However long this thread was interrupted, it lies between the inner and the outer readings.
+        let passed = last.since(first).get() as f64;
+        let (least, most) = ((until - within) as f64, (after - before) as f64);
+        assert!(least * 0.9999 <= passed && passed <= most * 1.0001, "{least} {passed} {most}");
+        assert_eq!(clock.trouble(), None);
+    }
+
+    /// A counter that goes at another rate, or was set back by a suspended machine, would be believed.
+    #[test]
+    fn clocks_that_come_apart_are_found() {
+        let second = Nanos::from_secs(1);
+        assert!(!apart(second, second) && !apart(second + Nanos::from_millis(20), second));
+        assert!(apart(second + Nanos::from_millis(22), second));
+        assert!(apart(second - Nanos::from_millis(22), second));
+        assert!(apart(Nanos::ZERO, second));
+        assert!(!apart(Nanos::from_millis(100_090), Nanos::from_secs(100)));
+        assert!(apart(Nanos::from_millis(100_130), Nanos::from_secs(100)));
+    }
 }

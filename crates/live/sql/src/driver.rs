@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, OnceLock};
 use std::time::Duration;
 
-use observe::{Control, Counter, sample};
+use observe::{Clock, Control, Counter, sample};
 use stats::{CounterSample, TrialResult};
 use study::SqlChange;
 use units::Nanos;
@@ -47,6 +47,7 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
         given_up: AtomicU64::new(0),
     };
     let shared = &shared;
+    Clock::prepare();
     control.expect(u32::try_from(threads.len()).unwrap_or(u32::MAX));
     let done = AtomicBool::new(false);
     let (results, (samples, notes)) = std::thread::scope(|scope| {
@@ -76,7 +77,8 @@ pub fn measure<E: Engine, W: Workload<Op = SqlOp> + Send>(
         ends.push((end.clients, end.at));
     }
     let lost = control.take_back(&mut measured.recording);
-    measured.failure = measured.failure.or(lost);
+    let trouble = shared.clock.get().and_then(|clock| clock.trouble());
+    measured.failure = measured.failure.or(lost).or(trouble);
     let over = ends.iter().map(|(_, at)| *at).max().unwrap_or_default();
     let shares = measured.recording.due_shares(&[OpClass::Transaction]);
     for client in ends.iter_mut().flat_map(|(clients, _)| clients) {
