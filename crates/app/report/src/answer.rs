@@ -4,6 +4,7 @@
 //! the run did not measure or predict. What it is not: advice.
 
 use archive::{Run, TrialOutcome};
+use sim::Worth;
 use stats::Limit;
 use stats::estimate::Estimate;
 use study::Finding;
@@ -240,6 +241,11 @@ fn growth_sentence(run: &Run) -> Option<String> {
             }
             Load::Offered => ("offered load", format!("{}/s", human_count(knee.rate.value))),
         };
+        // Where the submitting thread sets the rate, latency grows for its sake and not for the drive's.
+        let source = match knee.group.worth("iops") {
+            Some(Worth::HostBound) => knee.group.source_text("iops"),
+            _ => group.source_text("latency_growth_95"),
+        };
         parts.push(format!(
             "{} takes {} {} operations/s before latency grows (by {how}, knee at {place}); at 95 % of \
              its highest rate one takes {} the lowest load ({})",
@@ -247,7 +253,7 @@ fn growth_sentence(run: &Run) -> Option<String> {
             human_count(knee.rate.value),
             shape(group),
             growth_text(grown.value),
-            group.source_text("latency_growth_95"),
+            source,
         ));
     }
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))

@@ -94,6 +94,15 @@ fn spoiled(choice: &Choice<'_>) -> String {
     seen.map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }
 
+/// The source, and of a prediction its error: half of a ratio is the reference.
+fn source_of(choice: &Choice<'_>) -> String {
+    let source = choice.group.first.source.word();
+    match &choice.standing {
+        Standing::Predicted(worth) => format!("{source}, {}", worth.brief()),
+        _ => source.to_owned(),
+    }
+}
+
 /// Why no interval stands there: a range of two runs is none.
 fn no_interval(runs: usize) -> String {
     match runs {
@@ -121,7 +130,7 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
     let ratio = best.ratio.map_or(1.0, |ratio| ratio.value);
     let (counted, of_here) = (decision.counted, value(here, decision.counted));
     let engine = engine_title(&here.group);
-    let source = here.group.first.source.word();
+    let source = source_of(here);
     if counted == Counted::ReadTime {
         let what = point_words(&here.group);
         return match ratio {
@@ -190,7 +199,7 @@ fn compared_at_rate(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> S
     let engine = engine_title(&here.group);
     let at = format!("At the rate asked of {engine} ({})", point_words(&here.group));
     let (noun, of_best, of_here) = (noun(counted), value(best, counted), value(here, counted));
-    let source = format!("{}{}", here.group.first.source.word(), spoiled(here));
+    let source = format!("{}{}", source_of(here), spoiled(here));
     let (best_title, here_title, worth) = (title(best), place(here), worth(best));
     match best.ratio.map_or(1.0, |ratio| ratio.value) {
         ratio if ratio > 1.0 + ABOUT => format!(
@@ -221,7 +230,7 @@ fn not_judged(decision: &Decision<'_>, here: &Choice<'_>) -> String {
             engine_title(&here.group),
             decision.counted.words(),
             place(here),
-            here.group.first.source.word(),
+            source_of(here),
             why.unwrap_or_else(|| "nothing else gave a number".into())
         );
     }
@@ -230,7 +239,7 @@ fn not_judged(decision: &Decision<'_>, here: &Choice<'_>) -> String {
         engine_title(&here.group),
         decision.counted.words(),
         place(here),
-        here.group.first.source.word(),
+        source_of(here),
         why.unwrap_or_else(|| "nothing else gave a number".into())
     )
 }
@@ -246,7 +255,7 @@ fn alone(choice: &Choice<'_>, counted: Counted) -> String {
             false => format!("{} to {}", Nanos(lo as u64), Nanos(hi as u64)),
         },
     );
-    let source = choice.group.first.source.word();
+    let source = source_of(choice);
     match counted {
         Counted::ReadTime => format!(
             "One {} takes {} on {} (median{slow}; {source}).",

@@ -99,7 +99,7 @@ fn predicted(stack: &StackRecord) -> String {
     };
     match errors.get(errors.len() / 2) {
         None if count(Evidence::Fitted) == 0 => {
-            "not validated: nothing is published of such jobs".into()
+            "not validated: nothing is published of such jobs through this host path".into()
         }
         None => format!("fitted on {fitted} of such jobs, none held out: not validated"),
         Some(median) => format!(
