@@ -134,11 +134,13 @@ impl<'a> Targets<'a> {
                 self.models.insert(stack.name.clone(), Modelled { profile, host });
             }
             DeviceName::Paths(paths) => {
+                paths.iter().try_for_each(|path| check_real(stack, Path::new(path)))?;
                 check_writes(stack, &jobs)?;
                 self.hold(stack, paths)?;
             }
             DeviceName::File => {
                 let dir = self.directory(stack);
+                check_real(stack, &dir)?;
                 if !block.is_empty() && stack.direct && !direct_io_works(&dir)? {
                     let file_system = StorageFacts::read(&dir).file_system;
                     return Err(StackError::NoDirectIo { path: dir, file_system }.into());
@@ -418,6 +420,22 @@ pub fn check_model<'a>(
     let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
     predicted::host_of(stack, profile, None).map_err(refuse)?;
     known(profile, jobs)
+}
+
+/// Refuses what is no drive but a model of one: its figures would be called measured.
+fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
+    if !stack::on_a_model(place) {
+        return Ok(());
+    }
+    Err(RunnerError::Stack(StackError::Refused {
+        device: place.display().to_string(),
+        reason: "it lies on an attached model, and what it gives would be called measured".into(),
+        next: format!(
+            "let the study attach the model itself: stack `{}` with device = \"model:NAME\" and \
+             attach = true",
+            stack.name
+        ),
+    }))
 }
 
 /// Whether a model knows what the jobs need.

@@ -93,6 +93,16 @@ impl BlockDevice {
         ["device/serial", "serial"].iter().find_map(|name| first_line(whole.join(name)))
     }
 
+    /// What it is made of: the file of a loop device, the devices below one of LVM, RAID or encryption.
+    #[must_use]
+    pub fn made_of(&self) -> Vec<PathBuf> {
+        let whole = self.whole().sysfs;
+        let file = first_line(whole.join("loop/backing_file")).map(PathBuf::from);
+        let below = fs::read_dir(whole.join("slaves")).into_iter().flatten().flatten();
+        let below = below.map(|entry| Path::new("/dev").join(entry.file_name()));
+        file.into_iter().chain(below).collect()
+    }
+
     /// Names of devices stacked on this one or its partitions (LVM, RAID, encryption).
     #[must_use]
     pub fn holders(&self) -> Vec<String> {

@@ -20,6 +20,8 @@ const TOOL_MAX: Duration = Duration::from_secs(1800);
 /// A line of `/proc/self/mounts`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
+    /// What: a device, or the name of what serves it.
+    pub source: PathBuf,
     /// Where.
     pub place: PathBuf,
     /// `type options`.
@@ -30,9 +32,10 @@ pub struct Mounted {
 #[must_use]
 pub fn parse_mounts(text: &str) -> Vec<Mounted> {
     let line = |line: &str| {
-        let mut fields = line.split(' ').skip(1);
-        let (place, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
-        Some(Mounted { place: unescaped(place), how: format!("{kind} {options}") })
+        let mut fields = line.split(' ');
+        let (source, place) = (unescaped(fields.next()?), unescaped(fields.next()?));
+        let (kind, options) = (fields.next()?, fields.next()?);
+        Some(Mounted { source, place, how: format!("{kind} {options}") })
     };
     text.lines().filter_map(line).collect()
 }
@@ -217,8 +220,11 @@ mod tests {
     #[test]
     fn places_with_blanks_are_read_as_they_are() {
         let text = "/dev/a /mnt/my\\040disk\\134x ext4 rw,relatime 0 0\nshort line\n";
-        let expected =
-            Mounted { place: PathBuf::from("/mnt/my disk\\x"), how: "ext4 rw,relatime".into() };
+        let expected = Mounted {
+            source: PathBuf::from("/dev/a"),
+            place: PathBuf::from("/mnt/my disk\\x"),
+            how: "ext4 rw,relatime".into(),
+        };
         assert_eq!(parse_mounts(text), [expected]);
         assert_eq!(unescaped("a\\04"), PathBuf::from("a\\04"));
         assert!(holds_mount(Path::new("/proc")));

@@ -1,0 +1,72 @@
+//! Whether what a path lies on is a drive of ours that is a model.
+//!
+//! Invariant: followed through mounts, partitions, loop devices and devices on devices. What it is not: a
+//! guard; who hides a drive in a namespace of its own is not found.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use observe::BlockDevice;
+
+use crate::mounts::{Mounted, mounts};
+
+/// Layers that are followed; more are taken for a circle.
+const LAYERS_MAX: u32 = 16;
+/// What FUSE says of our drives in `/proc/self/mounts`: source and type.
+const OURS: (&str, [&str; 2]) = ("crosspoint", ["fuse", "fuse.crosspoint"]);
+
+/// Whether `path`, a file, directory or block device, lies on an attached model. Measured there, a model's
+/// times would pass for a drive's.
+#[must_use]
+pub fn on_a_model(path: &Path) -> bool {
+    let mut seen = vec![path.to_owned()];
+    let mut at = 0;
+    while let Some(path) = seen.get(at).cloned().filter(|_| at < LAYERS_MAX as usize) {
+        at += 1;
+        let Ok(path) = path.canonicalize() else { continue };
+        let Ok(metadata) = path.metadata() else { continue };
+        if metadata.file_type().is_block_device() {
+            let device = BlockDevice::numbered(metadata.rdev());
+            seen.extend(device.into_iter().flat_map(|device| device.made_of()));
+            continue;
+        }
+        match mount_of(&path, mounts()) {
+            Some(mounted) if is_ours(&mounted) => return true,
+            Some(mounted) if mounted.source.is_absolute() => seen.push(mounted.source),
+            _ => {}
+        }
+    }
+    false
+}
+
+fn is_ours(mounted: &Mounted) -> bool {
+    let kind = mounted.how.split(' ').next().unwrap_or_default();
+    mounted.source == Path::new(OURS.0) && OURS.1.contains(&kind)
+}
+
+/// The mount that `path` is in: of those above it the deepest, of those at one place the last.
+fn mount_of(path: &Path, mounts: Vec<Mounted>) -> Option<Mounted> {
+    let above = mounts.into_iter().filter(|mounted| path.starts_with(&mounted.place));
+    above.max_by_key(|mounted| PathBuf::from(&mounted.place).components().count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parsing::parse_mounts;
+
+    const TEXT: &str = "/dev/vda / ext4 rw 0 0\ncrosspoint /a/mount fuse rw 0 0\n\
+                        sshfs /b fuse rw 0 0\n/dev/loop0 /a/mount/db ext4 rw 0 0\ntmpfs /c tmpfs rw 0 0\n\
+                        crosspoint /c fuse rw 0 0\n";
+
+    /// Whose drive it is decides whether a number is called measured.
+    #[test]
+    fn the_mount_that_counts_is_the_deepest_and_the_last() {
+        let of = |path: &str| mount_of(Path::new(path), parse_mounts(TEXT)).expect("a mount");
+        assert!(is_ours(&of("/a/mount/disk")));
+        assert!(!is_ours(&of("/a/mounted")), "another directory whose name begins alike");
+        assert_eq!(of("/a/mount/db/x").source, Path::new("/dev/loop0"));
+        assert!(!is_ours(&of("/b/x")) && !is_ours(&of("/")));
+        assert!(is_ours(&of("/c/x")), "the last of two at one place");
+    }
+}
