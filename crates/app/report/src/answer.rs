@@ -190,8 +190,13 @@ fn depth_sentence(run: &Run) -> Option<String> {
         deep |= rates.len() > 1;
         let limited = group.first.result.is_host_bound();
         thread_limited |= limited;
+        // The rate at that depth, and the highest where it is another number.
+        let highest = match human_count(most) == human_count(*rate) {
+            true => String::new(),
+            false => format!("; highest {}", human_count(most)),
+        };
         parts.push(format!(
-            "{} {} IOPS at {}depth {} ({}{})",
+            "{} {} IOPS{highest}, at {}depth {} ({}{})",
             short(group.stack_title()),
             human_count(*rate),
             group.first.point.get(THREADS).map_or(String::new(), |n| format!("{n} threads x ")),
@@ -204,7 +209,7 @@ fn depth_sentence(run: &Run) -> Option<String> {
     let parts = parts.join("; ");
     deep.then(|| {
         format!(
-            "Highest rate of {of_shape} reads, at the lowest depth that reaches 95 % of it: {parts}.{star}"
+            "Rate of {of_shape} reads at the lowest depth that reaches 95 % of the highest: {parts}.{star}"
         )
     })
 }
@@ -318,20 +323,24 @@ fn device_sentence(run: &Run) -> Option<String> {
         };
         let single = single_depth(run, READS);
         let (one, p50) = single.iter().find(|(group, _)| group.first.stack == stack.name)?;
-        let most = |of: &dyn Fn(&Group<'_>) -> Option<f64>| {
+        // Each number is worth what its own job is.
+        let most = |of: &dyn Fn(&Group<'_>) -> Option<f64>, metric| {
             let reads = own().filter(|group| group.classes() == [READS]);
-            reads.filter_map(of).fold(0.0, f64::max)
+            let most = reads.filter_map(|group| Some((of(group)?, group)));
+            let (value, group) = most.max_by(|a, b| a.0.total_cmp(&b.0))?;
+            Some((value, group.source_text(metric)))
         };
-        let rate = most(&|group| Some(group.rate(READS)?.value));
-        let bytes = most(&|group| Some(group.throughput(READS)?.value));
+        let (rate, of_rate) = most(&|group| Some(group.rate(READS)?.value), "iops")?;
+        let (bytes, of_bytes) = most(&|group| Some(group.throughput(READS)?.value), "throughput")?;
         Some(format!(
-            "{} takes {} for one {} read (median), reads up to {}/s and {} times a second ({})",
+            "{} takes {} for one {} read (median; {}), reads up to {}/s ({of_bytes}) and {} times a \
+             second ({of_rate})",
             short(&stack.title),
             time(p50),
             shape(one),
+            one.source_text(P50),
             Bytes(bytes as u64),
             human_count(rate),
-            one.source_text(P50),
         ))
     };
     let parts: Vec<String> = run.header.stacks.iter().filter_map(of_stack).collect();
@@ -374,6 +383,7 @@ fn beside_sentence(run: &Run) -> Option<String> {
 /// Which ratings of ACT passed, by stack and phase.
 fn act_sentence(run: &Run) -> Option<String> {
     let mut passed: Vec<(String, Vec<u32>, Vec<u32>)> = Vec::new();
+    let all = groups(run);
     for test in act_tests(run) {
         let Some(rating) = test.config.rating() else { continue };
         let stack = run.header.stacks.iter().find(|stack| stack.name == test.trial.stack);
@@ -382,7 +392,14 @@ fn act_sentence(run: &Run) -> Option<String> {
             Some("act") => "in ACT's own phase",
             _ => "with independent requests",
         };
-        let key = format!("{title} {phase}");
+        let own =
+            |group: &&Group<'_>| group.trials.iter().any(|trial| trial.number == test.trial.number);
+        let source = all.iter().find(own).map_or_else(
+            || test.trial.source.to_string(),
+            // Nothing is published of a share of late reads.
+            |group| group.source_text("act"),
+        );
+        let key = format!("{title} {phase} ({source})");
         let place = passed.iter().position(|(other, ..)| *other == key).unwrap_or_else(|| {
             passed.push((key, Vec::new(), Vec::new()));
             passed.len() - 1

@@ -126,8 +126,17 @@ fn worth(choice: &Choice<'_>) -> String {
     }
 }
 
+/// How many times as much; 1 where another run of both might have said that neither is ahead.
+fn clear_ratio(choice: &Choice<'_>) -> f64 {
+    let Some(ratio) = choice.ratio else { return 1.0 };
+    match ratio.between_repetitions() {
+        Some((lo, hi)) if lo <= 1.0 && 1.0 <= hi => 1.0,
+        _ => ratio.value,
+    }
+}
+
 fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
-    let ratio = best.ratio.map_or(1.0, |ratio| ratio.value);
+    let ratio = clear_ratio(best);
     let (counted, of_here) = (decision.counted, value(here, decision.counted));
     let engine = engine_title(&here.group);
     let source = source_of(here);
@@ -201,7 +210,7 @@ fn compared_at_rate(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> S
     let (noun, of_best, of_here) = (noun(counted), value(best, counted), value(here, counted));
     let source = format!("{}{}", source_of(here), spoiled(here));
     let (best_title, here_title, worth) = (title(best), place(here), worth(best));
-    match best.ratio.map_or(1.0, |ratio| ratio.value) {
+    match clear_ratio(best) {
         ratio if ratio > 1.0 + ABOUT => format!(
             "{at} 1 {noun} in 100 takes over {of_best} on {best_title} ({} as fast: {worth}) instead of \
              {of_here} on {here_title} ({source}).",
