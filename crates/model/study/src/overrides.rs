@@ -2,7 +2,8 @@
 //!
 //! Keys are dotted; stacks and experiments are addressed by name: `stack.this-disk.size=4GiB`,
 //! `experiment.mix.measure=10s`;
-//! `*` stands for all of them. Invariant: the result is checked exactly like a file.
+//! `*` stands for all of them. Invariants: the result is checked exactly like a file; another device does not
+//! keep the title of the one that it stands in for.
 //! What it is not: a second syntax; values are TOML, or text when they are not.
 
 use toml::{Table, Value};
@@ -18,7 +19,13 @@ pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, Study
         return Ok(text.to_owned());
     }
     let mut root: Table = text.parse().map_err(|error| StudyError::syntax(&error))?;
-    for one in overrides {
+    // A title that is set as well stays, in whichever order.
+    let devices_first = {
+        let is_device = |one: &&String| one.split_once('=').is_some_and(|(key, _)| of_device(key));
+        let (devices, others): (Vec<_>, Vec<_>) = overrides.iter().partition(is_device);
+        devices.into_iter().chain(others)
+    };
+    for one in devices_first {
         let (key, value) = one.split_once('=').ok_or_else(|| {
             StudyError::general(format!("--set `{one}` has no `=`"))
                 .with_help("write for example --set stack.this-disk.size=2GiB")
@@ -26,6 +33,10 @@ pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, Study
         set(&mut root, key.trim(), value.trim())?;
     }
     toml::to_string(&root).map_err(|error| StudyError::general(error.to_string()))
+}
+
+fn of_device(key: &str) -> bool {
+    key.trim().starts_with("stack.") && key.trim().ends_with(".device")
 }
 
 fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
@@ -58,6 +69,9 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
                 );
                 return Err(StudyError::general(message)
                     .with_help(format!("its load may have: --set {right}={value}")));
+            }
+            if of_device(key) {
+                table.remove("title");
             }
             table.insert((*last).to_owned(), value_of(value));
             Ok(())
@@ -122,6 +136,21 @@ mod tests {
         assert!(with("seed=7").unwrap().contains("seed = 7"));
         assert!(with("stack.a.size=4GiB").unwrap().contains("size = \"4GiB\""));
         assert!(with("stack.a.x=[1, 2]").unwrap().contains("x = [1, 2]"));
+    }
+
+    /// "This disk" over the figures of another one is a lie.
+    #[test]
+    fn another_device_does_not_keep_the_title() {
+        let text = format!("{TEXT}title = \"This disk\"\ndevice = \"file\"\n");
+        let with = |all: &[&str]| {
+            let all: Vec<String> = all.iter().map(|&one| one.to_owned()).collect();
+            apply_overrides(&text, &all).unwrap()
+        };
+        assert!(!with(&["stack.a.device=model:ram-disk"]).contains("This disk"));
+        assert!(!with(&["stack.*.device=model:ram-disk"]).contains("This disk"));
+        assert!(with(&["stack.a.size=4GiB"]).contains("This disk"));
+        let both = ["stack.a.title=Mine", "stack.a.device=model:ram-disk"];
+        assert!(with(&both).contains("Mine"));
     }
 
     #[test]
