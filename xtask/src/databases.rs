@@ -97,7 +97,8 @@ struct Cpu {
     driven: f64,
     /// By a loop that has its keys at hand and looks at the first byte of each value.
     bare: f64,
-    /// What a driven round took more than the bare one before it: the median, and its interval (97 %, of independent rounds).
+    /// What a driven round took more than the bare one before it: the median, and its interval (97 %, of
+    /// independent rounds).
     more: f64,
     more_within: (f64, f64),
 }

@@ -315,6 +315,7 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
     if disks.is_empty() {
         out!("nothing is attached");
     }
+    say_abandoned()?;
     for disk in disks {
         let block = disk.block.as_ref().map_or(String::new(), |b| format!(" ({})", b.display()));
         out!("{}{block}: model:{}", disk.file.display(), disk.model);
@@ -323,15 +324,30 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
     Ok(exit::OK)
 }
 
+/// Says what helps where killed processes have left something.
+pub fn say_abandoned() -> Result<(), Failure> {
+    let left = match stack::abandoned(&state_directory()?)? {
+        0 => return Ok(()),
+        1 => "a process that was killed has".to_owned(),
+        count => format!("{count} processes that were killed have"),
+    };
+    say!("warning: {left} left on this host what was made\n  next: crosspoint clean");
+    Ok(())
+}
+
 /// Detaches one disk, or all.
 pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
     let wanted = match disk {
         Some(disk) => vec![find(&state, disk)?],
-        None => all(&state)?,
+        None => {
+            say_abandoned()?;
+            all(&state)?
+        }
     };
     let mut served = Vec::new();
     for disk in wanted {
+        disk.goes_on()?;
         let users = users_of(&disk.file, disk.block.as_deref());
         if !users.is_empty() {
             let reason = format!("it is in use by {}", users.join(", "));

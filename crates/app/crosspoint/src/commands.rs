@@ -98,7 +98,9 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         say!("error: --again repeats trials of a run that is there\n  next: add --resume RUN");
         return Ok(exit::USAGE);
     }
+    crate::attach::say_abandoned()?;
     let running = Running::start()?;
+    running.note_folder(arguments.resume.as_ref().or(arguments.out.as_ref()));
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
     let end = match (&arguments.resume, &arguments.study) {

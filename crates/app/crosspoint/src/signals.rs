@@ -4,8 +4,9 @@
 //! SIGTERM and SIGHUP count as Ctrl-C. Invariants: however the process leaves, the undo journal is played or
 //! kept for `clean`; a trial under which everything is undone is not recorded.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -22,6 +23,8 @@ pub struct Asked {
     pub abort: AtomicBool,
     /// All trials are over, and nothing is left of them on the host: there is no interval to wait for.
     pub trials_over: AtomicBool,
+    /// The run's folder, where the user named it.
+    pub run: OnceLock<PathBuf>,
 }
 
 impl Asked {
@@ -44,8 +47,10 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
                     for failed in journal.undo_all() {
                         say!("could not be undone: {failed}; try: crosspoint clean");
                     }
+                    let run = flags.run.get().map(|run| run.display().to_string());
+                    let run = run.unwrap_or_else(|| "runs/THE-NEWEST".to_owned());
                     say!(
-                        "stopped at once: finished trials are kept; go on with: crosspoint run --resume RUN"
+                        "stopped at once: finished trials are kept; go on with: crosspoint run --resume {run}"
                     );
                     result_file::settle();
                     std::process::exit(exit::INTERRUPTED.number());

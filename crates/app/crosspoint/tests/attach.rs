@@ -215,7 +215,14 @@ fn a_killed_disk_leaves_errors_and_clean_leaves_nothing() {
     assert!(Command::new("kill").args(["-9", &process]).status().expect("it runs").success());
     let read = reader.join().expect("it ended");
     assert!(read.is_err(), "{read:?}");
+    // Whoever asks what became of it is led to what helps, and not in a circle.
+    let file = file_of(&disk).display().to_string();
+    for words in ["attach".to_owned(), "detach --all".to_owned(), format!("detach {file}")] {
+        let said = stderr(&scratch.run(&words));
+        assert!(said.contains("crosspoint clean"), "{words}: {said}");
+    }
     expect(&scratch.run("clean"), 0);
+    assert!(!stderr(&scratch.run("attach")).contains("crosspoint clean"));
     assert!(!mounted(&scratch));
     let output = scratch.run("attach");
     assert!(stdout(&output).contains("nothing is attached"), "{}", stdout(&output));

@@ -383,8 +383,12 @@ fn beside_sentence(run: &Run) -> Option<String> {
 /// Which ratings of ACT passed, by stack and phase.
 fn act_sentence(run: &Run) -> Option<String> {
     let mut passed: Vec<(String, Vec<u32>, Vec<u32>)> = Vec::new();
+    let tests = act_tests(run);
+    if tests.is_empty() {
+        return None;
+    }
     let all = groups(run);
-    for test in act_tests(run) {
+    for test in &tests {
         let Some(rating) = test.config.rating() else { continue };
         let stack = run.header.stacks.iter().find(|stack| stack.name == test.trial.stack);
         let title = stack.map_or("", |stack| short(&stack.title));
@@ -426,7 +430,7 @@ fn act_sentence(run: &Run) -> Option<String> {
         }
     };
     let parts: Vec<String> = passed.iter().map(part).collect();
-    let short = act_tests(run).iter().any(|test| !test.covers_a_slice());
+    let short = tests.iter().any(|test| !test.covers_a_slice());
     let caveat = if short { " Judged on less than one slice of time." } else { "" };
     (!parts.is_empty()).then(|| format!("ACT: {}.{caveat}", parts.join("; ")))
 }

@@ -146,10 +146,15 @@ pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
     });
     here.ok_or_else(|| {
         let there = if named.is_empty() { "nothing is".to_owned() } else { named.join(", ") };
+        // What served it may have been killed: then its mount and its loop device are still there.
+        let next = match stack::abandoned(state) {
+            Ok(1..) => "crosspoint clean (something was killed before it had undone what it made)",
+            _ => "crosspoint attach",
+        };
         StackError::Refused {
             device: wanted.display().to_string(),
             reason: format!("it is not attached; attached: {there}"),
-            next: "crosspoint attach".into(),
+            next: next.into(),
         }
     })
 }
@@ -169,6 +174,21 @@ fn is_stopped(process: u32) -> bool {
 }
 
 impl Disk {
+    /// Whether the process that serves it goes on: whoever waits for a stopped one cannot even be killed.
+    ///
+    /// # Errors
+    /// When it was stopped, with what helps.
+    pub fn goes_on(&self) -> Result<(), StackError> {
+        if !is_stopped(self.process) {
+            return Ok(());
+        }
+        Err(StackError::Refused {
+            device: self.file.display().to_string(),
+            reason: format!("process {}, which serves it, was stopped", self.process),
+            next: format!("kill -CONT {}", self.process),
+        })
+    }
+
     /// Asks the process that serves it to end, and waits until it has; gives what it served.
     ///
     /// # Errors
@@ -182,13 +202,7 @@ impl Disk {
         let held = number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         // Looked at once it is held: the number may be another process's, here or in another container.
         if let Some(held) = held.filter(|_| has_open(self.process, &path)) {
-            if is_stopped(self.process) {
-                return Err(StackError::Refused {
-                    device: self.file.display().to_string(),
-                    reason: format!("process {}, which serves it, was stopped", self.process),
-                    next: format!("kill -CONT {}", self.process),
-                });
-            }
+            self.goes_on()?;
             let _ = pidfd_send_signal(&held, Signal::TERM);
         }
         let began = Instant::now();

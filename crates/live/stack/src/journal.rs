@@ -55,6 +55,30 @@ pub struct Journal {
     made: AtomicU32,
 }
 
+/// The journals whose processes have ended.
+fn of_the_dead(state: &Path) -> Result<Vec<String>, StackError> {
+    let Some(dir) = state::journals_there(state)? else { return Ok(Vec::new()) };
+    let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
+    let text = |path: PathBuf| {
+        // What is no file is not waited for.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path).ok()?;
+        // A living one is locked; what it made is its own affair.
+        file.try_lock_shared().ok()?;
+        Some(fs::read_to_string(&path).unwrap_or_default())
+    };
+    Ok(entries.flatten().filter_map(|entry| text(entry.path())).collect())
+}
+
+/// How many processes have ended, killed for the most part, and left on this host what they had made:
+/// [`clean`](crate::clean) undoes it.
+///
+/// # Errors
+/// When the journals cannot be read.
+pub fn abandoned(state: &Path) -> Result<u32, StackError> {
+    Ok(u32::try_from(of_the_dead(state)?.len()).unwrap_or(u32::MAX))
+}
+
 impl Journal {
     /// The journal of this process in the directory `state`, empty; no file exists until something is noted.
     #[must_use]
@@ -95,33 +119,13 @@ impl Journal {
     /// # Errors
     /// When the journals cannot be read.
     pub fn owed_to(&self, dsn: &str) -> Result<bool, StackError> {
-        let dir = state::journals(&self.state)?;
-        let entries = fs::read_dir(&dir).map_err(StackError::io("read", &dir))?;
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let Ok(file) = OpenOptions::new()
-                .read(true)
-                // What is no file is not waited for.
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-                .open(&path)
-            else {
-                continue;
-            };
-            // A living one is locked; its variables are its own affair.
-            if file.try_lock_shared().is_err() {
-                continue;
-            }
-            let text = fs::read_to_string(&path).unwrap_or_default();
-            let undos = text.lines().filter_map(|line| serde_json::from_str::<Undo>(line).ok());
-            let owed = |undo: Undo| match undo {
-                Undo::RestoreSetting { dsn: other, .. } => address_of(&other) == address_of(dsn),
-                _ => false,
-            };
-            let owed = undos.into_iter().any(owed);
-            if owed {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let owed = |undo: Undo| match undo {
+            Undo::RestoreSetting { dsn: other, .. } => address_of(&other) == address_of(dsn),
+            _ => false,
+        };
+        let texts = of_the_dead(&self.state)?;
+        let undos = texts.iter().flat_map(|text| text.lines());
+        Ok(undos.filter_map(|line| serde_json::from_str::<Undo>(line).ok()).any(owed))
     }
 
     /// A new journal file, locked, with its first line.

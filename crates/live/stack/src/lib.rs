@@ -28,7 +28,7 @@ mod work_area;
 pub use clean::{Cleaned, clean};
 pub use error::StackError;
 pub use guard::{Access, HeldDevice};
-pub use journal::Journal;
+pub use journal::{Journal, abandoned};
 pub use limits::{DeviceRates, Limits, MemoryUse, Wanted};
 pub use mark::{Mark, PASSWORD_VARIABLE, random_hex};
 pub use modelled::on_a_model;

@@ -202,10 +202,22 @@ pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackE
     let began = Instant::now();
     while !loops_over(backing).is_empty() {
         if began.elapsed() >= patience {
+            let on_them = |mounted: &Mounted| {
+                found.iter().any(|name| mounted.source == Path::new("/dev").join(name))
+            };
+            let places = mounts().into_iter().filter(on_them);
+            let places: Vec<String> = places.map(|one| one.place.display().to_string()).collect();
+            let (reason, next) = match places.as_slice() {
+                [] => ("open".to_owned(), "see lsof; when it is closed".to_owned()),
+                _ => (
+                    format!("mounted at {}", places.join(", ")),
+                    format!("umount {}, then", places.join(" ")),
+                ),
+            };
             return Err(StackError::Refused {
                 device: backing.display().to_string(),
-                reason: format!("its loop device {} is still open", found.join(", ")),
-                next: "see lsof; when it is closed: crosspoint clean".into(),
+                reason: format!("its loop device {} is still {reason}", found.join(", ")),
+                next: format!("{next}: crosspoint clean"),
             });
         }
         std::thread::sleep(Duration::from_millis(5));
