@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use support::{DiskScratch, Scratch, expect, is_root, sh, skip, stderr, stdout};
+use support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
 
 /// Whether disks can be attached here; says so if not.
 fn possible(test: &str) -> bool {
@@ -357,46 +357,6 @@ fn a_study_on_an_attached_model_is_emulated() {
     expect(&scratch.run("run live.toml --out runs/lmdb"), 0);
     let found = figures(&scratch, "runs/lmdb");
     assert!(!found.is_empty() && found.iter().all(|one| one["source"] == "emulated"));
-    nothing_left(&scratch);
-}
-
-/// A study of what lies on a modelled drive would call its figures measured: on the drive's own directory, on
-/// a loop device over it, and on what is mounted from that.
-#[test]
-fn what_lies_on_a_model_is_not_measured() {
-    if !possible("what_lies_on_a_model_is_not_measured") {
-        return;
-    }
-    let scratch = DiskScratch(Scratch::new());
-    let block = if is_root() { " --block" } else { "" };
-    let disk = attach(&scratch, &format!("intel-s3520 --size 64MiB{block}"));
-    let place = file_of(&disk).parent().expect("its directory").display().to_string();
-    let mut studies = vec![format!("device = \"file\"\ndirectory = \"{place}\"\n")];
-    let device = disk["block"].as_str();
-    studies.extend(device.map(|device| format!("device = \"{device}\"\n")));
-    let mount = scratch.path().join("mounted");
-    if let Some(device) = device {
-        std::fs::create_dir(&mount).expect("made");
-        let place = mount.display().to_string();
-        assert!(sh(&format!("mkfs.ext4 -q {device} && mount {device} {place}")), "mounted");
-        studies.push(format!("device = \"file\"\ndirectory = \"{place}\"\n"));
-    }
-    for stack in studies {
-        let text = format!(
-            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\nsize = \"4MiB\"\n{stack}\
-             [[experiment]]\nname = \"e\"\n[experiment.block]\n"
-        );
-        std::fs::write(scratch.path().join("s.toml"), text).expect("a study");
-        let output = scratch.run("run s.toml --out run");
-        let said = stderr(&output);
-        assert!(said.contains("it lies on an attached model"), "{stack}: {said}");
-        assert!(said.contains("attach = true"), "what helps: {said}");
-        assert!(!scratch.path().join("run").exists(), "nothing was begun");
-    }
-    if device.is_some() {
-        assert!(sh(&format!("umount {}", mount.display())), "unmounted");
-    }
-    expect(&scratch.run("detach --all"), 0);
     nothing_left(&scratch);
 }
 
