@@ -85,6 +85,10 @@ impl Running {
 
     /// Undoes what was made on the host; from then on the first signal ends the program.
     pub fn undo(&self) {
+        // Whoever takes signals undoes more than this, and ends the process when it has.
+        while self.asked.abort.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
         for failed in self.journal.undo_all() {
             say!("could not be undone: {failed}; try: crosspoint clean");
         }

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use stack::Journal;
+use stack::{Journal, state_directory};
 
 use crate::{exit, result_file};
 
@@ -38,13 +38,14 @@ impl Asked {
 pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
     let asked = Arc::new(Asked::default());
     let flags = Arc::clone(&asked);
+    let before = left_on_host();
     // Without signals the default holds: the process ends and `clean` undoes.
     if let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) {
         std::thread::spawn(move || {
             for _ in &mut signals {
                 if flags.take() {
                     flags.abort.store(true, Ordering::SeqCst);
-                    for failed in journal.undo_all() {
+                    for failed in undone(&journal, before) {
                         say!("could not be undone: {failed}; try: crosspoint clean");
                     }
                     let run = flags.run.get().map(|run| run.display().to_string());
@@ -60,6 +61,25 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
         });
     }
     asked
+}
+
+/// Undoes what was made; what could not be is told. What served a drive of the run ended with it and has a
+/// journal of its own, and what that made is in the way of the rest.
+/// `before` is how many had left something when this process began.
+fn undone(journal: &Journal, before: u32) -> Vec<String> {
+    let failed = journal.undo_all();
+    match state_directory() {
+        Ok(state) if !failed.is_empty() || left_on_host() > before => {
+            let _ = stack::clean(&state, sql_mysql::restore);
+            journal.undo_all()
+        }
+        _ => failed,
+    }
+}
+
+/// Ended processes that have left something; 0 where that cannot be known.
+fn left_on_host() -> u32 {
+    state_directory().ok().and_then(|state| stack::abandoned(&state).ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

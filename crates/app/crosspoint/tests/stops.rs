@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Scratch, expect, finish, has, is_root, sh, skip, start_and_wait, stderr, stdout};
+use support::{
+    DiskScratch, Scratch, expect, finish, has, is_root, sh, skip, start_and_wait, stderr, stdout,
+};
 
 /// A study of one database on `stack`; `times` are those of the experiment.
 fn write_study(scratch: &Scratch, stack: &str, times: &str, keys: &str) {
@@ -90,6 +92,35 @@ fn a_second_ctrl_c_records_no_failed_trial() {
             assert!(!text.contains("\"outcome\": \"failed\""), "{text}");
         }
         assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
+    }
+}
+
+/// What serves an attached drive is ended with the run, while clients still have the drive open: its mount
+/// must not stay.
+#[test]
+fn a_second_ctrl_c_leaves_no_drive_mounted() {
+    if let Err((missing, _)) = attach::available() {
+        return skip("a_second_ctrl_c_leaves_no_drive_mounted", &missing);
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:intel-s3520\"\n\
+                attach = true\nsize = \"64MiB\"\n[[experiment]]\nname = \"e\"\nmeasure = \"60s\"\n\
+                [experiment.block]\nqueue_depth = 8\n";
+    fs::write(scratch.path().join("s.toml"), text).expect("a study");
+    for attempt in 0..3 {
+        let out = format!("run-{attempt}");
+        let (child, errors) = start_and_wait(&scratch, &["run", "s.toml", "--out", &out]);
+        signal(child.id(), libc::SIGINT);
+        signal(child.id(), libc::SIGTERM);
+        let output = finish(child, errors);
+        expect(&output, 130);
+        let said = stderr(&output);
+        assert!(!said.contains("could not be undone"), "{said}");
+        assert!(said.contains(&format!("--resume {out}")), "which run: {said}");
+        let left = scratch.leftovers();
+        let texts = left.iter().filter_map(|path| fs::read_to_string(path).ok());
+        assert!(left.is_empty(), "{left:?} {:?}", texts.collect::<Vec<_>>());
+        assert!(!stderr(&scratch.run("attach")).contains("crosspoint clean"));
     }
 }
 

@@ -55,15 +55,17 @@ impl Ledger {
         if name.len() as u64 > HEADER - PLACE_AT {
             return Err(io::Error::other("the path of the database is too long"));
         }
+        // It has its name once it is whole: a kill meanwhile leaves none, and not half of one.
+        let unnamed = path.with_extension("new");
         let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unnamed)?;
         file.set_len(HEADER + records * 8)?;
         for (at, word) in [(8, records), (16, 0), (24, name.len() as u64)] {
             file.write_all_at(&word.to_le_bytes(), at)?;
         }
         file.write_all_at(name, PLACE_AT)?;
-        // Last: a ledger with its first word is whole.
         file.write_all_at(&MAGIC.to_le_bytes(), 0)?;
+        std::fs::rename(&unnamed, path)?;
         Ok(Self { file, records })
     }
 

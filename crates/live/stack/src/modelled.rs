@@ -12,8 +12,6 @@ use crate::mounts::{Mounted, mounts};
 
 /// Layers that are followed; more are taken for a circle.
 const LAYERS_MAX: u32 = 16;
-/// What FUSE says of our drives in `/proc/self/mounts`: source and type.
-const OURS: (&str, [&str; 2]) = ("crosspoint", ["fuse", "fuse.crosspoint"]);
 
 /// Whether `path`, a file, directory or block device, lies on an attached model. Measured there, a model's
 /// times would pass for a drive's.
@@ -31,17 +29,12 @@ pub fn on_a_model(path: &Path) -> bool {
             continue;
         }
         match mount_of(&path, mounts()) {
-            Some(mounted) if is_ours(&mounted) => return true,
+            Some(mounted) if mounted.is_ours() => return true,
             Some(mounted) if mounted.source.is_absolute() => seen.push(mounted.source),
             _ => {}
         }
     }
     false
-}
-
-fn is_ours(mounted: &Mounted) -> bool {
-    let kind = mounted.how.split(' ').next().unwrap_or_default();
-    mounted.source == Path::new(OURS.0) && OURS.1.contains(&kind)
 }
 
 /// The mount that `path` is in: of those above it the deepest, of those at one place the last.
@@ -63,10 +56,10 @@ mod tests {
     #[test]
     fn the_mount_that_counts_is_the_deepest_and_the_last() {
         let of = |path: &str| mount_of(Path::new(path), parse_mounts(TEXT)).expect("a mount");
-        assert!(is_ours(&of("/a/mount/disk")));
-        assert!(!is_ours(&of("/a/mounted")), "another directory whose name begins alike");
+        assert!(of("/a/mount/disk").is_ours());
+        assert!(!of("/a/mounted").is_ours(), "another directory whose name begins alike");
         assert_eq!(of("/a/mount/db/x").source, Path::new("/dev/loop0"));
-        assert!(!is_ours(&of("/b/x")) && !is_ours(&of("/")));
-        assert!(is_ours(&of("/c/x")), "the last of two at one place");
+        assert!(!of("/b/x").is_ours() && !of("/").is_ours());
+        assert!(of("/c/x").is_ours(), "the last of two at one place");
     }
 }

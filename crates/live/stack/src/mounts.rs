@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::mount::UnmountFlags;
+
 use crate::mark::Mark;
 use crate::processes::holders;
 use crate::{StackError, output_within};
@@ -26,6 +28,18 @@ pub struct Mounted {
     pub place: PathBuf,
     /// `type options`.
     pub how: String,
+}
+
+/// What FUSE says of our drives in `/proc/self/mounts`: source and type.
+const OURS: (&str, [&str; 2]) = ("crosspoint", ["fuse", "fuse.crosspoint"]);
+
+impl Mounted {
+    /// Whether it is a drive of ours, a model.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        let kind = self.how.split(' ').next().unwrap_or_default();
+        self.source == Path::new(OURS.0) && OURS.1.contains(&kind)
+    }
 }
 
 /// Everything that a text in the form of `/proc/self/mounts` names.
@@ -98,13 +112,32 @@ pub(crate) fn run(
     Err(refuse(format!("{program}: {said}"), "crosspoint doctor".into()))
 }
 
+/// Unmounts what an ended process had mounted. A drive of ours that it served goes at once: whoever still has
+/// it open gets errors only, and may be the process that waits here.
+pub(crate) fn unmount_left(path: &Path) -> Result<bool, StackError> {
+    let inside = |name: &str| {
+        let file = fs::read(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
+        file.starts_with(path.as_os_str().as_encoded_bytes())
+    };
+    let loops = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let mut loops = loops.filter_map(|entry| entry.file_name().into_string().ok());
+    let ours = mounts().iter().any(|mounted| mounted.place == path && mounted.is_ours());
+    if ours && !loops.any(|name| inside(&name)) {
+        let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+        if rustix::mount::unmount(path, flags).is_ok() {
+            return unmount(path).map(|_| true);
+        }
+    }
+    unmount(path)
+}
+
 /// Unmounts what is mounted at a path, however often; whether anything was.
 pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
     let began = Instant::now();
     let is_mounted = || mounts().iter().any(|mounted| mounted.place == path);
     let mut was = false;
     while is_mounted() {
-        let flags = rustix::mount::UnmountFlags::NOFOLLOW;
+        let flags = UnmountFlags::NOFOLLOW;
         let unmounted = match rustix::mount::unmount(path, flags) {
             // A user's own FUSE is unmounted by the program that mounted it.
             Err(rustix::io::Errno::PERM) => by_helper(path),

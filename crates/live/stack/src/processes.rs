@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::StackError;
@@ -42,12 +43,20 @@ pub(crate) fn end_marked(mark: &Mark) -> Result<usize, StackError> {
     }
 }
 
+/// What an ended process has to close its files in, before the others are ended.
+const ENDED_MAX: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
 /// Ends one process if it is what it was taken for.
 fn end(number: i32, mark: &Mark) -> bool {
     let Some(pid) = Pid::from_raw(number) else { return false };
     let Ok(held) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
     // Looked at again now that the number cannot become another process's.
-    carries(number, mark) && pidfd_send_signal(&held, Signal::KILL).is_ok()
+    if !carries(number, mark) || pidfd_send_signal(&held, Signal::KILL).is_err() {
+        return false;
+    }
+    // Its environment goes before its files and their locks do; readable when all of it has gone.
+    let _ = poll(&mut [PollFd::new(&held, PollFlags::IN)], Some(&ENDED_MAX));
+    true
 }
 
 /// Processes with the mark; those that have ended and were not waited for have no environment.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::StackError;
 use crate::mark::{Mark, not_ours};
-use crate::mounts::{PATIENCE, detach, holds_mount, unmount};
+use crate::mounts::{PATIENCE, detach, holds_mount, unmount, unmount_left};
 use crate::ungroup::remove_group;
 
 /// Sets a variable of a server that others use to what it was: `(dsn, name, value)`; how it failed.
@@ -78,7 +78,8 @@ pub(crate) fn undo(
         }
         Undo::Unmount { path } => {
             mark.check_inside(path)?;
-            Ok(unmount(path)?.then(|| format!("unmounted {}", path.display())))
+            let was = if patience < PATIENCE { unmount(path)? } else { unmount_left(path)? };
+            Ok(was.then(|| format!("unmounted {}", path.display())))
         }
         Undo::RemoveGroup { path, home } => {
             let removed = remove_group(path, home, mark)?;
