@@ -100,7 +100,6 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     }
     crate::attach::say_abandoned()?;
     let running = Running::start()?;
-    running.note_folder(arguments.resume.as_ref().or(arguments.out.as_ref()));
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
     let end = match (&arguments.resume, &arguments.study) {

@@ -51,13 +51,6 @@ impl Running {
         Ok(Self { journal, asked, here: None })
     }
 
-    /// Notes where the run goes, if it is known, for whoever leaves at once.
-    pub fn note_folder(&self, run: Option<&PathBuf>) {
-        if let Some(run) = run {
-            let _ = self.asked.run.set(run.clone());
-        }
-    }
-
     /// Options of a run into `out` that may overwrite the devices `confirmed`.
     pub fn options(&self, out: Option<PathBuf>, confirmed: &[String]) -> Options<'_> {
         Options {
@@ -67,6 +60,7 @@ impl Running {
             journal: &self.journal,
             version: env!("CARGO_PKG_VERSION"),
             build: BUILD,
+            run: &self.asked.run,
             stop: &self.asked.stop,
             abort: &self.asked.abort,
             give_up,

@@ -23,7 +23,7 @@ pub struct Asked {
     pub abort: AtomicBool,
     /// All trials are over, and nothing is left of them on the host: there is no interval to wait for.
     pub trials_over: AtomicBool,
-    /// The run's folder, where the user named it.
+    /// The run's folder, once there is one.
     pub run: OnceLock<PathBuf>,
 }
 
@@ -48,11 +48,14 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
                     for failed in undone(&journal, before) {
                         say!("could not be undone: {failed}; try: crosspoint clean");
                     }
-                    let run = flags.run.get().map(|run| run.display().to_string());
-                    let run = run.unwrap_or_else(|| "runs/THE-NEWEST".to_owned());
-                    say!(
-                        "stopped at once: finished trials are kept; go on with: crosspoint run --resume {run}"
-                    );
+                    match flags.run.get() {
+                        Some(run) => say!(
+                            "stopped at once: finished trials are kept; go on with: crosspoint run \
+                             --resume {}",
+                            run.display()
+                        ),
+                        None => say!("stopped at once"),
+                    }
                     result_file::settle();
                     std::process::exit(exit::INTERRUPTED.number());
                 }
@@ -63,9 +66,9 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
     asked
 }
 
-/// Undoes what was made; what could not be is told. What served a drive of the run ended with it and has a
-/// journal of its own, and what that made is in the way of the rest.
-/// `before` is how many had left something when this process began.
+/// Undoes what was made; gives what could not be undone. What served a drive of the run ended with it and has
+/// a journal of its own, and what that made is in the way of the rest. `before` is how many had left
+/// something when this process began.
 fn undone(journal: &Journal, before: u32) -> Vec<String> {
     let failed = journal.undo_all();
     match state_directory() {

@@ -107,9 +107,14 @@ fn a_second_ctrl_c_leaves_no_drive_mounted() {
                 attach = true\nsize = \"64MiB\"\n[[experiment]]\nname = \"e\"\nmeasure = \"60s\"\n\
                 [experiment.block]\nqueue_depth = 8\n";
     fs::write(scratch.path().join("s.toml"), text).expect("a study");
-    for attempt in 0..3 {
-        let out = format!("run-{attempt}");
-        let (child, errors) = start_and_wait(&scratch, &["run", "s.toml", "--out", &out]);
+    for attempt in 0..4 {
+        // Also where the program gives the folder its name.
+        let named = format!("run-{attempt}");
+        let (words, out) = match attempt {
+            0 => (vec!["run", "s.toml"], "runs/s-"),
+            _ => (vec!["run", "s.toml", "--out", &named], named.as_str()),
+        };
+        let (child, errors) = start_and_wait(&scratch, &words);
         signal(child.id(), libc::SIGINT);
         signal(child.id(), libc::SIGTERM);
         let output = finish(child, errors);

@@ -6,6 +6,7 @@
 
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
 use analysis::doubts::DoubtKind;
+use stats::estimate::Estimate;
 use study::Source;
 use units::{Nanos, human_count};
 use workload::OpClass;
@@ -126,52 +127,79 @@ fn worth(choice: &Choice<'_>) -> String {
     }
 }
 
-/// How many times as much; 1 where another run of both might have said that neither is ahead.
-fn clear_ratio(choice: &Choice<'_>) -> f64 {
-    let Some(ratio) = choice.ratio else { return 1.0 };
-    match ratio.between_repetitions() {
-        Some((lo, hi)) if lo <= 1.0 && 1.0 <= hi => 1.0,
-        _ => ratio.value,
-    }
+/// Whether another run of both might have said the contrary: the interval between repetitions holds 1, and
+/// the ratio is far enough from it to be taken for a difference.
+fn is_open(ratio: Estimate) -> bool {
+    let holds_one = |(lo, hi): (f64, f64)| lo <= 1.0 && 1.0 <= hi;
+    (ratio.value - 1.0).abs() > ABOUT && ratio.between_repetitions().is_some_and(holds_one)
 }
 
 fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
-    let ratio = clear_ratio(best);
-    let (counted, of_here) = (decision.counted, value(here, decision.counted));
-    let engine = engine_title(&here.group);
-    let source = source_of(here);
-    if counted == Counted::ReadTime {
-        let what = point_words(&here.group);
-        return match ratio {
-            _ if ratio > 1.0 + ABOUT => format!(
-                "{} is {} as fast as {} at one {what} at a time ({}): {} instead of {of_here} ({source}).",
-                title(best),
-                times(ratio),
-                place(here),
-                worth(best),
-                value(best, counted)
-            ),
-            _ if ratio < 1.0 - ABOUT => format!(
-                "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, \
-                 {} ({}).",
-                place(here),
-                title(best),
-                value(best, counted),
-                worth(best)
-            ),
-            _ => format!(
-                "At one {what} at a time {} takes as long as {}: {of_here} ({source}) and {} ({}).",
-                title(best),
-                place(here),
-                value(best, counted),
-                worth(best)
-            ),
-        };
+    let counted = decision.counted;
+    if best.ratio.is_some_and(is_open) {
+        return undecided(counted, here, best);
     }
-    let noun = noun(counted);
-    if !counted.is_rate() {
-        return compared_at_rate(counted, here, best);
+    match counted {
+        Counted::ReadTime => compared_read_time(here, best),
+        Counted::TimeAtRate(_) => compared_at_rate(counted, here, best),
+        _ => compared_rates(decision, here, best),
     }
+}
+
+fn ratio_of(choice: &Choice<'_>) -> f64 {
+    choice.ratio.map_or(1.0, |ratio| ratio.value)
+}
+
+/// What was found where nothing can be said of which is faster.
+fn undecided(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let what = match counted {
+        Counted::ReadTime => format!("Of one {} at a time", point_words(&here.group)),
+        _ => format!("Of {} ({})", engine_title(&here.group), counted.words()),
+    };
+    format!(
+        "{what} these runs do not decide whether {} or {} is faster: {} ({}) and {} ({}{}).",
+        title(best),
+        place(here),
+        value(best, counted),
+        worth(best),
+        value(here, counted),
+        source_of(here),
+        spoiled(here)
+    )
+}
+
+/// Times of one read alone.
+fn compared_read_time(here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let counted = Counted::ReadTime;
+    let (what, source) = (point_words(&here.group), source_of(here));
+    let (of_here, of_best, worth) = (value(here, counted), value(best, counted), worth(best));
+    match ratio_of(best) {
+        ratio if ratio > 1.0 + ABOUT => format!(
+            "{} is {} as fast as {} at one {what} at a time ({worth}): {of_best} instead of {of_here} \
+             ({source}).",
+            title(best),
+            times(ratio),
+            place(here)
+        ),
+        ratio if ratio < 1.0 - ABOUT => format!(
+            "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, \
+             {of_best} ({worth}).",
+            place(here),
+            title(best)
+        ),
+        _ => format!(
+            "At one {what} at a time {} takes as long as {}: {of_here} ({source}) and {of_best} ({worth}).",
+            title(best),
+            place(here)
+        ),
+    }
+}
+
+/// What each did a second.
+fn compared_rates(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let (counted, ratio) = (decision.counted, ratio_of(best));
+    let (engine, of_here) = (engine_title(&here.group), value(here, counted));
+    let (noun, source) = (noun(counted), source_of(here));
     match ratio {
         _ if ratio > 1.0 + ABOUT => format!(
             "In place of {}, {} gives {engine} {} the {noun} ({}): {} a second instead of {of_here} \
@@ -210,7 +238,7 @@ fn compared_at_rate(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> S
     let (noun, of_best, of_here) = (noun(counted), value(best, counted), value(here, counted));
     let source = format!("{}{}", source_of(here), spoiled(here));
     let (best_title, here_title, worth) = (title(best), place(here), worth(best));
-    match clear_ratio(best) {
+    match ratio_of(best) {
         ratio if ratio > 1.0 + ABOUT => format!(
             "{at} 1 {noun} in 100 takes over {of_best} on {best_title} ({} as fast: {worth}) instead of \
              {of_here} on {here_title} ({source}).",
@@ -233,23 +261,16 @@ fn not_judged(decision: &Decision<'_>, here: &Choice<'_>) -> String {
         Standing::NotJudged(why) => Some(format!("{}: {why}", title(choice))),
         _ => None,
     });
-    if let Counted::TimeAtRate(_) = decision.counted {
-        return format!(
-            "{}, {}: {of_here} on {} ({}); what it would be on the others may not be judged here ({}).",
-            engine_title(&here.group),
-            decision.counted.words(),
-            place(here),
-            source_of(here),
-            why.unwrap_or_else(|| "nothing else gave a number".into())
-        );
-    }
+    let why = why.unwrap_or_else(|| "nothing else gave a number".into());
+    let (engine, words) = (engine_title(&here.group), decision.counted.words());
+    let (found, other) = match decision.counted {
+        Counted::TimeAtRate(_) => (format!("{engine}, {words}: {of_here}"), "be"),
+        _ => (format!("{engine} does {of_here} {words}"), "do"),
+    };
     format!(
-        "{} does {of_here} {} on {} ({}); what it would do on the others may not be judged here ({}).",
-        engine_title(&here.group),
-        decision.counted.words(),
+        "{found} on {} ({}); what it would {other} on the others may not be judged here ({why}).",
         place(here),
-        source_of(here),
-        why.unwrap_or_else(|| "nothing else gave a number".into())
+        source_of(here)
     )
 }
 
@@ -325,4 +346,20 @@ fn lead(decision: &Decision<'_>) -> String {
         _ => format!("{}, {counted}", engine_title(&decision.here().group)),
     };
     format!("{what}: {}.{set}", parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::estimate::over_values;
+
+    /// "Twice as fast" of runs that might have said the contrary sells drives that are no better.
+    #[test]
+    fn a_difference_that_another_run_may_turn_round_is_open() {
+        let of = |ratios: &[f64]| over_values(ratios).expect("an estimate");
+        assert!(is_open(of(&[0.7, 1.2, 2.0])), "from a third less to twice");
+        assert!(!is_open(of(&[1.9, 2.0, 2.1])), "twice, whichever run");
+        assert!(!is_open(of(&[0.99, 1.01, 1.02])), "as good as the same");
+        assert!(!is_open(of(&[2.0])), "one run has no interval to go by, and says so");
+    }
 }

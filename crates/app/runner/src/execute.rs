@@ -205,6 +205,7 @@ fn parent_of(run: &Path) -> PathBuf {
 
 impl<'a> Runner<'a> {
     fn run(mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunnerError> {
+        let _ = self.options.run.set(self.writer.path().to_owned());
         let plan = self.plan;
         let missing: Vec<&Trial> =
             plan.trials.iter().filter(|trial| !self.writer.has(trial.number)).collect();

@@ -1,6 +1,7 @@
 //! What the caller decides about a run.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 
 use stack::Journal;
@@ -20,6 +21,8 @@ pub struct Options<'a> {
     pub version: &'a str,
     /// How it was built.
     pub build: &'a str,
+    /// Where the run goes, once that is known: for whoever leaves at once.
+    pub run: &'a OnceLock<PathBuf>,
     /// Set from outside to stop at the end of the current interval.
     pub stop: &'a AtomicBool,
     /// Set from outside before everything is undone under a trial: what it gives then is not recorded.

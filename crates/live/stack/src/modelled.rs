@@ -4,14 +4,14 @@
 //! guard; who hides a drive in a namespace of its own is not found.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use observe::BlockDevice;
 
 use crate::mounts::{Mounted, mounts};
 
 /// Layers that are followed; more are taken for a circle.
-const LAYERS_MAX: u32 = 16;
+const LAYERS_MAX: usize = 16;
 
 /// Whether `path`, a file, directory or block device, lies on an attached model. Measured there, a model's
 /// times would pass for a drive's.
@@ -19,7 +19,7 @@ const LAYERS_MAX: u32 = 16;
 pub fn on_a_model(path: &Path) -> bool {
     let mut seen = vec![path.to_owned()];
     let mut at = 0;
-    while let Some(path) = seen.get(at).cloned().filter(|_| at < LAYERS_MAX as usize) {
+    while let Some(path) = seen.get(at).cloned().filter(|_| at < LAYERS_MAX) {
         at += 1;
         let Ok(path) = path.canonicalize() else { continue };
         let Ok(metadata) = path.metadata() else { continue };
@@ -40,7 +40,7 @@ pub fn on_a_model(path: &Path) -> bool {
 /// The mount that `path` is in: of those above it the deepest, of those at one place the last.
 fn mount_of(path: &Path, mounts: Vec<Mounted>) -> Option<Mounted> {
     let above = mounts.into_iter().filter(|mounted| path.starts_with(&mounted.place));
-    above.max_by_key(|mounted| PathBuf::from(&mounted.place).components().count())
+    above.max_by_key(|mounted| mounted.place.components().count())
 }
 
 #[cfg(test)]

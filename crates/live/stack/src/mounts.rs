@@ -115,14 +115,8 @@ pub(crate) fn run(
 /// Unmounts what an ended process had mounted. A drive of ours that it served goes at once: whoever still has
 /// it open gets errors only, and may be the process that waits here.
 pub(crate) fn unmount_left(path: &Path) -> Result<bool, StackError> {
-    let inside = |name: &str| {
-        let file = fs::read(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default();
-        file.starts_with(path.as_os_str().as_encoded_bytes())
-    };
-    let loops = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let mut loops = loops.filter_map(|entry| entry.file_name().into_string().ok());
     let ours = mounts().iter().any(|mounted| mounted.place == path && mounted.is_ours());
-    if ours && !loops.any(|name| inside(&name)) {
+    if ours && !loops().iter().any(|(_, file)| file.starts_with(path)) {
         let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
         if rustix::mount::unmount(path, flags).is_ok() {
             return unmount(path).map(|_| true);
@@ -180,13 +174,8 @@ pub fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
     let others = loops_over(disk).into_iter().map(|name| format!("/dev/{name}"));
     found.extend(others.filter(|name| device.is_none_or(|own| own != Path::new(name))));
     if let Some(device) = device {
-        let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let source = |line: &str| line.split(' ').next().map(unescaped);
-        let on = text.lines().filter(|line| source(line).as_deref() == Some(device));
-        found.extend(on.filter_map(|line| {
-            let place = line.split(' ').nth(1).map(unescaped)?;
-            Some(format!("the file system at {}", place.display()))
-        }));
+        let places = mounted_from(device).into_iter();
+        found.extend(places.map(|place| format!("the file system at {}", place.display())));
         found.extend(holders(device));
     }
     found
@@ -203,17 +192,29 @@ pub fn release(place: &Path, backing: Option<&Path>) -> Result<(), StackError> {
     unmount(place).map(|_| ())
 }
 
-/// Loop devices over a file, by the kernel's name for them.
-pub(crate) fn loops_over(backing: &Path) -> Vec<String> {
+/// Where a device is mounted.
+fn mounted_from(device: &Path) -> Vec<PathBuf> {
+    let on_it = mounts().into_iter().filter(|mounted| mounted.source == device);
+    on_it.map(|mounted| mounted.place).collect()
+}
+
+/// The loop devices that there are: the kernel's name, and the file that each is over.
+fn loops() -> Vec<(String, PathBuf)> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let over = |entry: fs::DirEntry| {
+    let of = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let file = fs::read(entry.path().join("loop/backing_file")).ok()?;
         let file = file.strip_suffix(b"\n").unwrap_or(&file);
         let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
-        (file == backing.as_os_str().as_encoded_bytes()).then_some(name)
+        Some((name, PathBuf::from(std::ffi::OsString::from_vec(file.to_vec()))))
     };
-    entries.filter_map(over).collect()
+    entries.filter_map(of).collect()
+}
+
+/// Loop devices over a file, by the kernel's name for them.
+pub(crate) fn loops_over(backing: &Path) -> Vec<String> {
+    let over = loops().into_iter().filter(|(_, file)| file == backing);
+    over.map(|(name, _)| name).collect()
 }
 
 /// Detaches every loop device over a file, and waits for `patience` until they are gone; gives how many
@@ -235,11 +236,9 @@ pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackE
     let began = Instant::now();
     while !loops_over(backing).is_empty() {
         if began.elapsed() >= patience {
-            let on_them = |mounted: &Mounted| {
-                found.iter().any(|name| mounted.source == Path::new("/dev").join(name))
-            };
-            let places = mounts().into_iter().filter(on_them);
-            let places: Vec<String> = places.map(|one| one.place.display().to_string()).collect();
+            let devices = found.iter().map(|name| Path::new("/dev").join(name));
+            let places = devices.flat_map(|device| mounted_from(&device));
+            let places: Vec<String> = places.map(|place| place.display().to_string()).collect();
             let (reason, next) = match places.as_slice() {
                 [] => ("open".to_owned(), "see lsof; when it is closed".to_owned()),
                 _ => (
