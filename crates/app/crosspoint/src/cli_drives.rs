@@ -115,6 +115,10 @@ pub struct PowerCutsArguments {
     /// Directory below which everything is made
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
+    /// Keep the drive of each cut that lost something here, as the power left it: seed-S-cut-N.img; --json
+    /// says which of its blocks were lost
+    #[arg(long, value_name = "FOLDER")]
+    pub keep: Option<PathBuf>,
     /// Print a JSON document
     #[arg(long)]
     pub json: bool,

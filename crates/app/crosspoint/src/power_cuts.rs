@@ -41,6 +41,7 @@ pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
         writes: arguments.writes,
         lies: arguments.lying_flush,
         at: &arguments.at,
+        keep: arguments.keep.as_deref(),
     };
     let running = Running::start_uncalibrated()?;
     let mut counted = Counted::new("power cuts");
@@ -87,11 +88,18 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
             "write": cut.write,
             "under_load": cut.under_load,
             "unflushed_blocks": cut.drive.unflushed,
-            "lost_blocks": cut.drive.lost,
-            "torn_blocks": cut.drive.torn,
+            "lost_blocks": cut.drive.lost.len(),
+            "torn_blocks": cut.drive.torn(),
             "acknowledged": cut.acknowledged,
             "found": found,
             "said": words,
+            "kept_drive": cut.image.as_ref().map(|image| json!({
+                "file": image,
+                "lost": cut.drive.lost.iter().map(|one| json!({
+                    "block": one.block,
+                    "sectors_written": one.sectors_written,
+                })).collect::<Vec<_>>(),
+            })),
         })
     });
     json!({
@@ -120,8 +128,8 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     out!(
         "drive:    {} blocks of 4 KiB were written and not flushed; {} of them were lost, {} torn",
         of(|cut| cut.drive.unflushed),
-        of(|cut| cut.drive.lost),
-        of(|cut| cut.drive.torn)
+        of(|cut| cut.drive.lost.len() as u64),
+        of(|cut| cut.drive.torn())
     );
     let tells = done.iter().filter(|cut| cut.tells()).count();
     let unusable = done.iter().filter(|cut| matches!(cut.kept, Kept::Unusable(_))).count();
@@ -141,6 +149,9 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     for (cut, words) in lost.iter().take(TOLD_MAX) {
         let words: String = words.chars().take(300).collect();
         out!("  cut {} (write {}): {}", cut.number, cut.write, crate::words::plain(&words));
+        if let Some(image) = &cut.image {
+            out!("    the drive as the power left it: {}", image.display());
+        }
     }
     if lost.len() > TOLD_MAX {
         out!("  and {} more; --json has all", lost.len() - TOLD_MAX);

@@ -154,10 +154,20 @@ fn cut(engine: &str, cuts: u32) {
     // Who loses nothing on a drive that lies was not looked at. A database that does not come up again has
     // lost all, but says nothing of the comparison: then other cuts are tried.
     let compared = |seed: u32| {
-        let output = scratch.run(&format!("{lying} --seed {seed}"));
+        let output = scratch.run(&format!("{lying} --seed {seed} --keep kept"));
         expect(&output, 7);
         let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         let cuts = document["cuts"].as_array().expect("cuts");
+        for cut in cuts {
+            // Of what was lost the drive is there to be looked at, of the others nothing is left.
+            let file = format!("kept/seed-{seed}-cut-{}.img", cut["number"]);
+            assert_eq!(scratch.path().join(&file).exists(), cut["found"] != "all", "{file}");
+            assert_eq!(cut["kept_drive"]["file"].is_string(), cut["found"] != "all");
+            let blocks = cut["kept_drive"]["lost"].as_array().map(|blocks| blocks.len() as u64);
+            assert!(blocks.is_none_or(|count| cut["lost_blocks"].as_u64() == Some(count)));
+        }
+        let kept = std::fs::read_dir(scratch.path().join("kept")).expect("there").flatten();
+        assert!(kept.into_iter().all(|one| one.path().extension().is_some_and(|end| end == "img")));
         cuts.iter().any(|cut| cut["found"] == "lost")
     };
     assert!((3..3 + LYING_TRIES).any(compared), "{engine}: compared and found");

@@ -49,6 +49,8 @@ pub struct PowerCuts<'a> {
     pub lies: Share,
     /// Directory below which everything is made.
     pub at: &'a Path,
+    /// Directory for the drives of cuts that lost something.
+    pub keep: Option<&'a Path>,
 }
 
 /// One cut.
@@ -66,6 +68,8 @@ pub struct CutRecord {
     pub acknowledged: u64,
     /// What the database kept.
     pub kept: Kept,
+    /// The drive as the power left it, where such drives are kept and this lost something.
+    pub image: Option<PathBuf>,
 }
 
 impl CutRecord {
@@ -73,7 +77,7 @@ impl CutRecord {
     /// lost a block.
     #[must_use]
     pub const fn tells(&self) -> bool {
-        self.under_load && self.acknowledged > 0 && self.drive.lost > 0
+        self.under_load && self.acknowledged > 0 && !self.drive.lost.is_empty()
     }
 }
 
@@ -87,6 +91,9 @@ pub fn power_cuts(
     (journal, stop): (&Journal, &AtomicBool),
     heard: &mut dyn FnMut(&CutRecord),
 ) -> Result<Vec<CutRecord>, RunnerError> {
+    if let Some(keep) = plan.keep {
+        std::fs::create_dir_all(keep).map_err(StackError::io("make", keep))?;
+    }
     let drive = Drive::attach(plan, journal)?;
     let mut cuts = Vec::new();
     for number in 1..=plan.cuts {
@@ -176,6 +183,46 @@ impl Drive {
     }
 }
 
+/// What was on a drive when the power was gone; it goes with this unless it is kept.
+struct DriveImage {
+    being_written: PathBuf,
+    path: PathBuf,
+}
+
+impl DriveImage {
+    fn take(
+        attached: &Attached,
+        keep: &Path,
+        (seed, number): (Seed, u32),
+    ) -> Result<Self, StackError> {
+        let path = keep.join(format!("seed-{}-cut-{number}.img", seed.0));
+        if path.exists() {
+            return Err(StackError::Refused {
+                device: path.display().to_string(),
+                reason: "the drive of such a cut is there already".into(),
+                next: "--keep ANOTHER".into(),
+            });
+        }
+        let being_written = path.with_extension("part");
+        let _ = std::fs::remove_file(&being_written);
+        let image = Self { being_written, path };
+        attached.copy_to(&image.being_written).map_err(StackError::io("write", &image.path))?;
+        Ok(image)
+    }
+
+    fn keep(self) -> Result<PathBuf, StackError> {
+        std::fs::rename(&self.being_written, &self.path)
+            .map_err(StackError::io("write", &self.path))?;
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for DriveImage {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.being_written);
+    }
+}
+
 /// The plan of faults of one cut.
 fn faults(plan: &PowerCuts<'_>, seed: Seed, write: u64) -> FaultPlan {
     let cut = Fault::PowerCut { at: None, write: Some(write), protected: false };
@@ -229,6 +276,10 @@ fn one(
         return Ok(None);
     }
     let acknowledged = database.acknowledged();
+    let image = match plan.keep {
+        Some(keep) => Some(DriveImage::take(&drive.attached, keep, (plan.seed, number))?),
+        None => None,
+    };
     // The power is back.
     drive.attached.begin_faults(None);
     let volume = drive.volume(journal, plan.format)?;
@@ -239,7 +290,12 @@ fn one(
     };
     database.end();
     drive.take_off(volume)?;
-    let record = CutRecord { number, write, under_load, drive: drive_lost, acknowledged, kept };
+    let image = match image {
+        Some(image) if !matches!(kept, Kept::All(_)) => Some(image.keep()?),
+        _ => None,
+    };
+    let drive = drive_lost;
+    let record = CutRecord { number, write, under_load, drive, acknowledged, kept, image };
     Ok((!stop.load(Ordering::Relaxed)).then_some(record))
 }
 

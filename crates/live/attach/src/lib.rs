@@ -48,7 +48,7 @@ pub use mount::{allows_rings, available};
 pub use spin::{SPIN_MAX, Spin};
 pub use store::Store;
 pub use timed::Pace;
-pub use unflushed::PowerCut;
+pub use unflushed::{LostBlock, PowerCut};
 
 use classic::ClassicServer;
 use ring::{RingServer, Rings};
@@ -141,6 +141,7 @@ trait Disk: Send + Sync + std::fmt::Debug {
     fn begin_faults(&self, plan: Option<FaultPlan>);
     fn cut_power(&self) -> io::Result<()>;
     fn power_cut(&self) -> Option<PowerCut>;
+    fn copy_to(&self, path: &Path) -> io::Result<()>;
     fn stop(&self);
 }
 
@@ -179,6 +180,10 @@ impl<D: Device + Clone + Send + std::fmt::Debug> Disk for ServedDisk<D> {
 
     fn power_cut(&self) -> Option<PowerCut> {
         self.medium.power_cut()
+    }
+
+    fn copy_to(&self, path: &Path) -> io::Result<()> {
+        self.medium.store().copy_to(path)
     }
 
     fn stop(&self) {
@@ -348,6 +353,15 @@ impl Attached {
     #[must_use]
     pub fn power_cut(&self) -> Option<PowerCut> {
         self.disk.power_cut()
+    }
+
+    /// Copies what is on it, as it is now, to a sparse file that there is not yet; also while there is no
+    /// power.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn copy_to(&self, path: &Path) -> io::Result<()> {
+        self.disk.copy_to(path)
     }
 
     /// Whether it is still served; it is not once somebody has unmounted it.

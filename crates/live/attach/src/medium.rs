@@ -69,7 +69,7 @@ impl Medium {
 
     /// What the power cut did, if there was one.
     pub fn power_cut(&self) -> Option<PowerCut> {
-        lock(&self.planned).as_ref().and_then(|planned| planned.cut)
+        lock(&self.planned).as_ref().and_then(|planned| planned.cut.clone())
     }
 
     /// The power goes now, if there is a plan.

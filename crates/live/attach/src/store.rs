@@ -111,6 +111,25 @@ impl Store {
         Ok(fallocate(&self.file, how, offset, length)?)
     }
 
+    /// Copies everything to a sparse file that there is not yet.
+    ///
+    /// # Errors
+    /// When it is there, or cannot be written.
+    pub fn copy_to(&self, path: &Path) -> io::Result<()> {
+        const PIECE: usize = 64 << 10;
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        file.set_len(self.size.get())?;
+        let mut piece = vec![0; PIECE];
+        for offset in (0..self.size.get()).step_by(PIECE) {
+            let length = self.read(offset, &mut piece)?;
+            if piece[..length].iter().any(|byte| *byte != 0) {
+                file.write_all_at(&piece[..length], offset)?;
+            }
+        }
+        Ok(())
+    }
+
     /// How many of `length` bytes at `offset` there are.
     fn within(&self, offset: u64, length: usize) -> usize {
         let left = self.size.get().saturating_sub(offset);
@@ -137,6 +156,16 @@ mod tests {
         assert_eq!(store.read(1 << 40, &mut found).unwrap(), 0);
         assert!(store.write((1 << 20) - 2, b"abc").is_err());
         store.discard(1 << 40, 1).unwrap();
+        // A copy has all of it, is as sparse, and replaces nothing.
+        store.write((512 << 10) + 7, b"abc").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("copy");
+        store.copy_to(&copy).unwrap();
+        let copied = std::fs::read(&copy).unwrap();
+        assert_eq!(copied.len(), 1 << 20);
+        assert_eq!(&copied[(512 << 10) + 6..][..5], b"\0abc\0");
+        assert!(std::fs::metadata(&copy).unwrap().blocks() * 512 <= 256 << 10);
+        assert!(store.copy_to(&copy).is_err());
     }
 
     /// Two disks over one file would destroy each other's data.

@@ -51,14 +51,30 @@ enum Pending {
 }
 
 /// What a power cut did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PowerCut {
     /// Blocks of 4 KiB that were written and not flushed.
     pub unflushed: u64,
-    /// Of those, that are not as they were written last.
-    pub lost: u64,
-    /// Of those, that are partly as one write and partly as another left them.
-    pub torn: u64,
+    /// Of those, that are not as they were written last, in their order on the disk.
+    pub lost: Vec<LostBlock>,
+}
+
+impl PowerCut {
+    /// Lost blocks that are partly as one write and partly as another left them.
+    #[must_use]
+    pub fn torn(&self) -> u64 {
+        self.lost.iter().filter(|one| one.sectors_written.is_some()).count() as u64
+    }
+}
+
+/// A block of 4 KiB that is not as it was written last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostBlock {
+    /// Its number on the disk, from 0.
+    pub block: u64,
+    /// Of a torn one, which sectors of 512 bytes the write that was under way had reached: bit 0 is the
+    /// first. The others are as they were before it.
+    pub sectors_written: Option<u8>,
 }
 
 /// The log.
@@ -170,7 +186,7 @@ impl Unflushed {
             if state == kept.len() {
                 continue;
             }
-            done.lost += 1;
+            let mut lost = LostBlock { block, sectors_written: None };
             let mut contents = kept[state].before.clone();
             if kept[state].acknowledged.is_none() && random.random_bool(0.5) {
                 let after = match kept.get(state + 1) {
@@ -179,14 +195,17 @@ impl Unflushed {
                 };
                 let after = after.unwrap_or_else(|| Box::new([0; BLOCK]));
                 let torn = contents.get_or_insert_with(|| Box::new([0; BLOCK]));
-                for sector in (0..BLOCK).step_by(SECTOR) {
+                let mut written = 0;
+                for sector in 0..BLOCK / SECTOR {
                     if random.random_bool(0.5) {
-                        let whole = sector..sector + SECTOR;
+                        let whole = sector * SECTOR..(sector + 1) * SECTOR;
                         torn[whole.clone()].copy_from_slice(&after[whole]);
+                        written |= 1 << sector;
                     }
                 }
-                done.torn += 1;
+                lost.sectors_written = Some(written);
             }
+            done.lost.push(lost);
             put(store, block, contents.as_deref())?;
         }
         Ok(done)
@@ -248,12 +267,12 @@ mod tests {
             drive.write(4, 1, 3);
             drive.acknowledge(4);
             let cut = drive.log.cut(&drive.store, Seed(seed)).unwrap();
-            assert_eq!((cut.unflushed, cut.torn), (2, 0));
+            assert_eq!((cut.unflushed, cut.torn()), (2, 0));
             let (first, second) = (drive.block(0), drive.block(1));
             assert!(first == [1; 4096] || first == [2; 4096], "an older one, or the last");
             assert!(second == [0; 4096] || second == [3; 4096]);
             let gone = u64::from(first[0] == 1) + u64::from(second[0] == 0);
-            assert_eq!(gone, cut.lost);
+            assert_eq!(gone, cut.lost.len() as u64);
             lost += gone;
             kept += 2 - gone;
         }
@@ -272,9 +291,13 @@ mod tests {
             let cut = drive.log.cut(&drive.store, Seed(seed)).unwrap();
             let found = drive.block(5);
             old += u64::from(found == [0; 4096]);
-            torn += u64::from(cut.torn == 1);
-            for sector in found.chunks(512) {
+            torn += cut.torn();
+            for (number, sector) in found.chunks(512).enumerate() {
                 assert!(sector == [0; 512] || sector == [7; 512], "sectors are whole");
+                let Some(written) = cut.lost.first().and_then(|one| one.sectors_written) else {
+                    continue;
+                };
+                assert_eq!(sector[0] == 7, written >> number & 1 == 1, "the cut says which");
             }
         }
         assert!(old > 20 && torn > 20, "{old} as before, {torn} torn");
