@@ -16,7 +16,7 @@ use workload::OpClass;
 
 use crate::doubts::{DoubtKind, doubts_of};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
-use crate::time_parts::time_parts;
+use crate::time_parts::{Part, time_parts};
 
 /// What is counted of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,8 +76,8 @@ pub enum LimitedBy {
     Processors(f64),
     /// The thread that submits: it computed so much of its time.
     Thread(f64),
-    /// The drive: its requests took so much of the time of an operation.
-    Drive(f64),
+    /// A part of an operation's time: it took so much of it.
+    Part(Part, f64),
     /// No counter shows one.
     Unknown,
 }
@@ -317,9 +317,6 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
     least.map(|(_, single)| single).collect()
 }
 
-/// A drive that takes at least this share of an operation's time set its rate.
-const DRIVE_SETS: f64 = 0.5;
-
 fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
     let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
     let of_host = limits().find_map(|limit| match limit {
@@ -327,12 +324,11 @@ fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
         Limit::Thread { busy } => Some(LimitedBy::Thread(*busy)),
         Limit::Others { .. } => None,
     });
-    let drive = || {
-        let parts = time_parts(group, counted.ops())?;
-        let share = parts.drive_share()?;
-        (share >= DRIVE_SETS).then_some(LimitedBy::Drive(share))
+    let part = || {
+        let (part, share) = time_parts(group, counted.ops())?.main_part()?;
+        Some(LimitedBy::Part(part, share))
     };
-    of_host.or_else(drive).unwrap_or(LimitedBy::Unknown)
+    of_host.or_else(part).unwrap_or(LimitedBy::Unknown)
 }
 
 fn standing(group: &Group<'_>, counted: Counted) -> Standing {

@@ -331,6 +331,17 @@ fn load_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
 const TOTALS: [(&str, &str); 4] =
     [("stall_time", "s"), ("ingest_bytes", "B"), ("flush_bytes", "B"), ("compaction_bytes", "B")];
 
+/// What it timed of single operations, in seconds.
+const OP_TIMES: [&str; 7] = [
+    "get_time",
+    "get_block_read_time",
+    "put_time",
+    "put_log_time",
+    "put_memtable_time",
+    "put_stall_time",
+    "put_wait_time",
+];
+
 fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     let mut add = |metric, unit, value: &dyn Fn(&TrialRecord) -> Option<f64>| {
         let estimate = group.over_trials(value);
@@ -338,6 +349,9 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     };
     for (metric, unit) in TOTALS {
         add(metric, unit, &|trial| trial.result.totals.get(metric).copied());
+    }
+    for metric in OP_TIMES {
+        add(metric, "us", &|trial| Some(trial.result.totals.get(metric)? * 1e6));
     }
     add("stall_share", "%", &|trial| {
         let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();

@@ -4,7 +4,8 @@
 //! engine, or of one block operation at a time: the processor's time of its process, what the drive's
 //! requests took, and the rest. Both were counted over warm-up and measured time, of a live drive without
 //! the first interval, at whose end it counts anew; each is taken per operation of the time it was counted
-//! over. Of a prediction the path of its host and the drive. Invariants: parts sum to the whole; where
+//! over. Of an operation of RocksDB the steps that it timed itself, of one operation of many. Of a prediction
+//! the path of its host and the drive. Invariants: parts sum to the whole; where
 //! several operations were under way, or what was counted exceeds the whole (requests overlapped), there
 //! are no parts. What it is not: a trace; what lies between is the rest.
 
@@ -38,6 +39,16 @@ pub enum Part {
     Changes,
     /// The commit.
     Commit,
+    /// RocksDB reads a block that its cache does not have: from the drive, or from the page cache.
+    BlockReads,
+    /// It writes its write-ahead log, and flushes it where that is promised.
+    Log,
+    /// It writes its memtable.
+    Memtable,
+    /// It holds writers up until flushes and compactions have caught up.
+    Stalls,
+    /// A writer waits for the others of its group.
+    OtherWriters,
     /// What lies between and was not counted.
     Rest,
 }
@@ -57,6 +68,11 @@ impl Part {
             Self::Selects => "statements that read",
             Self::Changes => "statements that change rows",
             Self::Commit => "commit",
+            Self::BlockReads => "reads of blocks, from drive or page cache",
+            Self::Log => "write-ahead log",
+            Self::Memtable => "memtable",
+            Self::Stalls => "held up by flushes and compactions",
+            Self::OtherWriters => "waiting for other writers",
             Self::Rest => "engine and kernel, not counted",
         }
     }
@@ -90,6 +106,17 @@ impl TimeParts {
         counted.then(|| sum / self.whole.get().max(1) as f64)
     }
 
+    /// The part that takes at least half, the drive's as one, with its share; none where none does, or where
+    /// that was not counted.
+    #[must_use]
+    pub fn main_part(&self) -> Option<(Part, f64)> {
+        let share = |time: Nanos| time.get() as f64 / self.whole.get().max(1) as f64;
+        let drive = self.drive_share().map(|share| (Part::Drive, share));
+        let others = self.parts.iter().filter(|(part, _)| !part.is_drive() && *part != Part::Rest);
+        let all = drive.into_iter().chain(others.map(|(part, time)| (*part, share(*time))));
+        all.filter(|(_, share)| *share >= 0.5).max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
     /// Of counted parts, with the rest.
     fn of(whole: Nanos, counted: Vec<(Part, u64)>) -> Option<Self> {
         let sum = counted.iter().try_fold(0u64, |sum, (_, time)| sum.checked_add(*time))?;
@@ -109,7 +136,13 @@ pub fn time_parts(group: &Group<'_>, ops: Ops) -> Option<TimeParts> {
     if is_sql(group.first) {
         return statements(group, whole);
     }
-    if group.is_open_loop() || clients(group) != 1 {
+    if group.is_open_loop() {
+        return None;
+    }
+    if group.first.engine == "rocksdb" {
+        return rocksdb_steps(group, (whole, ops));
+    }
+    if clients(group) != 1 {
         return None;
     }
     if group.first.source == Source::Predicted {
@@ -149,8 +182,7 @@ fn clients(group: &Group<'_>) -> u64 {
     let of = |name: &str| group.first.point.get(name).and_then(|text| text.parse::<u64>().ok());
     match group.first.engine.as_str() {
         "block" => in_flight(group),
-        // A writer of its own stands beside the readers; background threads of an engine overlap as well.
-        "rocksdb" => 2,
+        // A writer of its own stands beside the readers.
         _ => {
             let both = group.classes().len() as u64;
             of("readers").unwrap_or(1).max(1).max(both)
@@ -167,6 +199,30 @@ fn delivered(served: &Served, done: u64) -> [(Part, u64); 3] {
         (Part::DriveWrites, each(&served.writes)),
         (Part::DriveFlushes, each(&served.flushes)),
     ]
+}
+
+/// Totals that RocksDB has of its timed operations, in seconds.
+const READ_STEPS: [(&str, Part); 1] = [("get_block_read_time", Part::BlockReads)];
+const WRITE_STEPS: [(&str, Part); 4] = [
+    ("put_log_time", Part::Log),
+    ("put_memtable_time", Part::Memtable),
+    ("put_stall_time", Part::Stalls),
+    ("put_wait_time", Part::OtherWriters),
+];
+
+/// An operation of RocksDB by the steps that it timed.
+fn rocksdb_steps(group: &Group<'_>, (whole, ops): (Nanos, Ops)) -> Option<TimeParts> {
+    let (timed, steps): (_, &[_]) = match ops {
+        Ops::Only(OpClass::Read) => ("get_time", &READ_STEPS),
+        Ops::Only(OpClass::Write) => ("put_time", &WRITE_STEPS),
+        _ => return None,
+    };
+    let totals = &group.first.result.totals;
+    // Few were timed: their shares are taken for those of all.
+    let scale = whole.get() as f64 / totals.get(timed).filter(|time| **time > 0.0)?;
+    let part = |(name, part): &(&str, Part)| Some((*part, (totals.get(*name)? * scale) as u64));
+    let counted: Option<Vec<(Part, u64)>> = steps.iter().map(part).collect();
+    TimeParts::of(whole, counted?)
 }
 
 /// A transaction by its statements.
@@ -217,6 +273,34 @@ mod tests {
         let group = crate::groups(&run).remove(0);
         let parts = time_parts(&group, Ops::Only(OpClass::Read)).unwrap();
         assert!((parts.drive_share().unwrap() - 0.5).abs() < 1e-3, "{parts:?}");
+    }
+
+    /// RocksDB times few operations: when those took longer than the mean of all, their steps exceeded it.
+    #[test]
+    fn steps_of_rocksdb_are_shares_of_what_it_timed() {
+        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                     [[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \"rocksdb\"\nworkload = \
+                     \"overwrite\"\nrecords = 1000\nvalue_size = \"100B\"\ndurability = \"device\"\n";
+        let mut run = crate::test_run::run_of(study, Nanos(100_000));
+        let parts = |run: &archive::Run| {
+            let group = crate::groups(run).remove(0);
+            let ops = group.classes()[0];
+            (ops, time_parts(&group, ops))
+        };
+        assert_eq!(parts(&run).1, None, "nothing was timed");
+        let writes = [("put_time", 2e-4), ("put_log_time", 1.8e-4), ("put_memtable_time", 1e-5)];
+        let none = [("put_stall_time", 0.0), ("put_wait_time", 0.0)];
+        let reads = [("get_time", 2e-4), ("get_block_read_time", 1.8e-4)];
+        let totals = writes.into_iter().chain(none).chain(reads);
+        run.trials[0].result.totals =
+            totals.map(|(name, value)| (name.to_owned(), value)).collect();
+        let (ops, found) = parts(&run);
+        let found = found.expect("steps");
+        let main = if ops == Ops::Only(OpClass::Read) { Part::BlockReads } else { Part::Log };
+        let (part, share) = found.main_part().expect("most of it");
+        assert!(part == main && (share - 0.9).abs() < 0.01, "{found:?}");
+        let sum: u64 = found.parts.iter().map(|(_, time)| time.get()).sum();
+        assert_eq!(sum, found.whole.get());
     }
 
     /// Parts that sum to more than the whole would draw a bar that is longer than its number.

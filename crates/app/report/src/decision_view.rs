@@ -10,7 +10,7 @@ use analysis::objective::{Asked, Outcome, asked_of};
 use serde::Serialize;
 use sim::Worth;
 use stats::estimate::Estimate;
-use units::{Nanos, human_count};
+use units::{Bytes, Nanos, human_count};
 
 use crate::chart::short;
 use crate::hue::Hues;
@@ -98,7 +98,11 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     };
     let note = match decision.counted {
         Counted::ReadTime => format!("{}; ratios are of speed", runs_words(&here.group)),
-        _ => format!("{}; {}", point_words(&here.group), runs_words(&here.group)),
+        _ => {
+            let words =
+                [Some(point_words(&here.group)), data_words(here), Some(runs_words(&here.group))];
+            words.into_iter().flatten().collect::<Vec<_>>().join("; ")
+        }
     };
     let note = match decision.choices.len().saturating_sub(ROWS_MAX) {
         0 => note,
@@ -117,6 +121,12 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     });
     let rows = rows.collect();
     DecisionView { title, note, axis: if alone { String::new() } else { axis(&scale) }, rows }
+}
+
+/// How large the database is: whether it fits in memory decides more than the drive does.
+fn data_words(here: &Choice<'_>) -> Option<String> {
+    let load = here.group.first.result.load.as_ref()?;
+    (load.db_bytes > 0).then(|| format!("database of {} once loaded", Bytes(load.db_bytes)))
 }
 
 fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceView {
@@ -183,7 +193,9 @@ fn limited_words(limited: LimitedBy) -> String {
     match limited {
         LimitedBy::Processors(busy) => format!("this host's CPUs ({:.0} % busy)", busy * 100.0),
         LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
-        LimitedBy::Drive(share) => format!("drive ({:.0} % of the time)", share * 100.0),
+        LimitedBy::Part(part, share) => {
+            format!("{} ({:.0} % of the time)", part.words(), share * 100.0)
+        }
         LimitedBy::Unknown => "no counter shows it".into(),
     }
 }

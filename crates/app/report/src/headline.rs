@@ -54,6 +54,14 @@ fn of_which(decision: &Decision<'_>) -> &'static str {
     }
 }
 
+/// The next best; where others were not delivered as modelled, of those that were.
+fn next(decision: &Decision<'_>) -> &'static str {
+    match decision.choices.iter().any(is_doubted) {
+        true => "the next of those that may be judged",
+        false => "the next",
+    }
+}
+
 fn value(choice: &Choice<'_>, counted: Counted) -> String {
     let text = match counted.is_rate() {
         true => human_count(choice.value.value),
@@ -140,8 +148,8 @@ fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> St
         return undecided(counted, here, best);
     }
     match counted {
-        Counted::ReadTime => compared_read_time(here, best),
-        Counted::TimeAtRate(_) => compared_at_rate(counted, here, best),
+        Counted::ReadTime => compared_read_time(decision, here, best),
+        Counted::TimeAtRate(_) => compared_at_rate(decision, here, best),
         _ => compared_rates(decision, here, best),
     }
 }
@@ -169,7 +177,7 @@ fn undecided(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> String {
 }
 
 /// Times of one read alone.
-fn compared_read_time(here: &Choice<'_>, best: &Choice<'_>) -> String {
+fn compared_read_time(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
     let counted = Counted::ReadTime;
     let (what, source) = (point_words(&here.group), source_of(here));
     let (of_here, of_best, worth) = (value(here, counted), value(best, counted), worth(best));
@@ -182,9 +190,10 @@ fn compared_read_time(here: &Choice<'_>, best: &Choice<'_>) -> String {
             place(here)
         ),
         ratio if ratio < 1.0 - ABOUT => format!(
-            "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); next is {}, \
+            "At one {what} at a time nothing here is faster than {}: {of_here} ({source}); {}, {}, \
              {of_best} ({worth}).",
             place(here),
+            next(decision),
             title(best)
         ),
         _ => format!(
@@ -212,11 +221,12 @@ fn compared_rates(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>)
             spoiled(here)
         ),
         _ if ratio < 1.0 - ABOUT => format!(
-            "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); the next, {}, gives \
-             {} of that ({}).",
+            "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); {}, {}, gives {} of \
+             that ({}).",
             of_which(decision),
             place(here),
             spoiled(here),
+            next(decision),
             title(best),
             times(ratio),
             worth(best)
@@ -232,7 +242,8 @@ fn compared_rates(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>)
 }
 
 /// Times at a rate that was asked of all and kept by all.
-fn compared_at_rate(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> String {
+fn compared_at_rate(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let counted = decision.counted;
     let engine = engine_title(&here.group);
     let at = format!("At the rate asked of {engine} ({})", point_words(&here.group));
     let (noun, of_best, of_here) = (noun(counted), value(best, counted), value(here, counted));
@@ -246,7 +257,8 @@ fn compared_at_rate(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> S
         ),
         ratio if ratio < 1.0 - ABOUT => format!(
             "{at} nothing here is faster than {here_title}: 1 {noun} in 100 takes over {of_here} ({source}); \
-             next is {best_title}, {of_best} ({worth})."
+             {}, {best_title}, {of_best} ({worth}).",
+            next(decision)
         ),
         _ => format!(
             "{at} 1 {noun} in 100 takes over {of_here} on {here_title} ({source}) and {of_best} on \
@@ -328,10 +340,11 @@ fn lead(decision: &Decision<'_>) -> String {
         }
     }
     let set = match decision.here().limited {
-        LimitedBy::Drive(share) => format!(
-            " The drive takes {:.0} % of the time on {}.",
+        LimitedBy::Part(part, share) => format!(
+            " On {} {:.0} % of the time goes to this: {}.",
+            place(decision.here()),
             share * 100.0,
-            place(decision.here())
+            part.words()
         ),
         LimitedBy::Processors(busy) => format!(
             " On {} {:.0} % of this host's CPUs were busy: they, not the drive alone, set it.",

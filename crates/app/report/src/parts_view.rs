@@ -161,13 +161,13 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
 /// Of the style sheet.
 const fn class(part: Part) -> &'static str {
     match part {
-        Part::Cpu | Part::Selects => "host-1",
-        Part::HostPath | Part::Changes => "host-2",
+        Part::Cpu | Part::Selects | Part::Memtable => "host-1",
+        Part::HostPath | Part::Changes | Part::OtherWriters => "host-2",
         Part::Rest => "host-3",
-        Part::DriveReads | Part::Drive | Part::DriveAndLayers => "drive-1",
+        Part::DriveReads | Part::Drive | Part::DriveAndLayers | Part::BlockReads => "drive-1",
         Part::DriveWrites => "drive-2",
-        Part::DriveFlushes => "drive-3",
-        Part::Commit => "drive-1",
+        Part::DriveFlushes | Part::Stalls => "drive-3",
+        Part::Commit | Part::Log => "drive-1",
     }
 }
 
@@ -184,6 +184,11 @@ const fn label(part: Part) -> &'static str {
         Part::Selects => "selects",
         Part::Changes => "changes",
         Part::Commit => "commit",
+        Part::BlockReads => "block reads",
+        Part::Log => "log",
+        Part::Memtable => "memtable",
+        Part::Stalls => "held up",
+        Part::OtherWriters => "other writers",
         Part::Rest => "engine and kernel",
     }
 }

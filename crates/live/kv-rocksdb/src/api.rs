@@ -111,6 +111,10 @@ functions! {
     flush(Object, Object, Message);
     compact_range(Object, *const c_char, usize, *const c_char, usize);
     set_perf_level(c_int);
+    perfcontext_create() -> Object;
+    perfcontext_destroy(Object);
+    perfcontext_reset(Object);
+    perfcontext_report(Object, c_uchar) -> *mut c_char;
     property_value(Object, *const c_char) -> *mut c_char;
     free(*mut c_void);
 }

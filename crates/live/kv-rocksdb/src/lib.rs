@@ -6,6 +6,7 @@
 //! What it is not: all of RocksDB's options; what is not set here has RocksDB's own default.
 
 mod api;
+mod op_times;
 
 use std::ffi::{CString, c_char};
 use std::fmt::Write;
@@ -16,13 +17,12 @@ use std::sync::OnceLock;
 use api::{Api, Object};
 use kv::{Engine, KvError, Options, Session};
 use observe::Counter;
+use op_times::{Kind, OpTimes, ThreadTimes};
 use study::Durability;
 use units::Bytes;
 
 /// RocksDB's number for no compression.
 const NO_COMPRESSION: i32 = 0;
-/// RocksDB's number for counting nothing of single operations, which otherwise each pays for.
-const NO_COUNTERS: i32 = 1;
 /// Bits a key of the Bloom filter, as db_bench's flash tests have it.
 const BLOOM_BITS: f64 = 10.0;
 /// Block cache and memtable without a memory limit; with one, a quarter and an eighth of it at most.
@@ -121,6 +121,7 @@ pub struct RocksDb {
     _options: Owned,
     /// What is not a default, for people.
     set: String,
+    times: OpTimes,
 }
 
 /// A thread's access.
@@ -129,6 +130,7 @@ pub struct RocksDbSession<'a> {
     rocksdb: &'a RocksDb,
     /// Used again for each update: one of its own for each would be made and freed by every put.
     batch: Owned,
+    times: ThreadTimes<'a>,
 }
 
 /// Options under which a database is filled fastest: what is written is sorted only when a memtable is full,
@@ -214,15 +216,16 @@ impl Engine for RocksDb {
                 Durability::Device => (api.writeoptions_set_sync)(write.object, 1),
             }
         }
-        Ok(Self { api, database, read, write, _options: options, set })
+        let times = OpTimes::default();
+        Ok(Self { api, database, read, write, _options: options, set, times })
     }
 
     fn session(&self) -> Result<RocksDbSession<'_>, KvError> {
-        // SAFETY: sets a variable of the calling thread; 1 is "disable" in rocksdb/c.h.
-        unsafe { (self.api.set_perf_level)(NO_COUNTERS) };
+        let times = ThreadTimes::begin(self.api, &self.times);
         // SAFETY: a constructor without arguments.
         let batch = unsafe { (self.api.writebatch_create)() };
-        Ok(RocksDbSession { rocksdb: self, batch: Owned::new(batch, self.api.writebatch_destroy) })
+        let batch = Owned::new(batch, self.api.writebatch_destroy);
+        Ok(RocksDbSession { rocksdb: self, batch, times })
     }
 
     fn close(self) -> Result<(), KvError> {
@@ -301,7 +304,8 @@ impl Engine for RocksDb {
         ];
         let causes = CAUSES.into_iter().map(|(cause, metric)| (metric, stalls_by(&column, cause)));
         let all = totals.into_iter().chain(causes);
-        all.filter_map(|(metric, value)| Some((metric, value?))).collect()
+        let counted = all.filter_map(|(metric, value)| Some((metric, value?)));
+        counted.chain(self.times.means()).collect()
     }
 }
 
@@ -381,10 +385,13 @@ fn asserts(file: &Path) -> bool {
 impl Session for RocksDbSession<'_> {
     fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, KvError> {
         let RocksDb { api, database, read, .. } = self.rocksdb;
+        let timed = self.times.begin_one();
         // SAFETY: the key outlives the call; database and read options are alive.
         let slice = checked(api, "get", |message| unsafe {
             (api.get_pinned)(database.object, read.object, key.as_ptr().cast(), key.len(), message)
-        })?;
+        });
+        self.times.end_one(Kind::Get, timed);
+        let slice = slice?;
         if slice.is_null() {
             return Ok(false);
         }
@@ -401,14 +408,17 @@ impl Session for RocksDbSession<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         let RocksDb { api, database, write, .. } = self.rocksdb;
         let batch = self.batch.object;
+        let timed = self.times.begin_one();
         // SAFETY: the batch copies key and value; database, options and batch are alive.
-        checked(api, "put", |message| unsafe {
+        let put = checked(api, "put", |message| unsafe {
             let (key, key_length) = (key.as_ptr().cast(), key.len());
             let (value, value_length) = (value.as_ptr().cast(), value.len());
             (api.writebatch_clear)(batch);
             (api.writebatch_put)(batch, key, key_length, value, value_length);
             (api.write)(database.object, write.object, batch, message);
-        })
+        });
+        self.times.end_one(Kind::Put, timed);
+        put
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), KvError> {

@@ -1,0 +1,190 @@
+//! Where single operations of RocksDB spend their time, as it counts that itself: its perf context.
+//!
+//! RocksDB reads the clock between the steps of an operation if it is asked to, which every operation would
+//! pay for. So one of [`EACH`] is timed; counts are of the thread, taken when its session ends.
+//! Invariants: operations that are not timed pay a count; what is summed, the whole and its steps, is of
+//! timed operations alone. What it is not: a trace; scans and batches are not timed.
+
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use crate::api::Api;
+use crate::{Object, Owned};
+
+/// One of so many operations of a session is timed.
+pub(crate) const EACH: u32 = 128;
+/// RocksDB's number for counting nothing, without which it counts even what nobody asks for.
+const NOTHING: c_int = 1;
+/// RocksDB's number for the times of steps: 4 is without those of its mutexes in every version (from 8.7 on
+/// with one step less, before with the processor's time as well).
+const TIMES: c_int = 4;
+
+/// Lookups, and updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A lookup.
+    Get,
+    /// An update.
+    Put,
+}
+
+/// `(RocksDB's name of a step, total, whose)`.
+const STEPS: [(&str, &str, Kind); 5] = [
+    ("block_read_time", "get_block_read_time", Kind::Get),
+    ("write_wal_time", "put_log_time", Kind::Put),
+    ("write_memtable_time", "put_memtable_time", Kind::Put),
+    ("write_delay_time", "put_stall_time", Kind::Put),
+    ("write_thread_wait_nanos", "put_wait_time", Kind::Put),
+];
+
+/// Sums over all sessions of a database.
+#[derive(Debug, Default)]
+pub(crate) struct OpTimes(Mutex<Sums>);
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Sums {
+    gets: Timed,
+    puts: Timed,
+    /// Of each step, nanoseconds.
+    steps: [u64; STEPS.len()],
+}
+
+/// Timed operations of a kind.
+#[derive(Debug, Default, Clone, Copy)]
+struct Timed {
+    count: u64,
+    /// Their times from call to return, nanoseconds.
+    whole: u64,
+}
+
+impl Timed {
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.whole += more.whole;
+    }
+
+    /// Of a sum its share of one operation, in seconds.
+    fn mean(self, sum: u64) -> Option<f64> {
+        (self.count > 0).then(|| sum as f64 / self.count as f64 / 1e9)
+    }
+}
+
+impl OpTimes {
+    /// Means of a timed operation by total, in seconds; none of a kind of which none was timed.
+    pub fn means(&self) -> Vec<(&'static str, f64)> {
+        let sums = *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let of = |kind| match kind {
+            Kind::Get => sums.gets,
+            Kind::Put => sums.puts,
+        };
+        let steps = STEPS.iter().zip(sums.steps);
+        let steps = steps.map(|((_, total, kind), sum)| (*total, of(*kind).mean(sum)));
+        let wholes = [("get_time", sums.gets), ("put_time", sums.puts)];
+        let wholes = wholes.map(|(total, timed)| (total, timed.mean(timed.whole)));
+        let all = wholes.into_iter().chain(steps);
+        all.filter_map(|(total, mean)| Some((total, mean?))).collect()
+    }
+
+    fn add(&self, gets: Timed, puts: Timed, report: &str) {
+        let mut sums = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sums.gets.add(gets);
+        sums.puts.add(puts);
+        for ((name, ..), sum) in STEPS.iter().zip(&mut sums.steps) {
+            *sum += step(report, name).unwrap_or(0);
+        }
+    }
+}
+
+/// A step's time in RocksDB's words: `user_key_comparison_count = 3, block_read_time = 1234, `.
+fn step(report: &str, name: &str) -> Option<u64> {
+    let (_, value) =
+        report.split(", ").filter_map(|one| one.split_once(" = ")).find(|(of, _)| *of == name)?;
+    value.parse().ok()
+}
+
+/// What one thread's operations are timed with; it stays on that thread.
+#[derive(Debug)]
+pub(crate) struct ThreadTimes<'a> {
+    api: &'static Api,
+    sums: &'a OpTimes,
+    /// RocksDB's handle of the thread's counts.
+    context: Owned,
+    operations: u32,
+    gets: Timed,
+    puts: Timed,
+    thread: PhantomData<*const ()>,
+}
+
+impl<'a> ThreadTimes<'a> {
+    /// Counts of the calling thread begin.
+    pub fn begin(api: &'static Api, sums: &'a OpTimes) -> Self {
+        // SAFETY: sets variables of the calling thread, and makes a handle of them.
+        let context: Object = unsafe {
+            (api.set_perf_level)(NOTHING);
+            let context = (api.perfcontext_create)();
+            (api.perfcontext_reset)(context);
+            context
+        };
+        let context = Owned::new(context, api.perfcontext_destroy);
+        let (gets, puts) = (Timed::default(), Timed::default());
+        Self { api, sums, context, operations: 0, gets, puts, thread: PhantomData }
+    }
+
+    /// An operation begins; when, if it is timed.
+    #[inline]
+    pub fn begin_one(&mut self) -> Option<Instant> {
+        self.operations = self.operations.wrapping_add(1);
+        if !self.operations.is_multiple_of(EACH) {
+            return None;
+        }
+        // SAFETY: sets a variable of the calling thread.
+        unsafe { (self.api.set_perf_level)(TIMES) };
+        Some(Instant::now())
+    }
+
+    /// An operation is over that was `timed`.
+    #[inline]
+    pub fn end_one(&mut self, kind: Kind, timed: Option<Instant>) {
+        let Some(began) = timed else { return };
+        let whole = began.elapsed().as_nanos() as u64;
+        // SAFETY: as above.
+        unsafe { (self.api.set_perf_level)(NOTHING) };
+        match kind {
+            Kind::Get => self.gets.add(Timed { count: 1, whole }),
+            Kind::Put => self.puts.add(Timed { count: 1, whole }),
+        }
+    }
+}
+
+impl Drop for ThreadTimes<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is alive, and this is its thread; the text is RocksDB's, taken once.
+        let report =
+            unsafe { self.api.take((self.api.perfcontext_report)(self.context.object, 1)) };
+        self.sums.add(self.gets, self.puts, &report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A step that is taken for another is a wrong reason for a slow database.
+    #[test]
+    fn steps_are_read_by_their_whole_names_and_divided_by_their_kind() {
+        let report = "get_block_read_time = 7, block_read_time = 3000, write_wal_time = 500, ";
+        assert_eq!(step(report, "block_read_time"), Some(3000));
+        assert_eq!(step(report, "write_delay_time"), None);
+        let times = OpTimes::default();
+        assert!(times.means().is_empty());
+        let timed = |count, whole| Timed { count, whole };
+        times.add(timed(2, 8000), timed(0, 0), report);
+        times.add(timed(1, 1000), timed(0, 0), "block_read_time = 600, ");
+        let means = times.means();
+        assert_eq!(means[0], ("get_time", 3000.0 / 1e9));
+        assert_eq!(means[1], ("get_block_read_time", 1200.0 / 1e9));
+        assert_eq!(means.len(), 2, "no update was timed: {means:?}");
+    }
+}
