@@ -83,8 +83,10 @@ impl FioJob {
 }
 
 /// Prints the table.
-pub fn table(root: &Path, work: &Path) -> Result<(), String> {
-    let program = root.join("target/release/crosspoint");
+pub fn table(work: &Path) -> Result<(), String> {
+    // Wherever it was built, the program lies beside this one.
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let program = own.with_file_name("crosspoint");
     let tool = Tool { program: &program, work };
     let mut text = String::from(
         "| drive | job | | predicted /s | fio /s | off | predicted mean, us | fio mean, us | off | the \

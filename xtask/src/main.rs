@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             let devices = root().join("devices");
             speed::machine(&devices).and_then(|()| speed::table(&devices, None))
         }
-        ["attached", work] => attached::table(&root(), Path::new(work)),
+        ["attached", work] => attached::table(Path::new(work)),
         ["speed-databases"] => databases::table(),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),

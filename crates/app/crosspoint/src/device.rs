@@ -3,6 +3,8 @@
 //! Invariant: errors against published figures are computed when asked for, never stored. What it is not:
 //! the models.
 
+use std::collections::BTreeMap;
+
 use device::{Evidence, Profile};
 use serde_json::json;
 use sim::Check;
@@ -36,20 +38,65 @@ fn list(as_json: bool) -> Result<ExitCode, Failure> {
     for name in runner::built_in_profiles() {
         let profile = runner::profile(name)?;
         let (kind, capacity) = (profile.parameters.kind(), profile.capacity);
+        let held_out = held_out(&profile);
         if as_json {
             documents.push(json!({
                 "name": name, "kind": kind, "capacity_bytes": capacity.get(),
                 "title": profile.title, "not_covered": profile.not_covered,
-                "published_figures": runner::check_profile(&profile).len(),
+                "published_figures": published(&profile),
+                "held_out_figures": held_out.iter().copied().collect::<BTreeMap<_, _>>(),
             }));
         } else {
-            out!("{name:<28} {kind:<13} {:>8}  {}", capacity.to_string(), profile.title);
+            let capacity = capacity.to_string();
+            out!("{name:<32} {kind:<12} {capacity:>8}  {:<27} {}", words(&held_out), profile.title);
         }
     }
     if as_json {
         out!("{:#}", json!({"schema": 1, "profiles": documents}));
+    } else {
+        out!(
+            "\nreads, writes, mixes, others (cliffs, growth, losses): published figures that no constant of the \
+             model has seen; how near it comes to them: crosspoint device check NAME"
+        );
     }
     Ok(exit::OK)
+}
+
+/// Kinds of held-out figures, with how many there are of each.
+fn held_out(profile: &Profile) -> Vec<(&'static str, usize)> {
+    let mut counts = [("reads", 0), ("writes", 0), ("mixes", 0), ("others", 0)];
+    for job in &profile.acceptance {
+        let beside = job.beside_writes.is_some() || job.beside_depth.is_some();
+        let place = match job.read_share {
+            units::Share::ALL if !beside => 0,
+            units::Share::NONE => 1,
+            _ => 2,
+        };
+        let published = job.published();
+        counts[place].1 += published.iter().filter(|one| one.evidence == Evidence::HeldOut).count();
+    }
+    let phenomena = profile.phenomena.iter();
+    counts[3].1 = phenomena.filter(|one| one.evidence == Evidence::HeldOut).count();
+    counts.into_iter().filter(|(_, count)| *count > 0).collect()
+}
+
+/// `12 reads, 1 mix`.
+fn words(held_out: &[(&'static str, usize)]) -> String {
+    let one = |(kind, count): &(&str, usize)| match (*count, *kind) {
+        (1, "mixes") => "1 mix".to_owned(),
+        (1, kind) => format!("1 {}", kind.trim_end_matches('s')),
+        (count, kind) => format!("{count} {kind}"),
+    };
+    match held_out {
+        [] => "none held out".into(),
+        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// How many figures are published of it.
+fn published(profile: &Profile) -> usize {
+    let of_jobs = profile.acceptance.iter().map(|job| job.published().len());
+    of_jobs.sum::<usize>() + profile.phenomena.len()
 }
 
 fn show(name: &str) -> Result<ExitCode, Failure> {
