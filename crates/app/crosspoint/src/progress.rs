@@ -3,13 +3,13 @@
 //! Invariant: writes to stderr only. What it is not: part of the measurement; it runs on the thread
 //! that waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runner::{Event, Watcher};
-use study::Trial;
+use study::{Plan, Trial};
 use units::{Nanos, human_count};
 
 use crate::cli::ProgressKind;
@@ -126,10 +126,56 @@ fn left(seconds: f64) -> String {
     }
 }
 
+/// Reasons that are told when a run begins; `plan` has all.
+const REASONS_TOLD: usize = 5;
+
+/// What a run leaves out and why, a line a reason.
+fn left_out(plan: &Plan) -> Vec<String> {
+    let mut reasons: Vec<(&str, BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
+    for skip in &plan.skipped {
+        let (engine, why) = skip.reason.split_once(": ").unwrap_or(("", &skip.reason));
+        let why = why.strip_prefix(engine).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(why);
+        let place = reasons.iter().position(|(other, ..)| *other == why).unwrap_or_else(|| {
+            reasons.push((why, BTreeSet::new(), BTreeSet::new()));
+            reasons.len() - 1
+        });
+        reasons[place].1.insert(engine);
+        reasons[place].2.insert(&skip.stack);
+    }
+    let words = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(", ");
+    let mut lines: Vec<String> = reasons
+        .iter()
+        .take(REASONS_TOLD)
+        .map(|(why, engines, stacks)| {
+            format!("left out: {} on {}: {}", words(engines), words(stacks), plain(why))
+        })
+        .collect();
+    if reasons.len() > REASONS_TOLD {
+        lines.push(format!("and {} more reasons: crosspoint plan", reasons.len() - REASONS_TOLD));
+    }
+    lines
+}
+
+/// Where a trial stands among those of a run.
+#[derive(Default)]
+struct Order(Vec<u32>);
+
+impl Order {
+    fn of(plan: &Plan) -> Self {
+        Self(plan.trials.iter().map(|trial| trial.number).collect())
+    }
+
+    /// `12/52`.
+    fn place(&self, trial: &Trial) -> String {
+        let place = self.0.iter().position(|number| *number == trial.number);
+        format!("{}/{}", place.map_or(0, |place| place + 1), self.0.len())
+    }
+}
+
 /// Plain lines.
 #[derive(Default)]
 struct Plain {
-    total: usize,
+    order: Order,
     seconds_left: f64,
     sums: Sums,
     last_line: Option<Instant>,
@@ -150,12 +196,14 @@ impl Watcher for Plain {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Started { plan, done, seconds } => {
-                self.total = plan.trials.len();
+                self.order = Order::of(plan);
                 self.seconds_left = *seconds;
+                let total = plan.trials.len();
                 let already =
                     if *done > 0 { format!(", {done} there already") } else { String::new() };
-                let trials = if self.total == 1 { "trial" } else { "trials" };
-                say!("{} {trials}{already}, about {}", self.total, left(*seconds));
+                let trials = if total == 1 { "trial" } else { "trials" };
+                say!("{total} {trials}{already}, about {}", left(*seconds));
+                left_out(plan).iter().for_each(|line| say!("{line}"));
             }
             Event::Preparing { stack, done, of } => {
                 let percent = done.get() * 100 / of.get().max(1);
@@ -177,15 +225,14 @@ impl Watcher for Plain {
                     && self.due()
                 {
                     let shown = left(self.seconds_left - progress.summary.end.as_secs_f64());
-                    say!("[{}/{}] {} {text} {shown}", trial.number, self.total, name(trial));
+                    say!("[{}] {} {text} {shown}", self.order.place(trial), name(trial));
                 }
             }
             Event::TrialEnded { trial, headline, seconds_left, .. } => {
                 self.seconds_left = *seconds_left;
                 say!(
-                    "[{}/{}] {} {}: {headline}",
-                    trial.number,
-                    self.total,
+                    "[{}] {} {}: {headline}",
+                    self.order.place(trial),
                     name(trial),
                     trial.point_text()
                 );
@@ -198,7 +245,7 @@ impl Watcher for Plain {
 /// A bar over the estimated time.
 struct Bar {
     bar: ProgressBar,
-    total: usize,
+    order: Order,
     /// Estimated time left after the current trial, and when that trial began.
     after: f64,
     began: Instant,
@@ -211,7 +258,8 @@ impl Bar {
         let style = ProgressStyle::with_template("{bar:28} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);
-        Self { bar, total: 0, after: 0.0, began: Instant::now(), sums: Sums::default() }
+        let (order, sums) = (Order::default(), Sums::default());
+        Self { bar, order, after: 0.0, began: Instant::now(), sums }
     }
 
     fn show(&self, text: &str) {
@@ -226,8 +274,9 @@ impl Watcher for Bar {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Started { plan, seconds, .. } => {
-                self.total = plan.trials.len();
+                self.order = Order::of(plan);
                 self.after = *seconds;
+                left_out(plan).into_iter().for_each(|line| self.bar.println(line));
                 self.began = Instant::now();
                 self.bar.set_length((seconds * 10.0) as u64);
                 self.show("starting");
@@ -236,21 +285,20 @@ impl Watcher for Bar {
                 self.show(&format!("preparing {stack}: {done} of {of}"));
             }
             Event::TrialStarted { trial } => {
-                self.show(&format!("{}/{} {}", trial.number, self.total, name(trial)));
+                self.show(&format!("{} {}", self.order.place(trial), name(trial)));
             }
             Event::Loading { done, of } => self.show(&format!("loading {done} of {of} records")),
             Event::Interval { trial, progress } => {
                 if let Some(text) = self.sums.add(trial, &progress.summary) {
-                    self.show(&format!("{}/{} {} {text}", trial.number, self.total, name(trial)));
+                    self.show(&format!("{} {} {text}", self.order.place(trial), name(trial)));
                 }
             }
             Event::TrialEnded { trial, headline, seconds_left, .. } => {
                 self.after = *seconds_left;
                 self.began = Instant::now();
                 self.bar.println(format!(
-                    "{:>3}/{} {} {}: {headline}",
-                    trial.number,
-                    self.total,
+                    "{:>6} {} {}: {headline}",
+                    self.order.place(trial),
                     name(trial),
                     trial.point_text()
                 ));
@@ -264,5 +312,30 @@ impl Watcher for Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::Skip;
+
+    /// "Trial 59 of 52", and a drive that is missing without a word, are what a first run must not show.
+    #[test]
+    fn trials_are_counted_among_those_that_run_and_what_does_not_says_why() {
+        let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+                    [[experiment]]\nname = \"e\"\n[experiment.block]\nqueue_depth = [1, 2, 4]\n";
+        let mut plan = study::plan(&study::parse(text).unwrap());
+        let last = plan.trials[2].clone();
+        plan.trials.remove(0);
+        let skip = |engine: &str, stack: &str| Skip {
+            experiment: "e".into(),
+            stack: stack.into(),
+            reason: format!("{engine}: mkfs.ext4 was not found (apt-get install e2fsprogs)"),
+        };
+        plan.skipped = vec![skip("lmdb", "a"), skip("lmdb", "b"), skip("sqlite", "a")];
+        assert_eq!(Order::of(&plan).place(&last), "2/2");
+        let why = "mkfs.ext4 was not found (apt-get install e2fsprogs)";
+        assert_eq!(left_out(&plan), [format!("left out: lmdb, sqlite on a, b: {why}")]);
     }
 }
