@@ -146,8 +146,9 @@ fn held_out(out: &mut String, profiles: &[Checked]) {
     let percent = |errors: &[f64]| self::median(errors).unwrap_or(0.0) * 100.0;
     let _ = writeln!(
         out,
-        "\n{} of them are of {SHAPED}, whose raw data no constant has seen but gave the mechanism of \
-         flash its rules: median {:.0} %. The {} others: median {:.0} %.",
+        "\n{} of them are of {SHAPED}: other rates, percentiles or drives than the figures of that source \
+         which constants were fitted to, but its raw data gave the mechanism of flash its rules: median \
+         {:.0} %. The {} others: median {:.0} %.",
         shaped.len(),
         percent(&shaped),
         others.len(),

@@ -359,10 +359,22 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
         Some(served) if served.is_faithful() => None,
         Some(served) => Some(match served.difference() {
             Some((off, name)) if off.abs() > served.starved_share => {
-                format!("{name} {:+.0} %", off * 100.0)
+                format!("{name} {}", off_words(off))
             }
-            _ => format!("waits +{:.0} %", served.starved_share * 100.0),
+            _ => format!(
+                "whoever serves it waited for processors {:.0} % of the time",
+                served.starved_share * 100.0
+            ),
         }),
+    }
+}
+
+/// `took 47 % longer than modelled`.
+fn off_words(off: f64) -> String {
+    match off {
+        off if off >= 2.0 => format!("took {:.0} times as long as modelled", 1.0 + off),
+        off if off >= 0.0 => format!("took {:.0} % longer than modelled", off * 100.0),
+        off => format!("took {:.0} % less time than modelled", -off * 100.0),
     }
 }
 
@@ -371,6 +383,13 @@ mod tests {
     use super::*;
     use crate::test_run::run_of;
     use units::Nanos;
+
+    #[test]
+    fn how_far_off_a_drive_was_reads_as_time() {
+        assert_eq!(off_words(0.47), "took 47 % longer than modelled");
+        assert_eq!(off_words(227.0), "took 228 times as long as modelled");
+        assert_eq!(off_words(-0.2), "took 20 % less time than modelled");
+    }
 
     const TWO: &str = "schema = 1\nname = \"s\"\nREF[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\n\
         name = \"b\"\ndevice = \"model:intel-p4800x\"\nATTACH[[experiment]]\nname = \

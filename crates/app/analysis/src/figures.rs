@@ -350,6 +350,9 @@ fn total_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     for (metric, unit) in TOTALS {
         add(metric, unit, &|trial| trial.result.totals.get(metric).copied());
     }
+    for metric in ["gets_timed", "puts_timed"] {
+        add(metric, "count", &|trial| trial.result.totals.get(metric).copied());
+    }
     for metric in OP_TIMES {
         add(metric, "us", &|trial| Some(trial.result.totals.get(metric)? * 1e6));
     }

@@ -425,10 +425,18 @@ impl TrialDocument {
                 served: sound(self.served)?,
                 load: self.load,
                 counters: self.counters,
-                totals: self.totals,
+                totals: counted(self.totals)?,
                 settings: self.settings,
             },
         })
+    }
+}
+
+/// What a database counted, if that are bytes, times or calls.
+fn counted(totals: BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, String> {
+    match totals.iter().find(|(_, value)| !(0.0..1e18).contains(*value)) {
+        Some((name, value)) => Err(format!("{name} = {value} is no count")),
+        None => Ok(totals),
     }
 }
 

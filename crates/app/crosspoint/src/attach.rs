@@ -152,7 +152,10 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let asked = Asked::listen().map_err(StackError::io("take signals in", &state))?;
     let journal = Journal::new(&state, sql_mysql::restore);
     let fresh = arguments.store.as_ref().filter(|path| !path.exists());
-    let made = make(&journal, (model, arguments), Model::new(&profile, condition, Seed(1)));
+    // From here on it is locked: what is removed below is nobody else's.
+    let store = store(arguments)?;
+    let made =
+        make(&journal, (model, arguments), (Model::new(&profile, condition, Seed(1)), store));
     // What was made for nothing would stand in the way of another size.
     let (attached, mut disk) = made.inspect_err(|_| {
         let _ = fresh.map(std::fs::remove_file);
@@ -237,9 +240,8 @@ fn store(arguments: &AttachArguments) -> Result<Store, Failure> {
 fn make(
     journal: &Journal,
     (model, arguments): (&str, &AttachArguments),
-    device: Model,
+    (device, store): (Model, Store),
 ) -> Result<(Attached, Disk), Failure> {
-    let store = store(arguments)?;
     let area = WorkArea::create(journal, &arguments.at, "disk")?;
     let place = area.fresh("mount")?;
     journal.note(Undo::Unmount { path: place.clone() })?;

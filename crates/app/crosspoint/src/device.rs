@@ -55,8 +55,8 @@ fn list(as_json: bool) -> Result<ExitCode, Failure> {
         out!("{:#}", json!({"schema": 1, "profiles": documents}));
     } else {
         out!(
-            "\nreads, writes, mixes, others (cliffs, growth, losses): published figures that no constant of the \
-             model has seen; how near it comes to them: crosspoint device check NAME"
+            "\nreads, writes, mixes, others (cliffs, growth, losses): published figures that no constant \
+             of the model has seen; how near it comes to them: crosspoint device check NAME"
         );
     }
     Ok(exit::OK)

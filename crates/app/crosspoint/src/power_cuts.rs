@@ -94,7 +94,8 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
             "found": found,
             "said": words,
             "kept_drive": cut.image.as_ref().map(|image| json!({
-                "file": image,
+                "file": image.as_ref().ok(),
+                "not_kept": image.as_ref().err(),
                 "lost": cut.drive.lost.iter().map(|one| json!({
                     "block": one.block,
                     "sectors_written": one.sectors_written,
@@ -117,7 +118,7 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     let under_load = done.iter().filter(|cut| cut.under_load).count();
     let honest = match arguments.lying_flush {
         Share::NONE => "honours flushes".to_owned(),
-        share => format!("lies about {share} of flushes"),
+        share => format!("acknowledges {share} of flushes without doing them"),
     };
     out!(
         "{}: {} power cuts (seed {}) on a drive that {honest}, {under_load} of them under load",
@@ -134,7 +135,8 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     let tells = done.iter().filter(|cut| cut.tells()).count();
     let unusable = done.iter().filter(|cut| matches!(cut.kept, Kept::Unusable(_))).count();
     out!(
-        "promised: {} records loaded, updated or inserted; {tells} of {} cuts lost blocks after some",
+        "promised: {} records loaded, updated or inserted; in {tells} of {} cuts the drive lost blocks after \
+         something had been acknowledged",
         of(|cut| cut.acknowledged),
         done.len()
     );
@@ -143,14 +145,18 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
         lost.len() - unusable,
         done.len()
     );
-    if tells == 0 && lost.is_empty() {
-        out!("nothing was at stake in any cut: more --cuts, or more --writes");
+    match (tells, lost.len()) {
+        (0, 0) => out!("nothing was at stake in any cut: more --cuts, or more --writes"),
+        (_, 0) => out!("passed:   everything that was acknowledged is there after each cut"),
+        _ => out!("failed:   something that was acknowledged is lost"),
     }
     for (cut, words) in lost.iter().take(TOLD_MAX) {
         let words: String = words.chars().take(300).collect();
         out!("  cut {} (write {}): {}", cut.number, cut.write, crate::words::plain(&words));
-        if let Some(image) = &cut.image {
-            out!("    the drive as the power left it: {}", image.display());
+        match &cut.image {
+            Some(Ok(path)) => out!("    the drive as the power left it: {}", path.display()),
+            Some(Err(why)) => out!("    the drive could not be kept: {}", crate::words::plain(why)),
+            None => {}
         }
     }
     if lost.len() > TOLD_MAX {

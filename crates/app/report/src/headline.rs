@@ -97,8 +97,13 @@ fn noun(counted: Counted) -> &'static str {
 
 /// `, not steady` where that is so: a rate that moved is no rate, and what failed is in none.
 fn spoiled(choice: &Choice<'_>) -> String {
-    let grave =
-        [DoubtKind::Errors, DoubtKind::LoadNotKept, DoubtKind::InMemory, DoubtKind::Unsteady];
+    let grave = [
+        DoubtKind::Errors,
+        DoubtKind::LoadNotKept,
+        DoubtKind::BusyHost,
+        DoubtKind::InMemory,
+        DoubtKind::Unsteady,
+    ];
     let seen = choice.doubts.iter().filter(|kind| grave.contains(kind));
     seen.map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }

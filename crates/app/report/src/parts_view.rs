@@ -1,6 +1,7 @@
 //! Where the time of an operation goes: a bar a stack, on one scale.
 //!
-//! Grey is the host, the drive has its colour; measured is solid, emulated and predicted are hatched.
+//! The drive, and steps that wait for it, have its colour; the rest is grey. Measured is solid, emulated and
+//! predicted are hatched.
 //! Invariant: bars of one decision have one scale from zero. What it is not: a guess; a stack whose time was
 //! not counted in parts has none.
 
@@ -161,7 +162,7 @@ fn draw(svg: &mut String, bar: &Bar<'_>, top: f64, scale: &Scale) {
 /// Of the style sheet.
 const fn class(part: Part) -> &'static str {
     match part {
-        Part::Cpu | Part::Selects | Part::Memtable => "host-1",
+        Part::Cpu | Part::Selects | Part::Memtable | Part::BlockReadsBesides => "host-1",
         Part::HostPath | Part::Changes | Part::OtherWriters => "host-2",
         Part::Rest => "host-3",
         Part::DriveReads | Part::Drive | Part::DriveAndLayers | Part::BlockReads => "drive-1",
@@ -184,7 +185,7 @@ const fn label(part: Part) -> &'static str {
         Part::Selects => "selects",
         Part::Changes => "changes",
         Part::Commit => "commit",
-        Part::BlockReads => "block reads",
+        Part::BlockReads | Part::BlockReadsBesides => "block reads",
         Part::Log => "log",
         Part::Memtable => "memtable",
         Part::Stalls => "held up",

@@ -105,7 +105,7 @@ fn draw(out: &mut String, line: &ScalingLine, hue: usize, (x, y): (&Scale, &dyn 
             out,
             "<circle class=\"mark h{hue} {source}\" cx=\"{px:.1}%\" cy=\"{py:.1}\" r=\"3.5\"><title>{}: \
              {}/s, {source}</title></circle>",
-            human_count(*at),
+            crate::svg::short(*at),
             human_count(rate.value)
         );
     }
@@ -179,7 +179,7 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
             AxisKind::Load(words) => format!("{number} {words}"),
         }
     };
-    format!("At {} {}; at {} {}.", at(first), one(&low), at(last), one(&high))
+    format!("At {}: {}; at {}: {}.", at(first), one(&low), at(last), one(&high))
 }
 
 fn plural(panel: &Panel) -> &'static str {

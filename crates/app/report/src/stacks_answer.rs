@@ -4,9 +4,10 @@
 //! Invariant: a cause is named only with its count. What it is not: advice.
 
 use analysis::decision::counted_of;
-use analysis::{Group, groups};
+use analysis::{Group, Ops, groups};
 use archive::{Run, StackRecord, TrialRecord};
 use stats::estimate::ratio;
+use workload::OpClass;
 
 use crate::chart::short;
 use crate::decision_view::times_number;
@@ -21,15 +22,16 @@ const STALLS_TOLD: usize = 3;
 
 /// When and why an engine made its writer wait.
 pub(crate) fn stall_sentence(run: &Run) -> Option<String> {
+    let stalled = |group: &Group<'_>| group.first.result.totals.get("stall_time").copied();
     let of = |group: &Group<'_>| {
         let trial = group.first;
-        let stalled = *trial.result.totals.get("stall_time")?;
+        let stalled = stalled(group)?;
         let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
         let (engine, place) = (engine_title(group), short(group.stack_title()).to_owned());
         let source = trial.source.word();
         if stalled <= 0.0 {
             return Some(format!(
-                "{engine} never made its writer wait in {whole:.0} s on {place} ({source})"
+                "{engine} never made its writer wait in {whole:.0} s (warm-up included) on {place} ({source})"
             ));
         }
         let first = trial
@@ -50,8 +52,12 @@ pub(crate) fn stall_sentence(run: &Run) -> Option<String> {
             stalled / whole.max(1e-9) * 100.0
         ))
     };
-    let all = groups(run);
-    let parts: Vec<String> = all.iter().filter_map(of).take(STALLS_TOLD).collect();
+    // Who only reads has no writer to wait; the longest waits are what is asked for.
+    let write = Ops::Only(OpClass::Write);
+    let mut written: Vec<Group<'_>> =
+        groups(run).into_iter().filter(|group| group.classes().contains(&write)).collect();
+    written.sort_by(|a, b| stalled(b).unwrap_or(-1.0).total_cmp(&stalled(a).unwrap_or(-1.0)));
+    let parts: Vec<String> = written.iter().filter_map(of).take(STALLS_TOLD).collect();
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 

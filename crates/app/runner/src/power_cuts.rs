@@ -68,8 +68,9 @@ pub struct CutRecord {
     pub acknowledged: u64,
     /// What the database kept.
     pub kept: Kept,
-    /// The drive as the power left it, where such drives are kept and this lost something.
-    pub image: Option<PathBuf>,
+    /// The drive as the power left it, where such drives are kept and this lost something; or why that could
+    /// not be kept.
+    pub image: Option<Result<PathBuf, String>>,
 }
 
 impl CutRecord {
@@ -183,43 +184,46 @@ impl Drive {
     }
 }
 
-/// What was on a drive when the power was gone; it goes with this unless it is kept.
-struct DriveImage {
-    being_written: PathBuf,
-    path: PathBuf,
+/// Drives of one name that a folder may hold.
+const NAMES_MAX: u32 = 1000;
+
+/// What was on a drive when the power was gone; it goes with the work area unless it is kept.
+struct DriveImage<'a> {
+    store: Store,
+    keep: &'a Path,
+    name: String,
 }
 
-impl DriveImage {
+impl<'a> DriveImage<'a> {
     fn take(
-        attached: &Attached,
-        keep: &Path,
-        (seed, number): (Seed, u32),
+        drive: &Drive,
+        (plan, keep): (&PowerCuts<'_>, &'a Path),
+        number: u32,
     ) -> Result<Self, StackError> {
-        let path = keep.join(format!("seed-{}-cut-{number}.img", seed.0));
-        if path.exists() {
-            return Err(StackError::Refused {
-                device: path.display().to_string(),
-                reason: "the drive of such a cut is there already".into(),
-                next: "--keep ANOTHER".into(),
-            });
+        let path = drive.area.path().join("image");
+        let _ = std::fs::remove_file(&path);
+        let copied = drive.attached.copy_to(&path);
+        let store = copied.and_then(|()| Store::in_file(&path, plan.size));
+        let store = store.map_err(StackError::io("write", &path))?;
+        Ok(Self { store, keep, name: format!("seed-{}-cut-{number}", plan.seed.0) })
+    }
+
+    /// Where it is kept, under a name that nothing has; or why it is not.
+    fn keep(&self) -> Result<PathBuf, String> {
+        for number in 1..NAMES_MAX {
+            let more = if number == 1 { String::new() } else { format!("-{number}") };
+            let path = self.keep.join(format!("{}{more}.img", self.name));
+            match self.store.copy_to(&path) {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    // It was made here, and is not whole.
+                    let _ = std::fs::remove_file(&path);
+                    return Err(format!("{}: {error}", path.display()));
+                }
+            }
         }
-        let being_written = path.with_extension("part");
-        let _ = std::fs::remove_file(&being_written);
-        let image = Self { being_written, path };
-        attached.copy_to(&image.being_written).map_err(StackError::io("write", &image.path))?;
-        Ok(image)
-    }
-
-    fn keep(self) -> Result<PathBuf, StackError> {
-        std::fs::rename(&self.being_written, &self.path)
-            .map_err(StackError::io("write", &self.path))?;
-        Ok(self.path.clone())
-    }
-}
-
-impl Drop for DriveImage {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.being_written);
+        Err(format!("{}: too many of that name", self.keep.join(&self.name).display()))
     }
 }
 
@@ -277,7 +281,7 @@ fn one(
     }
     let acknowledged = database.acknowledged();
     let image = match plan.keep {
-        Some(keep) => Some(DriveImage::take(&drive.attached, keep, (plan.seed, number))?),
+        Some(keep) => Some(DriveImage::take(drive, (plan, keep), number)?),
         None => None,
     };
     // The power is back.
@@ -291,7 +295,7 @@ fn one(
     database.end();
     drive.take_off(volume)?;
     let image = match image {
-        Some(image) if !matches!(kept, Kept::All(_)) => Some(image.keep()?),
+        Some(image) if !matches!(kept, Kept::All(_)) => Some(image.keep()),
         _ => None,
     };
     let drive = drive_lost;

@@ -13,8 +13,9 @@ use std::time::Instant;
 use crate::api::Api;
 use crate::{Object, Owned};
 
-/// One of so many operations of a session is timed.
-pub(crate) const EACH: u32 = 128;
+/// One of so many operations of each kind in a session is timed; a prime, so that no pattern of a workload
+/// beats with it.
+pub(crate) const EACH: u32 = 127;
 /// RocksDB's number for counting nothing, without which it counts even what nobody asks for.
 const NOTHING: c_int = 1;
 /// RocksDB's number for the times of steps: 4 is without those of its mutexes in every version (from 8.7 on
@@ -49,6 +50,8 @@ struct Sums {
     puts: Timed,
     /// Of each step, nanoseconds.
     steps: [u64; STEPS.len()],
+    /// Whether this RocksDB has no such count.
+    absent: [bool; STEPS.len()],
 }
 
 /// Timed operations of a kind.
@@ -72,18 +75,21 @@ impl Timed {
 }
 
 impl OpTimes {
-    /// Means of a timed operation by total, in seconds; none of a kind of which none was timed.
+    /// Means of a timed operation by total, in seconds, and how many were timed; none of a kind of which none
+    /// was, and of a step that this RocksDB does not count.
     pub fn means(&self) -> Vec<(&'static str, f64)> {
         let sums = *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let of = |kind| match kind {
             Kind::Get => sums.gets,
             Kind::Put => sums.puts,
         };
-        let steps = STEPS.iter().zip(sums.steps);
-        let steps = steps.map(|((_, total, kind), sum)| (*total, of(*kind).mean(sum)));
+        let steps = STEPS.iter().zip(sums.steps).zip(sums.absent).filter(|(_, absent)| !absent);
+        let steps = steps.map(|(((_, total, kind), sum), _)| (*total, of(*kind).mean(sum)));
         let wholes = [("get_time", sums.gets), ("put_time", sums.puts)];
         let wholes = wholes.map(|(total, timed)| (total, timed.mean(timed.whole)));
-        let all = wholes.into_iter().chain(steps);
+        let counts = [("gets_timed", sums.gets.count), ("puts_timed", sums.puts.count)];
+        let counts = counts.map(|(total, count)| (total, (count > 0).then_some(count as f64)));
+        let all = wholes.into_iter().chain(counts).chain(steps);
         all.filter_map(|(total, mean)| Some((total, mean?))).collect()
     }
 
@@ -91,8 +97,11 @@ impl OpTimes {
         let mut sums = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         sums.gets.add(gets);
         sums.puts.add(puts);
-        for ((name, ..), sum) in STEPS.iter().zip(&mut sums.steps) {
-            *sum += step(report, name).unwrap_or(0);
+        for (place, (name, ..)) in STEPS.iter().enumerate() {
+            match step(report, name) {
+                Some(time) => sums.steps[place] += time,
+                None => sums.absent[place] = true,
+            }
         }
     }
 }
@@ -111,7 +120,8 @@ pub(crate) struct ThreadTimes<'a> {
     sums: &'a OpTimes,
     /// RocksDB's handle of the thread's counts.
     context: Owned,
-    operations: u32,
+    /// Of each kind, since the last that was timed.
+    since: [u32; 2],
     gets: Timed,
     puts: Timed,
     thread: PhantomData<*const ()>,
@@ -129,16 +139,18 @@ impl<'a> ThreadTimes<'a> {
         };
         let context = Owned::new(context, api.perfcontext_destroy);
         let (gets, puts) = (Timed::default(), Timed::default());
-        Self { api, sums, context, operations: 0, gets, puts, thread: PhantomData }
+        Self { api, sums, context, since: [0; 2], gets, puts, thread: PhantomData }
     }
 
     /// An operation begins; when, if it is timed.
     #[inline]
-    pub fn begin_one(&mut self) -> Option<Instant> {
-        self.operations = self.operations.wrapping_add(1);
-        if !self.operations.is_multiple_of(EACH) {
+    pub fn begin_one(&mut self, kind: Kind) -> Option<Instant> {
+        let since = &mut self.since[kind as usize];
+        *since += 1;
+        if *since < EACH {
             return None;
         }
+        *since = 0;
         // SAFETY: sets a variable of the calling thread.
         unsafe { (self.api.set_perf_level)(TIMES) };
         Some(Instant::now())
@@ -162,7 +174,7 @@ impl Drop for ThreadTimes<'_> {
     fn drop(&mut self) {
         // SAFETY: the handle is alive, and this is its thread; the text is RocksDB's, taken once.
         let report =
-            unsafe { self.api.take((self.api.perfcontext_report)(self.context.object, 1)) };
+            unsafe { self.api.take((self.api.perfcontext_report)(self.context.object, 0)) };
         self.sums.add(self.gets, self.puts, &report);
     }
 }
@@ -174,17 +186,24 @@ mod tests {
     /// A step that is taken for another is a wrong reason for a slow database.
     #[test]
     fn steps_are_read_by_their_whole_names_and_divided_by_their_kind() {
-        let report = "get_block_read_time = 7, block_read_time = 3000, write_wal_time = 500, ";
+        let report = "get_block_read_time = 7, block_read_time = 3000, write_wal_time = 500, \
+                      write_memtable_time = 0, write_thread_wait_nanos = 0, ";
         assert_eq!(step(report, "block_read_time"), Some(3000));
         assert_eq!(step(report, "write_delay_time"), None);
         let times = OpTimes::default();
         assert!(times.means().is_empty());
         let timed = |count, whole| Timed { count, whole };
         times.add(timed(2, 8000), timed(0, 0), report);
-        times.add(timed(1, 1000), timed(0, 0), "block_read_time = 600, ");
+        let later = report.replace("3000", "600");
+        times.add(timed(1, 1000), timed(0, 0), &later);
         let means = times.means();
         assert_eq!(means[0], ("get_time", 3000.0 / 1e9));
-        assert_eq!(means[1], ("get_block_read_time", 1200.0 / 1e9));
-        assert_eq!(means.len(), 2, "no update was timed: {means:?}");
+        assert_eq!(means[1], ("gets_timed", 3.0));
+        assert_eq!(means[2], ("get_block_read_time", 1200.0 / 1e9));
+        assert_eq!(means.len(), 3, "no update was timed: {means:?}");
+        times.add(timed(0, 0), timed(4, 8000), report);
+        let means = times.means();
+        let has = |name| means.iter().any(|(total, _)| *total == name);
+        assert!(has("put_memtable_time") && !has("put_stall_time"), "what is not counted is not 0");
     }
 }

@@ -32,8 +32,10 @@ pub enum KvError {
         /// What was found.
         what: &'static str,
     },
-    /// Updates that were acknowledged are not there any more.
-    #[error("{count} acknowledged updates are lost in spite of durability {durability}")]
+    /// Records whose last acknowledged version, loaded or updated, is not there any more.
+    #[error(
+        "{count} records are not as they were acknowledged last, in spite of durability {durability}"
+    )]
     Lost {
         /// How many.
         count: u64,

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::dying::let_die;
 use crate::journal::{FORMAT, Header};
 use crate::mark::Mark;
 use crate::mounts::PATIENCE;
@@ -54,7 +55,13 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
         for path in std::mem::take(&mut waiting) {
             match open(&path) {
                 Ok(Some(file)) => found.extend(begin(path, file, &mut cleaned)),
-                Ok(None) => waiting.push(path),
+                Ok(None) => {
+                    if hangs(&path).is_some_and(|(file, mounts)| let_die(&file, &mounts)) {
+                        let what = "let go of a killed run, which waited for its own drive";
+                        cleaned.undone.push(what.into());
+                    }
+                    waiting.push(path);
+                }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => cleaned.failed.push(format!("{}: {error}", path.display())),
             }
@@ -182,6 +189,17 @@ pub struct Parsed {
     pub entries: Vec<Undo>,
     /// Whole lines that are no entry.
     pub unknown: Vec<String>,
+}
+
+/// The journal of a process that has it locked, and what that has mounted in its own work areas.
+fn hangs(path: &Path) -> Option<(File, Vec<PathBuf>)> {
+    let file = File::open(path).ok()?;
+    let journal = parse(&fs::read(path).ok()?).ok().flatten()?;
+    let mounted = |entry: &Undo| match entry {
+        Undo::Unmount { path } => journal.mark.check_inside(path).ok().map(|()| path.clone()),
+        _ => None,
+    };
+    Some((file, journal.entries.iter().filter_map(mounted).collect()))
 }
 
 /// Reads the bytes of a journal; nothing when it has no whole line.

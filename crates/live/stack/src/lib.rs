@@ -4,6 +4,7 @@
 //! way out, and by `clean` after a kill; a block device is opened past the guard, and held.
 
 mod clean;
+mod dying;
 mod error;
 mod groups;
 mod guard;

@@ -8,6 +8,8 @@ use serde::Deserialize;
 pub enum ConstantKind {
     /// From measurements on the device.
     Measured,
+    /// Chosen so that the model gives a measured figure of the device.
+    Fitted,
     /// From the maker's datasheet.
     Datasheet,
     /// From a paper about the device or its class.

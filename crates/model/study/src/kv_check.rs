@@ -107,5 +107,34 @@ fn check_clients(
     if !kv.options.is_empty() && !kv.engine.values().contains(&Engine::Rocksdb) {
         return refuse("options", "options are RocksDB's; add engine = \"rocksdb\"".into());
     }
+    if let Some(name) = elsewhere(&kv.options) {
+        return refuse(
+            "options",
+            format!(
+                "`{name}` puts files where the stack is not: what they cost would be counted as its"
+            ),
+        );
+    }
     Ok(())
+}
+
+/// The option of RocksDB's that leads out of the database's directory, if there is one.
+fn elsewhere(options: &str) -> Option<&'static str> {
+    const PATHS: [&str; 4] = ["wal_dir", "db_log_dir", "db_paths", "cf_paths"];
+    let names = options.split([';', '{', '}']).filter_map(|part| part.split_once('='));
+    let names: Vec<&str> = names.map(|(name, _)| name.trim()).collect();
+    PATHS.into_iter().find(|path| names.contains(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A write-ahead log on another disk makes the measured one look as fast as that.
+    #[test]
+    fn no_option_leads_out_of_the_stack() {
+        assert_eq!(elsewhere("write_buffer_size=65536; wal_dir =/tmp"), Some("wal_dir"));
+        assert_eq!(elsewhere("db_paths={{path=/tmp;target_size=1}}"), Some("db_paths"));
+        assert_eq!(elsewhere("block_based_table_factory={block_size=8192}"), None);
+    }
 }

@@ -1,0 +1,92 @@
+//! A run that was killed and cannot die: it waits for a drive that it served itself.
+//!
+//! A thread in `mount` or `sync` waits without hearing signals; what it waits for is answered by other
+//! threads of its process, which are gone by then. It keeps the way to the drive open, so that the kernel
+//! does not see that nobody serves it any more. Forcing the drive's mount off ends every request that waits.
+//! Invariants: only a process that has been killed is met, and of its mounts only drives of ours in its own
+//! work areas. What it is not: killing.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::mounts::{Mounted, mounts};
+
+/// Time that it has to end once nothing is waited for.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The bit of SIGKILL among pending signals.
+const KILLED: u64 = 1 << 8;
+
+/// Lets the process that holds the lock of its journal end, if it has been killed and hangs on one of the
+/// drives at `mounts_of_it`. Whether it has ended.
+pub(crate) fn let_die(journal: &File, mounts_of_it: &[PathBuf]) -> bool {
+    let Some(process) = holder(journal).filter(|process| is_killed(*process)) else { return false };
+    let drives = mounts().into_iter().filter(Mounted::is_ours);
+    for drive in drives.filter(|drive| mounts_of_it.contains(&drive.place)) {
+        // It says that it is busy, and has ended what waited.
+        let _ = unmount(&drive.place, UnmountFlags::FORCE);
+    }
+    let began = Instant::now();
+    while began.elapsed() < ENDS_WITHIN {
+        if holder(journal) != Some(process) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+/// Who holds the lock of a file.
+fn holder(file: &File) -> Option<u32> {
+    let data = file.metadata().ok()?;
+    let (major, minor) = (rustix::fs::major(data.dev()), rustix::fs::minor(data.dev()));
+    let place = format!("{major:02x}:{minor:02x}:{}", data.ino());
+    holder_in(&fs::read_to_string("/proc/locks").ok()?, &place)
+}
+
+/// Of the lines of `/proc/locks`: `1: FLOCK  ADVISORY  WRITE 708 08:01:13 0 EOF`.
+fn holder_in(locks: &str, place: &str) -> Option<u32> {
+    let fields = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut own = fields.filter(|fields| fields.get(5) == Some(&place));
+    own.next()?.get(4)?.parse().ok()
+}
+
+/// Whether a thread of a process has been killed and has not heard it yet.
+fn is_killed(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
+    threads.filter_map(status).any(|status| has_kill(&status))
+}
+
+fn has_kill(status: &str) -> bool {
+    let pending = |name| {
+        let line = status.lines().find_map(|line: &str| line.strip_prefix(name));
+        line.and_then(|word| u64::from_str_radix(word.trim(), 16).ok()).unwrap_or(0)
+    };
+    (pending("SigPnd:") | pending("ShdPnd:")) & KILLED != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who is taken for dying and lives would lose the drive under a database.
+    #[test]
+    fn only_who_was_killed_is_met() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(holder(file.as_file()), None);
+        file.as_file().lock().unwrap();
+        assert_eq!(holder(file.as_file()), Some(std::process::id()));
+        assert!(!is_killed(std::process::id()), "it lives");
+        let status = "Name:\tx\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n";
+        assert!(has_kill(status));
+        assert!(!has_kill(&status.replace("100", "002")), "another signal");
+        let locks = "1: FLOCK  ADVISORY  WRITE 708 08:01:13 0 EOF\n\
+                     1: -> FLOCK  ADVISORY  WRITE 9 08:01:13 0 EOF\n";
+        assert_eq!(holder_in(locks, "08:01:13"), Some(708), "not who waits for it");
+        assert_eq!(holder_in(locks, "08:01:131"), None);
+    }
+}
