@@ -372,7 +372,8 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
 /// `took 47 % longer than modelled`.
 fn off_words(off: f64) -> String {
     match off {
-        off if off >= 2.0 => format!("took {:.0} times as long as modelled", 1.0 + off),
+        off if off >= 9.0 => format!("took {:.0} times as long as modelled", 1.0 + off),
+        off if off >= 1.0 => format!("took {:.1} times as long as modelled", 1.0 + off),
         off if off >= 0.0 => format!("took {:.0} % longer than modelled", off * 100.0),
         off => format!("took {:.0} % less time than modelled", -off * 100.0),
     }

@@ -138,7 +138,7 @@ fn a_disk_does_what_its_plan_of_faults_says() {
 /// Seeds of cuts under a drive that lies.
 const LYING_TRIES: u32 = 12;
 
-/// Whether `records that are not ...: 12, in ...` or `3 of 40 acknowledged rows ...` speaks of fewer than
+/// Whether `records not as ...: 12, in ...` or `3 of 40 acknowledged rows ...` speaks of fewer than
 /// all.
 fn lost_in_part(said: &Value) -> bool {
     let words: Vec<u64> = said

@@ -79,7 +79,7 @@ fn label(group: &Group<'_>) -> String {
             let pool = of("buffer_pool");
             return format!("{stack}: {workload}, {threads} connections, pool {pool}");
         }
-        format!("{} on {stack}, {} readers", group.first.engine, of("readers"))
+        format!("{stack}: {}, {} readers", group.first.engine, of("readers"))
     }
 }
 

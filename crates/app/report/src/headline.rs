@@ -285,9 +285,10 @@ fn not_judged(decision: &Decision<'_>, here: &Choice<'_>) -> String {
         _ => (format!("{engine} does {of_here} {words}"), "do"),
     };
     format!(
-        "{found} on {} ({}); what it would {other} on the others may not be judged here ({why}).",
+        "{found} on {} ({}{}); what it would {other} on the others may not be judged here ({why}).",
         place(here),
-        source_of(here)
+        source_of(here),
+        spoiled(here)
     )
 }
 

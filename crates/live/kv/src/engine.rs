@@ -34,7 +34,7 @@ pub enum KvError {
     },
     /// Records whose last acknowledged version, loaded or updated, is not there any more.
     #[error(
-        "{count} records are not as they were acknowledged last, in spite of durability {durability}"
+        "records not as they were acknowledged last: {count}, in spite of durability {durability}"
     )]
     Lost {
         /// How many.
