@@ -126,7 +126,7 @@ fn left(seconds: f64) -> String {
     }
 }
 
-/// Reasons that are told when a run begins; `plan` has all.
+/// Reasons that are reported when a run begins; `plan` has all.
 const REASONS_TOLD: usize = 5;
 
 /// What a run leaves out and why, a line a reason.

@@ -216,11 +216,7 @@ impl<'a> DriveImage<'a> {
             match self.store.copy_to(&path) {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    // It was made here, and is not whole.
-                    let _ = std::fs::remove_file(&path);
-                    return Err(format!("{}: {error}", path.display()));
-                }
+                Err(error) => return Err(format!("{}: {error}", path.display())),
             }
         }
         Err(format!("{}: too many of that name", self.keep.join(&self.name).display()))

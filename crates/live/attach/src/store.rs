@@ -114,11 +114,17 @@ impl Store {
     /// Copies everything to a sparse file that there is not yet.
     ///
     /// # Errors
-    /// When it is there, or cannot be written.
+    /// When it is there, or cannot be written; then nothing is left of it.
     pub fn copy_to(&self, path: &Path) -> io::Result<()> {
-        const PIECE: usize = 64 << 10;
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        self.copy_into(&file).inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })
+    }
+
+    fn copy_into(&self, file: &File) -> io::Result<()> {
+        const PIECE: usize = 64 << 10;
         file.set_len(self.size.get())?;
         let mut piece = vec![0; PIECE];
         for offset in (0..self.size.get()).step_by(PIECE) {

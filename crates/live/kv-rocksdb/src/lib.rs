@@ -526,13 +526,8 @@ mod tests {
         assert_eq!(stalls_by(stalls, "no such cause"), None);
     }
 
-    /// An option that is not understood must be told before anything is loaded, in RocksDB's words.
-    #[test]
-    fn options_are_rocksdbs_own() {
-        if !installed() {
-            return;
-        }
-        let wanted = |settings: &str, bulk| Options {
+    fn wanted(settings: &str, bulk: bool) -> Options {
+        Options {
             durability: Durability::Os,
             expected: Bytes(1 << 20),
             sessions: 1,
@@ -542,7 +537,15 @@ mod tests {
             read_ahead: false,
             map_size: None,
             settings: settings.into(),
-        };
+        }
+    }
+
+    /// An option that is not understood must be told before anything is loaded, in RocksDB's words.
+    #[test]
+    fn options_are_rocksdbs_own() {
+        if !installed() {
+            return;
+        }
         let good = "compaction_style=kCompactionStyleUniversal;max_background_jobs=4;\
                     rate_limiter_bytes_per_sec=1048576;use_direct_reads=true;\
                     block_based_table_factory={block_size=8192;partition_filters=true;\
@@ -564,17 +567,7 @@ mod tests {
         if !installed() {
             return;
         }
-        let wanted = Options {
-            durability: Durability::Device,
-            expected: Bytes(1 << 20),
-            sessions: 1,
-            memory: None,
-            bulk: false,
-            write_map: false,
-            read_ahead: false,
-            map_size: None,
-            settings: String::new(),
-        };
+        let wanted = Options { durability: Durability::Device, ..wanted("", false) };
         let dir = tempfile::tempdir().unwrap();
         let opened = RocksDb::open(dir.path(), &wanted).unwrap();
         let mut session = opened.session().unwrap();

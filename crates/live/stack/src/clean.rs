@@ -83,14 +83,20 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
     }
 }
 
-/// A journal, locked; nothing when its process lives.
-fn open(path: &Path) -> io::Result<Option<File>> {
+/// A journal of this user.
+fn own(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let data = file.metadata()?;
     if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("no journal of this user; left alone"));
     }
+    Ok(file)
+}
+
+/// A journal, locked; nothing when its process lives.
+fn open(path: &Path) -> io::Result<Option<File>> {
+    let file = own(path)?;
     let began = Instant::now();
     loop {
         match file.try_lock() {
@@ -193,8 +199,10 @@ pub struct Parsed {
 
 /// The journal of a process that has it locked, and what that has mounted in its own work areas.
 fn hangs(path: &Path) -> Option<(File, Vec<PathBuf>)> {
-    let file = File::open(path).ok()?;
-    let journal = parse(&fs::read(path).ok()?).ok().flatten()?;
+    let file = own(path).ok()?;
+    let mut bytes = Vec::new();
+    (&file).take(LONGEST).read_to_end(&mut bytes).ok()?;
+    let journal = parse(&bytes).ok().flatten()?;
     let mounted = |entry: &Undo| match entry {
         Undo::Unmount { path } => journal.mark.check_inside(path).ok().map(|()| path.clone()),
         _ => None,

@@ -27,7 +27,7 @@ pub(crate) fn let_die(journal: &File, mounts_of_it: &[PathBuf]) -> bool {
     let drives = mounts().into_iter().filter(Mounted::is_ours);
     for drive in drives.filter(|drive| mounts_of_it.contains(&drive.place)) {
         // It says that it is busy, and has ended what waited.
-        let _ = unmount(&drive.place, UnmountFlags::FORCE);
+        let _ = unmount(&drive.place, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
     }
     let began = Instant::now();
     while began.elapsed() < ENDS_WITHIN {
