@@ -21,10 +21,11 @@ const RUNS: u64 = 1000;
 /// Repetitions make a run of their own each.
 const REPEATED: u64 = 500;
 
-struct Random(Xoshiro256PlusPlus);
+/// Draws of a simulation.
+pub(crate) struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
@@ -33,7 +34,7 @@ impl Random {
     }
 
     /// Standard normal (Box and Muller).
-    fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
     }
@@ -143,6 +144,7 @@ pub fn tables() -> String {
     repeated(&mut out);
     alarms(&mut out);
     power(&mut out);
+    crate::comparing::table(&mut out);
     let _ = write!(out, "\n{END}");
     out
 }

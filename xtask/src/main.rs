@@ -6,6 +6,7 @@
 //! of the product.
 
 mod attached;
+mod comparing;
 mod coverage;
 mod databases;
 mod marked;

@@ -85,21 +85,29 @@ pub fn groups(run: &Run) -> Vec<Group<'_>> {
         let place = *places.entry(own).or_insert(groups.len());
         match groups.get_mut(place) {
             Some(group) => group.trials.push(trial),
-            None => groups.push(Group {
-                run,
-                first: trial,
-                trials: vec![trial],
-                classes: OnceCell::new(),
-                defaults: OnceCell::new(),
-                known: RefCell::default(),
-                shape: shapes.get(&trial.number).cloned(),
-            }),
+            None => {
+                let shape = shapes.get(&trial.number).cloned();
+                groups.push(Group { shape, ..Group::of(run, trial) });
+            }
         }
     }
     groups
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// Of one trial, of which nothing is known yet.
+    fn of(run: &'a Run, first: &'a TrialRecord) -> Self {
+        Self {
+            run,
+            first,
+            trials: vec![first],
+            classes: OnceCell::new(),
+            defaults: OnceCell::new(),
+            known: RefCell::default(),
+            shape: None,
+        }
+    }
+
     /// The parameters of its job that have their default.
     #[must_use]
     pub fn defaults(&self) -> Arc<BTreeMap<String, Value>> {
@@ -112,6 +120,12 @@ impl Group<'_> {
             Arc::new(all)
         };
         Arc::clone(self.defaults.get_or_init(all))
+    }
+
+    /// One of its repetitions by itself, by the trial's number.
+    pub fn alone(&self, number: u32) -> Option<Self> {
+        let trial = self.trials.iter().find(|trial| trial.number == number)?;
+        Some(Self { shape: self.shape.clone(), ..Self::of(self.run, trial) })
     }
 
     /// Whether none of its trials failed: what a failed one recorded until then is no answer.

@@ -9,6 +9,7 @@ pub mod act;
 #[cfg(test)]
 mod claims_tests;
 pub mod cliffs;
+pub mod compared;
 pub mod comparing;
 pub mod decision;
 pub mod doubts;
@@ -19,6 +20,7 @@ pub mod knee;
 pub mod laws;
 pub mod objective;
 pub mod published;
+pub mod sameness;
 pub mod scaling;
 mod shape;
 pub mod sql;

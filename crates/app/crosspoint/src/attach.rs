@@ -186,6 +186,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
             attached.begin_faults(faults.clone().filter(|_| !disk.staging));
         }
         disk.served = attached.served();
+        disk.powerless = attached.power_cut().is_some();
         // The next one comes soon.
         let _ = entry.tell(&disk);
         if asked.stop.swap(false, Ordering::Relaxed) {
@@ -296,6 +297,7 @@ fn make(
         block,
         served: Served::default(),
         staging: false,
+        powerless: false,
         ended: false,
     };
     Ok((attached, disk))
@@ -322,6 +324,11 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
         let block = disk.block.as_ref().map_or(String::new(), |b| format!(" ({})", b.display()));
         out!("{}{block}: model:{}", disk.file.display(), disk.model);
         out!("  {}", disk.served);
+        if disk.powerless {
+            out!(
+                "  its power is gone, as its faults planned: every request fails until it is attached anew"
+            );
+        }
     }
     Ok(exit::OK)
 }

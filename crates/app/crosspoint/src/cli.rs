@@ -28,6 +28,13 @@ pub enum Verb {
         after_help = "Example: crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme"
     )]
     Run(RunArguments),
+    /// List the studies that ship: what each asks, how long it takes, what it needs
+    #[command(after_help = "Example: crosspoint studies")]
+    Studies {
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what a study would do: trials, time, bytes written, what is skipped and why
     #[command(after_help = "Example: crosspoint plan quickstart")]
     Plan {
@@ -70,6 +77,14 @@ pub enum Verb {
         #[arg(long, conflicts_with = "format")]
         json: bool,
     },
+    /// Compare two storages of one run, or two runs: differences with their intervals, then verdicts
+    #[command(
+        after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks this-disk,aws-gp3\n          \
+            crosspoint compare runs/before runs/after --margin 3%\n\n\
+            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse in something; \
+            10: it cannot be told in something, or the runs did not do the same on the same."
+    )]
+    Compare(CompareArguments),
     /// Pack a run with its report, figures and published table into one file, or check such a file
     #[command(
         after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
@@ -220,6 +235,30 @@ pub struct RunArguments {
 pub enum Again {
     /// Those that failed
     Failed,
+}
+
+/// Arguments of `compare`.
+#[derive(Debug, clap::Args)]
+pub struct CompareArguments {
+    /// A run folder, whose stacks are compared; or two, the second beside the first
+    #[arg(required = true, num_args = 1..=2)]
+    pub runs: Vec<PathBuf>,
+    /// Of one run: the stacks, the second beside the first [default: the only two]
+    #[arg(long, value_name = "FIRST,SECOND", value_delimiter = ',')]
+    pub stacks: Vec<String>,
+    /// Difference below which they are equal, above 1%: what smaller is, no verdict speaks of
+    #[arg(long, value_name = "SHARE", default_value = "5%")]
+    pub margin: units::Share,
+    /// What is compared: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: the rate, or
+    /// under a schedule the median, and latency_p99]
+    #[arg(long, value_name = "METRIC", value_delimiter = ',')]
+    pub metric: Vec<String>,
+    /// Differences between the two hosts or storages that are accepted, by the words of the refusal
+    #[arg(long, value_name = "WORD", value_delimiter = ',')]
+    pub although: Vec<String>,
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// What to do with device models.

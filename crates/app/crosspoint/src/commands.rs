@@ -26,12 +26,14 @@ use crate::{
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run_study(&arguments),
+        Verb::Studies { json } => crate::studies::list(json),
         Verb::Plan { study, set, json } => plan(&study, &set, json),
         Verb::Report { runs, output, force } => {
             result_file::write_page(&read_runs(&runs)?, &output, There::or_any(force))?;
             out!("{}", output.display());
             Ok(exit::OK)
         }
+        Verb::Compare(arguments) => crate::compare::run(&arguments),
         Verb::Bundle { run, check: true, .. } => bundle::check(&run),
         Verb::Bundle { run, output, force, .. } => bundle::make(&run, output.as_deref(), force),
         Verb::Figures { runs, format, json } => {

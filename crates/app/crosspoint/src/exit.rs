@@ -20,6 +20,8 @@ pub const TARGET_FAILED: ExitCode = ExitCode(6);
 pub const NOT_KEPT: ExitCode = ExitCode(7);
 /// What was asked for was measured and not reached.
 pub const OBJECTIVE_MISSED: ExitCode = ExitCode(8);
+/// Something is worse than what it was compared with.
+pub const REGRESSION: ExitCode = ExitCode(9);
 /// Nothing could be told from what was done.
 pub const INCONCLUSIVE: ExitCode = ExitCode(10);
 /// Stopped by the user, results kept.

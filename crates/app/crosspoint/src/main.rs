@@ -13,6 +13,7 @@ mod calibrate;
 mod cli;
 mod cli_drives;
 mod commands;
+mod compare;
 mod device;
 mod engines;
 mod exit;
@@ -28,6 +29,7 @@ mod result_file;
 mod running;
 mod show;
 mod signals;
+mod studies;
 mod words;
 
 use clap::Parser;

@@ -50,7 +50,7 @@ fn is_doubted(choice: &Choice<'_>) -> bool {
 fn of_which(decision: &Decision<'_>) -> &'static str {
     match decision.choices.iter().any(is_doubted) {
         true => "Of the drives that were delivered as modelled none",
-        false => "No other drive here",
+        false => "No other storage here",
     }
 }
 

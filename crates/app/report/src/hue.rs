@@ -3,7 +3,8 @@
 //! What is here (a real disk) is ink; a model has the colour of the drive that it is of, whatever stands
 //! between (a fabric, a guest, a cache). Some drives have colours of their own on every page; others take the
 //! next that the page does not use. Invariant: `0` is ink, and [`HUES`] the number of colours of the style
-//! sheet. What it is not: the source; that is a matter of shape.
+//! sheet; stacks of one colour are numbered, for marks that tell them apart. What it is not: the source; that is
+//! a matter of filling.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ const KNOWN: [(&str, usize); 5] =
 
 /// The colours of a run's stacks.
 #[derive(Debug, Default)]
-pub(crate) struct Hues(BTreeMap<String, usize>);
+pub(crate) struct Hues(BTreeMap<String, (usize, usize)>);
 
 impl Hues {
     /// Of `run`.
@@ -43,12 +44,22 @@ impl Hues {
             let hue = drive_of(stack).and_then(|drive| taken.get(drive).copied()).unwrap_or(0);
             (stack.name.clone(), hue)
         };
-        Self(run.header.stacks.iter().map(hue).collect())
+        let mut seen = [0; HUES];
+        let numbered = |(name, hue): (String, usize)| {
+            seen[hue] += 1;
+            (name, (hue, seen[hue] - 1))
+        };
+        Self(run.header.stacks.iter().map(hue).map(numbered).collect())
+    }
+
+    /// The place of a stack among those of its colour, from 0.
+    pub fn variant(&self, stack: &str) -> usize {
+        self.0.get(stack).map_or(0, |(_, variant)| *variant)
     }
 
     /// That of a stack.
     pub fn get(&self, stack: &str) -> usize {
-        self.0.get(stack).copied().unwrap_or(0)
+        self.0.get(stack).map_or(0, |(hue, _)| *hue)
     }
 }
 

@@ -7,6 +7,7 @@ mod answer;
 mod bounds;
 mod chart;
 mod charts;
+mod compare_view;
 mod decision_view;
 mod headline;
 mod hue;
@@ -26,5 +27,6 @@ mod trust_view;
 mod words;
 
 pub use answer::headline;
+pub use compare_view::{CompareRow, CompareView, compare_view};
 pub use page::{ReportError, html};
 pub use table::{csv, text_table};

@@ -16,6 +16,7 @@ use crate::answer::answer;
 use crate::bounds;
 use crate::chart::Charts;
 use crate::charts::charts;
+use crate::compare_view::compared;
 use crate::decision_view::{DecisionView, decision_views};
 use crate::hue::Hues;
 use crate::laws_view::{LawsView, laws_view};
@@ -185,13 +186,14 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
         hash(SCRIPT)
     );
     let views: Vec<RunView<'_>> = runs.iter().map(view).collect();
+    let compared = compared(runs);
     let mut environment = Environment::new();
     environment.add_template("report.html", TEMPLATE).map_err(|error| failed(&error))?;
     let template = environment.get_template("report.html").map_err(|error| failed(&error))?;
     template
         .render(context! {
             policy, style, library, script => SCRIPT, data,
-            rows => Serde(&rows), runs => Serde(&views), not_drawn,
+            rows => Serde(&rows), runs => Serde(&views), compared => Serde(&compared), not_drawn,
             figures_left => figures.len() - rows.len()
         })
         .map_err(|error| failed(&error))

@@ -13,6 +13,7 @@ use units::human_count;
 use crate::chart::short;
 use crate::hue::Hues;
 use crate::svg::{Scale, below, cut, escape, levels, marks, open, path};
+use crate::words::engine_word;
 
 /// Panels that are drawn; figures have all.
 const PANELS_MAX: usize = 8;
@@ -41,10 +42,17 @@ pub(crate) struct ScalingView {
 
 /// The pictures of a run.
 pub(crate) fn scaling_views(run: &Run, hues: &Hues) -> Vec<ScalingView> {
-    panels(run).iter().take(PANELS_MAX).filter_map(|panel| view(run, panel, hues)).collect()
+    let all = panels(run);
+    // Of several databases each is named.
+    let several = |panel: &Panel| {
+        let other = |one: &Panel| one.experiment == panel.experiment && one.engine != panel.engine;
+        all.iter().any(other)
+    };
+    let shown = all.iter().take(PANELS_MAX);
+    shown.filter_map(|panel| view(run, panel, hues, several(panel))).collect()
 }
 
-fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
+fn view(run: &Run, panel: &Panel, hues: &Hues, several: bool) -> Option<ScalingView> {
     let shown = &panel.lines[..panel.lines.len().min(LINES_MAX)];
     let points = || shown.iter().flat_map(|line| &line.points);
     let x = Scale::over(points().map(|(x, _)| *x), true)?;
@@ -59,7 +67,11 @@ fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
         "" => one.name.as_str(),
         title => title,
     });
-    let what = format!("{experiment}: {} a second", plural(panel));
+    let engine = match several {
+        true => format!("{}, ", engine_word(&panel.engine)),
+        false => String::new(),
+    };
+    let what = format!("{engine}{experiment}: {} a second", plural(panel));
     let mut lines = String::new();
     open(&mut lines, "panel", HEIGHT, &format!("{what} over {}", panel.axis.words()));
     levels(&mut lines, y.ticks().into_iter().map(at_y));
@@ -69,7 +81,8 @@ fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
         x.ticks().into_iter().map(|tick| (x.at(tick), crate::svg::short(tick))),
     );
     for line in shown {
-        draw(&mut lines, line, hues.get(&line.stack), (&x, &at_y));
+        let mark = (hues.get(&line.stack), hues.variant(&line.stack));
+        draw(&mut lines, line, mark, (&x, &at_y));
     }
     lines.push_str("</svg>");
     let words = y.ticks().into_iter().map(|tick| (at_y(tick), human_count(tick)));
@@ -87,7 +100,21 @@ fn view(run: &Run, panel: &Panel, hues: &Hues) -> Option<ScalingView> {
     })
 }
 
-fn draw(out: &mut String, line: &ScalingLine, hue: usize, (x, y): (&Scale, &dyn Fn(f64) -> f64)) {
+/// Shapes of marks around 0, and the same as a letter before a name: stacks of one drive have its colour.
+const SHAPES: [(&str, &str); 4] = [
+    ("M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z", "\u{25cf}"),
+    ("M-3.2 -3.2h6.4v6.4h-6.4z", "\u{25a0}"),
+    ("M0 -4.2l4.2 7.4h-8.4z", "\u{25b2}"),
+    ("M0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z", "\u{25c6}"),
+];
+
+fn draw(
+    out: &mut String,
+    line: &ScalingLine,
+    (hue, variant): (usize, usize),
+    (x, y): (&Scale, &dyn Fn(f64) -> f64),
+) {
+    let (shape, _) = SHAPES[variant % SHAPES.len()];
     let source = line.source.word();
     let points: Vec<(f64, f64)> =
         line.points.iter().map(|(at, rate)| (x.at(*at), y(rate.value))).collect();
@@ -103,8 +130,8 @@ fn draw(out: &mut String, line: &ScalingLine, hue: usize, (x, y): (&Scale, &dyn 
         }
         let _ = write!(
             out,
-            "<circle class=\"mark h{hue} {source}\" cx=\"{px:.1}%\" cy=\"{py:.1}\" r=\"3.5\"><title>{}: \
-             {}/s, {source}</title></circle>",
+            "<svg x=\"{px:.1}%\" y=\"{py:.1}\" overflow=\"visible\"><path class=\"mark h{hue} {source}\" \
+             d=\"{shape}\"><title>{}: {}/s, {source}</title></path></svg>",
             crate::svg::short(*at),
             human_count(rate.value)
         );
@@ -118,6 +145,14 @@ fn labels(
     title: &dyn Fn(&str) -> String,
 ) -> String {
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let hue = |line: &ScalingLine| hues.get(&line.stack);
+    let letter = |line: &ScalingLine| {
+        let of_drive = ends.iter().filter(|(_, other)| hue(other) == hue(line)).count();
+        match of_drive {
+            1 => String::new(),
+            _ => format!("{} ", SHAPES[hues.variant(&line.stack) % SHAPES.len()].1),
+        }
+    };
     let mut places: Vec<f64> = Vec::new();
     for (y, _) in &ends {
         let least = places.last().map_or(f64::NEG_INFINITY, |last| last + LABEL);
@@ -135,9 +170,9 @@ fn labels(
         let _ = write!(
             out,
             "<text class=\"name h{}\" x=\"6\" y=\"{:.1}\">{}<title>{}</title></text>",
-            hues.get(&line.stack),
+            hue(line),
             y + 4.0,
-            escape(&cut(&title(&line.stack), LABEL_MAX)),
+            escape(&(letter(line) + &cut(&title(&line.stack), LABEL_MAX))),
             escape(&format!("{}, {}", title(&line.stack), line.source.word()))
         );
     }
@@ -151,25 +186,39 @@ const NEAR: f64 = 1.1;
 /// How far apart the drives are at both ends of the axis.
 fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
     let apart = |at: f64| {
-        let values: Vec<(f64, &str)> = panel
+        let values: Vec<(f64, String)> = panel
             .lines
             .iter()
             .filter_map(|line| {
                 let (_, rate) = line.points.iter().find(|(x, _)| *x == at)?;
-                Some((rate.value, line.stack.as_str()))
+                Some((rate.value, title(&line.stack)))
             })
             .collect();
-        let most = values.iter().copied().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let least = values.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (values.len() > 1).then(|| (most.0 / least.0, title(most.1), title(least.1)))
+        let most = values.iter().map(|(rate, _)| *rate).fold(0.0, f64::max);
+        let least = values.iter().map(|(rate, _)| *rate).fold(f64::INFINITY, f64::min);
+        // Those that are as good as the first, or as bad as the last: of equals none is the winner.
+        let near = |end: f64| -> Vec<&str> {
+            let like = |rate: f64| (rate / end).max(end / rate) < NEAR;
+            values.iter().filter(|(rate, _)| like(*rate)).map(|(_, name)| name.as_str()).collect()
+        };
+        (values.len() > 1).then(|| (most / least, names(&near(most)), names(&near(least))))
     };
     let places = || panel.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x));
     let first = places().fold(f64::INFINITY, f64::min);
     let last = places().fold(0.0, f64::max);
     let (Some(low), Some(high)) = (apart(first), apart(last)) else { return String::new() };
-    let one = |(ratio, most, least): &(f64, String, String)| match *ratio < NEAR {
+    let verb = |several: bool, verb: &str| match (several, verb) {
+        (true, verb) => verb.to_owned(),
+        (false, "do") => "does".to_owned(),
+        (false, verb) => format!("{verb}s"),
+    };
+    let one = |(ratio, most, least): &(f64, (String, bool), (String, bool))| match *ratio < NEAR {
         true => "all give the same within a tenth".to_owned(),
-        false => format!("{most} gives {} what {least} does", crate::decision_view::times(*ratio)),
+        false => {
+            let ((most, several), (least, others)) = (most, least);
+            let (gives, does) = (verb(*several, "give"), verb(*others, "do"));
+            format!("{most} {gives} {} what {least} {does}", crate::decision_view::times(*ratio))
+        }
     };
     let at = |place: f64| {
         let number = crate::svg::short(place);
@@ -180,6 +229,20 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         }
     };
     format!("At {}: {}; at {}: {}.", at(first), one(&low), at(last), one(&high))
+}
+
+/// Names that are said of those that are alike.
+const NAMED_MAX: usize = 3;
+
+/// `a, b and c`, and whether that is more than one.
+fn names(all: &[&str]) -> (String, bool) {
+    let text = match all {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        _ if all.len() > NAMED_MAX => format!("{} and {} others", all[0], all.len() - 1),
+        [before @ .., last] => format!("{} and {last}", before.join(", ")),
+    };
+    (text, all.len() > 1)
 }
 
 fn plural(panel: &Panel) -> &'static str {

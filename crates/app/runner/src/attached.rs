@@ -42,6 +42,9 @@ pub struct Disk {
     /// Whether what is put on it takes no time.
     #[serde(default)]
     pub staging: bool,
+    /// Whether a plan of faults took its power away.
+    #[serde(default)]
+    pub powerless: bool,
     /// Whether it was detached.
     pub ended: bool,
 }

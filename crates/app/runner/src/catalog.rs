@@ -88,6 +88,16 @@ pub fn overwrites(study: &study::Study) -> Vec<String> {
     devices.chain(schemas).chain(variables).collect()
 }
 
+/// Likeness (Jaro and Winkler, 0 to 1) from which on one name is taken for another mistyped.
+const LIKE: f64 = 0.85;
+
+/// The name that somebody may have meant.
+fn nearest(name: &str, known: Vec<&'static str>) -> Option<&'static str> {
+    let like = |known: &'static str| (known, strsim::jaro_winkler(name, known));
+    let all = known.into_iter().map(like).filter(|(_, like)| *like >= LIKE);
+    all.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(known, _)| known)
+}
+
 /// Finds a study: a file of that name, else a built-in one.
 ///
 /// # Errors
@@ -106,6 +116,7 @@ pub fn load_study(name: &str) -> Result<StudyText, RunnerError> {
         None => Err(RunnerError::NoStudy {
             path: PathBuf::from(name),
             known: built_in_studies().join(", "),
+            near: nearest(name, built_in_studies()),
         }),
     }
 }
@@ -129,7 +140,12 @@ pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     }
     let built_in = PROFILES.iter().find(|(built_in, _)| *built_in == name);
     built_in.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
-        refuse(format!("there is no such profile; built in: {}", built_in_profiles().join(", ")))
+        refuse(match nearest(name, built_in_profiles()) {
+            Some(near) => format!("there is no such profile; did you mean {near}?"),
+            None => {
+                format!("there is no such profile; built in: {}", built_in_profiles().join(", "))
+            }
+        })
     })
 }
 

@@ -49,6 +49,8 @@ pub enum RunnerError {
         path: PathBuf,
         /// Names of the built-in studies.
         known: String,
+        /// The one that may have been meant.
+        near: Option<&'static str>,
     },
     /// A study that is wrong.
     #[error(transparent)]
@@ -95,6 +97,16 @@ pub enum RunnerError {
         planned: u32,
         /// Trials planned now.
         now: u32,
+    },
+    /// The run to be resumed was planned in another order.
+    #[error(
+        "{path} was planned in another order: its trial {slug} has another number in this version's plan"
+    )]
+    OtherOrder {
+        /// The run folder.
+        path: PathBuf,
+        /// A finished trial of it.
+        slug: String,
     },
     /// Everything in the study is left out.
     #[error("nothing of this study can run: {}", .0.join("; "))]
@@ -143,7 +155,8 @@ impl RunnerError {
             Self::Archive(
                 ArchiveError::NotARun(_) | ArchiveError::Format { .. } | ArchiveError::Foreign(_),
             )
-            | Self::OtherPlan { .. } => ExitClass::Usage,
+            | Self::OtherPlan { .. }
+            | Self::OtherOrder { .. } => ExitClass::Usage,
             Self::Archive(_) => ExitClass::Environment,
             Self::WrongData { .. } | Self::WrongBlock(_) => ExitClass::Verification,
         }
@@ -154,7 +167,8 @@ impl RunnerError {
     pub fn next(&self) -> String {
         match self {
             Self::StudyFile { source, .. } => after(source),
-            Self::NoStudy { .. } => "crosspoint plan quickstart shows a study that works".into(),
+            Self::NoStudy { near: Some(near), .. } => format!("did you mean {near}?"),
+            Self::NoStudy { .. } => "crosspoint studies says what each asks".into(),
             Self::Study(error) => error.help.clone().unwrap_or_else(|| {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
@@ -199,7 +213,9 @@ impl RunnerError {
             Self::OutputExists(path) => {
                 format!("choose another --out, or go on with it: crosspoint run --resume {}", path.display())
             }
-            Self::OtherPlan { .. } => "start a new run of the study".into(),
+            Self::OtherPlan { .. } | Self::OtherOrder { .. } => {
+                "start a new run of the study; the finished trials of this one stay readable".into()
+            }
             Self::WrongData { .. } | Self::WrongBlock(_) => {
                 "look at the evidence; the storage or the engine lost data".into()
             }

@@ -3,6 +3,7 @@
 //! Invariants: a trial that is in the archive is never run again; on every way out the undo journal
 //! is played. What it is not: parallel; trials would disturb each other.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -72,9 +73,11 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
         check_directory(path)?;
     }
     let (mut reached, mut failed_before) = (Reached::default(), false);
+    let mut there = Vec::new();
     let (writer, header, study) = RunWriter::resume(path, again, |trial| {
         reached.note(trial);
         failed_before |= trial.outcome == TrialOutcome::Failed;
+        there.push((trial.number, trial.slug.clone()));
     })?;
     let mut plan = plan(&study);
     plan.trials.retain(|trial| !header.left_out.contains(&trial.number));
@@ -82,6 +85,12 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     if header.trials_planned != now {
         let planned = header.trials_planned;
         return Err(RunnerError::OtherPlan { path: path.into(), planned, now });
+    }
+    // A version that ordered stacks otherwise gave the numbers to other trials.
+    let planned: HashMap<u32, String> =
+        plan.trials.iter().map(|trial| (trial.number, trial.slug())).collect();
+    if let Some((_, slug)) = there.iter().find(|(number, slug)| planned.get(number) != Some(slug)) {
+        return Err(RunnerError::OtherOrder { path: path.into(), slug: slug.clone() });
     }
     Ok(Resumed { writer, study, plan, stacks: header.stacks, reached, failed_before })
 }

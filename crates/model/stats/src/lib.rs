@@ -6,11 +6,12 @@
 //!
 //! Invariants: nothing recorded is lost (operations that end after the measured time are kept as
 //! their own phase); merging recordings equals recording the union. No clock, no randomness.
-//! What it is not: a comparison of runs.
+//! What it is not: a choice of what to say; `analysis` makes it.
 
 #![forbid(unsafe_code)]
 
 pub mod cliffs;
+pub mod compare;
 pub mod curve;
 pub mod estimate;
 mod hlog;

@@ -1,14 +1,15 @@
 //! The plan: every trial of a study, in the order in which they run.
 //!
-//! Repetitions are interleaved, and stacks change places from one repetition to the next (A B B A),
-//! so that drift of the machine does not become a difference between stacks.
+//! Repetitions are interleaved. Where there are several, stacks run in an order drawn by the study's seed, and
+//! in the next repetition in the reverse of it, so that neither drift of the machine nor a beat of it (of four
+//! trials, say, which A B B A throughout would follow) becomes a difference between stacks.
 //! Invariants: trial numbers are consecutive from 1; the plan depends on the study alone.
 //! What it is not: a forecast of results.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use stats::Timeline;
-use units::Nanos;
+use units::{Nanos, Seed};
 
 use crate::job::jobs;
 use crate::supported::unsupported;
@@ -197,19 +198,24 @@ pub fn plan(study: &Study) -> Plan {
                 }),
             }
         }
-        add_trials(&mut plan.trials, experiment, &stacks);
+        let seed = Seed(u64::from(study.seed)).derive(&experiment.name, 0);
+        add_trials(&mut plan.trials, experiment, &stacks, seed);
     }
     plan
 }
 
-fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack]) {
+fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack], seed: Seed) {
     let jobs = jobs(experiment);
     let timeline = timeline(experiment);
     for repetition in 1..=experiment.repeat {
-        for job in &jobs {
+        for (at, job) in jobs.iter().enumerate() {
             let mut order = stacks.to_vec();
-            if repetition % 2 == 0 {
-                order.reverse();
+            if experiment.repeat > 1 {
+                let pair = u64::from((repetition - 1) / 2);
+                shuffle(&mut order, seed.derive("job", at as u64).derive("pair", pair));
+                if repetition % 2 == 0 {
+                    order.reverse();
+                }
             }
             for stack in order {
                 let source = match stack.device {
@@ -228,6 +234,14 @@ fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack
                 });
             }
         }
+    }
+}
+
+/// Fisher and Yates.
+fn shuffle<T>(all: &mut [T], seed: Seed) {
+    for last in (1..all.len()).rev() {
+        let drawn = seed.derive("place", last as u64).0 % (last as u64 + 1);
+        all.swap(last, drawn as usize);
     }
 }
 
@@ -295,16 +309,33 @@ value_size = "100B"
 readers = [1, 2]
 "#;
 
-    /// Drift must not become a difference: the second repetition visits the stacks backwards.
+    /// Drift must not become a difference: the second repetition visits the stacks backwards. Nor may a beat
+    /// of the machine: which stack leads a pair of repetitions is drawn.
     #[test]
     fn stacks_change_places_between_repetitions() {
+        let order = |text: &str, count: usize| -> Vec<String> {
+            let plan = plan(&parse(text).unwrap());
+            plan.trials[..count].iter().map(|trial| trial.stack.clone()).collect()
+        };
+        let many = order(&STUDY.replace("repeat = 2", "repeat = 80"), 320);
+        let leads = |block: &&[String]| block[0] == "a";
+        for pair in many.chunks(8) {
+            let back: Vec<&String> = [&pair[5], &pair[4], &pair[7], &pair[6]].into();
+            assert_eq!(back, pair[..4].iter().collect::<Vec<_>>(), "each pair is balanced");
+        }
+        let first: Vec<&[String]> = many.chunks(2).step_by(4).collect();
+        let led = first.iter().filter(|block| leads(block)).count();
+        assert!((10..31).contains(&led), "of 40 pairs one stack leads {led}");
+        let alike = first.windows(2).filter(|two| leads(&two[0]) == leads(&two[1])).count();
+        assert!((10..30).contains(&alike), "neighbours follow no beat: {alike}");
+        let once = order(&STUDY.replace("repeat = 2", "repeat = 1"), 4);
+        assert_eq!(once, ["a", "b", "a", "b"], "without repetitions the study's own order");
         let plan = plan(&parse(STUDY).unwrap());
-        let order: String = plan.trials[..8].iter().map(|trial| trial.stack.as_str()).collect();
-        assert_eq!(order, "ababbaba");
         let numbers: Vec<_> = plan.trials.iter().map(|trial| trial.number).collect();
         assert_eq!(numbers, (1..=12).collect::<Vec<_>>());
-        assert_eq!(plan.trials[1].source, Source::Predicted);
-        assert_eq!(plan.trials[0].slug(), "0001-mix-a");
+        let of_b = plan.trials.iter().find(|trial| trial.stack == "b").unwrap();
+        assert_eq!(of_b.source, Source::Predicted);
+        assert_eq!(of_b.slug(), format!("{:04}-mix-b", of_b.number));
     }
 
     #[test]

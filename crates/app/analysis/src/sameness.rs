@@ -1,0 +1,133 @@
+//! Whether two runs did the same on the same: what differs between their hosts, storages, stacks and jobs.
+//!
+//! Invariant: a difference has a word by which it can be accepted, but for jobs, whose figures are figures of
+//! something else. What it is not: a comparison of figures.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use archive::{Run, StackRecord};
+use toml::Value;
+
+use crate::groups::Group;
+
+/// Something in which two sides are not alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What: `host kernel`, `stack ssd: mount options`, `reads on ssd: durability`.
+    pub what: String,
+    /// The word that accepts it; none for jobs.
+    pub word: Option<String>,
+    /// As the first has it.
+    pub first: String,
+    /// As the second has it.
+    pub second: String,
+}
+
+/// Facts of a host that say nothing of its speed: the build is the program's own, the load is watched by
+/// trial.
+const NOT_HOST: [&str; 3] = ["Crosspoint", "Build", "Load at start"];
+/// Kernel names of devices change from boot to boot.
+const NOT_STORAGE: [&str; 1] = ["Device"];
+/// Parts of a stack that are names for people, or a place that its facts describe.
+const NOT_STACK: [&str; 4] = ["name", "title", "identity", "directory"];
+
+/// A word for the command line: `Online CPUs` is `online-cpus`.
+fn word_of(name: &str) -> String {
+    name.to_lowercase().replace([' ', '_'], "-")
+}
+
+/// What differs between the hosts of two runs, and between the stacks that both have.
+#[must_use]
+pub fn environments(first: &Run, second: &Run) -> Vec<Mismatch> {
+    let mut found = Vec::new();
+    let (one, other) = (first.header.provenance.rows(), second.header.provenance.rows());
+    let host = one.into_iter().zip(other).filter(|((name, _), _)| !NOT_HOST.contains(name));
+    for ((name, first), (_, second)) in host {
+        note(&mut found, "host", (name, first, second));
+    }
+    for stack in &first.header.stacks {
+        let other = second.header.stacks.iter().find(|other| other.name == stack.name);
+        let Some(other) = other else { continue };
+        storages(&mut found, stack, other);
+        let of = |run: &Run| {
+            let declared = run.study.stack.iter().find(|one| one.name == stack.name);
+            declared.and_then(|one| toml::Table::try_from(one).ok()).unwrap_or_default()
+        };
+        let (one, other) = (of(first), of(second));
+        let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+        for name in names.into_iter().filter(|name| !NOT_STACK.contains(&name.as_str())) {
+            let text =
+                |table: &toml::Table| table.get(name).map_or_else(String::new, Value::to_string);
+            let place = format!("stack {}:", stack.name);
+            note(&mut found, &place, (name, &text(&one), &text(&other)));
+        }
+    }
+    found
+}
+
+fn storages(found: &mut Vec<Mismatch>, first: &StackRecord, second: &StackRecord) {
+    let place = format!("stack {}:", first.name);
+    let facts = |record: &StackRecord| -> BTreeMap<&'static str, String> {
+        let rows = record.storage.as_ref().map(|facts| facts.rows()).unwrap_or_default();
+        rows.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
+    };
+    let (one, other) = (facts(first), facts(second));
+    let names: BTreeSet<&&str> = one.keys().chain(other.keys()).collect();
+    for name in names.into_iter().filter(|name| !NOT_STORAGE.contains(name)) {
+        let text = |facts: &BTreeMap<&str, String>| facts.get(name).cloned().unwrap_or_default();
+        note(found, &place, (name, &text(&one), &text(&other)));
+    }
+    let host = |record: &StackRecord| match record.host_times.is_empty() {
+        true => String::new(),
+        false => format!("{} {:?}", record.host_path.as_deref().unwrap_or(""), record.host_times),
+    };
+    note(found, &place, ("Host model", &host(first), &host(second)));
+}
+
+fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &str, &str)) {
+    if first != second {
+        found.push(Mismatch {
+            what: format!("{place} {}", name.to_lowercase().replace('_', " ")),
+            word: Some(word_of(name)),
+            first: first.to_owned(),
+            second: second.to_owned(),
+        });
+    }
+}
+
+/// In what the jobs of two groups of one experiment differ; the whole job where no parameter tells.
+#[must_use]
+pub fn jobs(first: &Group<'_>, second: &Group<'_>) -> Vec<Mismatch> {
+    let place = format!("{} on {}", first.first.experiment, second.first.stack);
+    let all = |group: &Group<'_>| {
+        let mut all = group.first.defaults.clone();
+        all.extend(group.first.point.clone());
+        all
+    };
+    let (one, other) = (all(first), all(second));
+    let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+    let text = |all: &BTreeMap<String, String>, name: &String| {
+        all.get(name).cloned().unwrap_or_else(|| "(not set)".into())
+    };
+    let mut found: Vec<Mismatch> = names
+        .into_iter()
+        .map(|name| (name, text(&one, name), text(&other, name)))
+        .filter(|(_, first, second)| first != second)
+        .map(|(name, first, second)| Mismatch {
+            what: format!("{place}: {name}"),
+            word: None,
+            first,
+            second,
+        })
+        .collect();
+    if found.is_empty() {
+        let job = |group: &Group<'_>| format!("job {}", group.first.job);
+        found.push(Mismatch {
+            what: format!("{place}: warm-up, length or interval"),
+            word: None,
+            first: job(first),
+            second: job(second),
+        });
+    }
+    found
+}

@@ -1,0 +1,157 @@
+//! `compare`: two storages of one run, or two runs, figure by figure.
+//!
+//! Invariant: exit code 9 where something is worse, else 10 where something cannot be told or nothing may be
+//! compared, else 0. What it
+//! is not: the statistics.
+
+use analysis::compared::{Comparison, METRICS, Question, Refused, Verdict, runs, stacks};
+use archive::Run;
+use serde_json::{Value, json};
+
+use crate::cli::CompareArguments;
+use crate::exit::{self, ExitCode};
+use crate::show::Failure;
+use crate::words::plain;
+
+/// Compares.
+///
+/// # Errors
+/// Where a run cannot be read.
+pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
+    let read = arguments.runs.iter().map(|path| Run::read(path).map_err(Failure::from));
+    let read: Vec<Run> = read.collect::<Result<_, _>>()?;
+    let question = Question {
+        margin: arguments.margin.fraction(),
+        metrics: arguments.metric.clone(),
+        although: arguments.although.clone(),
+    };
+    if let Some(unknown) = question.metrics.iter().find(|one| !METRICS.contains(&one.as_str())) {
+        say!("error: metric {unknown:?} is not compared\n  next: one of {}", METRICS.join(", "));
+        return Ok(exit::USAGE);
+    }
+    let found = match read.as_slice() {
+        [one] => match pair_of(one, &arguments.stacks) {
+            Ok([first, second]) => stacks(one, [&first, &second], &question),
+            Err(why) => {
+                say!("error: {}\n  next: --stacks FIRST,SECOND", plain(&why));
+                return Ok(exit::USAGE);
+            }
+        },
+        [first, second] if arguments.stacks.is_empty() => runs(first, second, &question),
+        _ => {
+            say!(
+                "error: --stacks compares stacks of one run\n  next: crosspoint compare RUN --stacks A,B"
+            );
+            return Ok(exit::USAGE);
+        }
+    };
+    match found {
+        Ok(comparison) => Ok(print(&comparison, arguments.json)),
+        Err(refused) => Ok(refuse(&refused)),
+    }
+}
+
+/// The stacks that were named, or the only two.
+fn pair_of(run: &Run, named: &[String]) -> Result<[String; 2], String> {
+    let known: Vec<String> = run.header.stacks.iter().map(|stack| stack.name.clone()).collect();
+    match (named, known.as_slice()) {
+        ([first, second], _) | ([], [first, second]) => Ok([first.clone(), second.clone()]),
+        ([], _) => Err(format!("the run has {} stacks: {}", known.len(), known.join(", "))),
+        _ => Err(format!("{} stacks were named, and two are compared", named.len())),
+    }
+}
+
+fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
+    let view = report::compare_view(comparison);
+    if as_json {
+        out!("{:#}", document(comparison, &view.sentence));
+    } else {
+        out!("{}", plain(&view.sentence));
+        out!("  {}", plain(&view.about));
+        for row in &view.rows {
+            let interval = match row.interval.is_empty() {
+                true => "no interval".to_owned(),
+                false => row.interval.clone(),
+            };
+            out!(
+                "{:<7}{:>9} ({interval})  {}: {}",
+                row.verdict,
+                row.difference,
+                row.figure,
+                plain(&row.values)
+            );
+            out!("       {}; {}", plain(&row.place), plain(&row.basis));
+        }
+        view.notes.iter().for_each(|note| out!("note: {}", plain(note)));
+        if !view.advice.is_empty() {
+            out!("next: {}", view.advice);
+        }
+    }
+    match (comparison.count(Verdict::Worse), comparison.count(Verdict::Open)) {
+        (0, 0) => exit::OK,
+        (0, _) => exit::INCONCLUSIVE,
+        _ => exit::REGRESSION,
+    }
+}
+
+fn document(comparison: &Comparison, sentence: &str) -> Value {
+    let rows: Vec<Value> = comparison
+        .rows
+        .iter()
+        .map(|row| {
+            let known = row.difference.map(|one| {
+                let (lo, hi) = one.interval();
+                json!({
+                    "ratio": one.ratio, "lo": lo, "hi": hi, "n": one.n, "finds": one.finds(),
+                    "needs": one.needed(comparison.margin), "p_differs": one.p_differs(),
+                    "p_equal": one.p_equal(comparison.margin),
+                })
+            });
+            json!({
+                "experiment": row.experiment, "engine": row.engine, "stack": row.stack,
+                "point": row.point, "op": row.ops, "metric": row.metric, "unit": row.unit,
+                "first": row.values[0], "second": row.values[1],
+                "sources": row.sources.map(|source| source.word()),
+                "difference": known, "verdict": row.verdict, "why": row.why,
+            })
+        })
+        .collect();
+    json!({
+        "schema": 1, "first": comparison.names[0], "second": comparison.names[1],
+        "took_turns": comparison.turns, "margin": comparison.margin, "sentence": sentence,
+        "figures": rows, "alone": comparison.alone, "notes": comparison.notes,
+    })
+}
+
+fn refuse(refused: &Refused) -> ExitCode {
+    match refused {
+        Refused::Differ(all) => {
+            say!("error: the runs did not do the same on the same:");
+            for one in all {
+                say!("  {}: {} and {}", plain(&one.what), plain(&one.first), plain(&one.second));
+            }
+            let mut words: Vec<&str> = all.iter().filter_map(|one| one.word.as_deref()).collect();
+            words.sort_unstable();
+            words.dedup();
+            if all.iter().any(|one| one.word.is_none()) {
+                say!("  next: run both with one study; figures of different jobs are not compared");
+            } else {
+                say!("  next: --although {}, where that is what you compare", words.join(","));
+            }
+            exit::INCONCLUSIVE
+        }
+        Refused::NothingShared => {
+            say!("error: they have no figure in common\n  next: crosspoint figures RUN shows each");
+            exit::INCONCLUSIVE
+        }
+        Refused::NoStack(name, known) => {
+            let known: Vec<String> = known.iter().map(|one| plain(one)).collect();
+            say!(
+                "error: no stack {:?}\n  next: --stacks, two of {}",
+                plain(name),
+                known.join(", ")
+            );
+            exit::USAGE
+        }
+    }
+}

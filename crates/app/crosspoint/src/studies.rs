@@ -1,0 +1,77 @@
+//! `studies`: what ships, what each asks, how long it takes, what it needs.
+//!
+//! Invariant: times and needs are those of `plan`, on this machine. What it is not: a catalog of its own.
+
+use serde_json::json;
+use study::{Job, Source};
+
+use crate::exit::{self, ExitCode};
+use crate::show::Failure;
+
+/// Prints them.
+///
+/// # Errors
+/// Never in a build that passed its tests: every study that ships parses.
+pub fn list(as_json: bool) -> Result<ExitCode, Failure> {
+    let mut documents = Vec::new();
+    for name in runner::built_in_studies() {
+        let text = runner::load_study(name)?;
+        let study = study::parse(&text.text)
+            .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
+        let plan = study::plan(&study);
+        let seconds = runner::estimate(&study, &plan).seconds;
+        let needs = needs(&study, &plan);
+        let of = |source: Source| plan.trials.iter().any(|trial| trial.source == source);
+        let sources = [Source::Measured, Source::Emulated, Source::Predicted];
+        let sources: Vec<&str> =
+            sources.into_iter().filter(|one| of(*one)).map(Source::word).collect();
+        if as_json {
+            documents.push(json!({
+                "name": name, "question": study.question, "seconds": seconds.round(),
+                "needs": needs, "sources": sources, "trials": plan.trials.len(),
+            }));
+        } else {
+            out!("{name}: {}", study.question);
+            let needs = match needs.is_empty() {
+                true => String::new(),
+                false => format!("; needs {}", needs.join(", ")),
+            };
+            out!("    {}, {}{needs}", minutes(seconds), sources.join(" and "));
+        }
+    }
+    if as_json {
+        out!("{:#}", json!({"schema": 1, "studies": documents}));
+    } else {
+        out!("crosspoint plan NAME shows what it would do, crosspoint run NAME does it");
+    }
+    Ok(exit::OK)
+}
+
+/// What a study cannot do without; what it leaves out where that is missing is not among it.
+fn needs(study: &study::Study, plan: &study::Plan) -> Vec<&'static str> {
+    let mut needs = Vec::new();
+    let optional = |experiment: &str| {
+        study.experiment.iter().any(|one| one.name == experiment && one.optional)
+    };
+    let mut must = plan.trials.iter().filter(|trial| !optional(&trial.experiment));
+    if runner::privileges(study, plan) != "none"
+        && must.clone().any(|t| t.source != Source::Predicted)
+    {
+        needs.push("root");
+    }
+    let engine = |trial: &study::Trial, name: &str| trial.job.engine() == name;
+    if must.clone().any(|trial| engine(trial, "rocksdb")) {
+        needs.push("librocksdb");
+    }
+    if must.any(|trial| matches!(trial.job, Job::Sql(_)) && engine(trial, "mysql")) {
+        needs.push("MariaDB");
+    }
+    needs
+}
+
+fn minutes(seconds: f64) -> String {
+    match seconds {
+        short if short < 90.0 => format!("about {short:.0} s"),
+        long => format!("about {:.0} min", long / 60.0),
+    }
+}

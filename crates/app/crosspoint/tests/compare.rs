@@ -1,0 +1,213 @@
+//! `compare`, end to end: a false alarm, a missed regression or figures of different jobs side by side would
+//! each have somebody buy, or keep, the wrong drive.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+use support::{Scratch, expect, stderr, stdout};
+
+/// Reads of one at a time on two stacks, in virtual time; `more` goes into the job.
+fn study(first: &str, second: &str, more: &str) -> String {
+    format!(
+        "schema = 1\nname = \"pairs\"\nquestion = \"Is b as fast as a?\"\n\
+         [[stack]]\nname = \"a\"\ndevice = \"model:{first}\"\n\
+         [[stack]]\nname = \"b\"\ndevice = \"model:{second}\"\n\
+         [[experiment]]\nname = \"reads\"\nrepeat = 5\nwarm_up = \"0s\"\nmeasure = \"2s\"\n\
+         [experiment.block]\n{more}"
+    )
+}
+
+/// Makes a profile whose requests take `times` as long as those of a cloud volume, and names it.
+fn slower(scratch: &Scratch, times: f64) -> String {
+    let output = scratch.run("device show aws-gp3 --toml");
+    expect(&output, 0);
+    let text = stdout(&output);
+    let line = text.lines().find(|line| line.starts_with("latency_median")).expect("a median");
+    let median = line.split('"').nth(1).expect("a value");
+    let us: f64 = median.trim_end_matches("us").parse().expect("microseconds");
+    let ns = (us * 1e3 * times).round();
+    let text = text.replace(line, &line.replace(median, &format!("{ns:.0}ns")));
+    let text = text.replace("name = \"aws-gp3\"", "name = \"slower\"");
+    fs::write(scratch.path().join("slower.toml"), text).expect("a profile");
+    "slower.toml".into()
+}
+
+fn run(scratch: &Scratch, text: &str, out: &str, more: &str) {
+    fs::write(scratch.path().join("study.toml"), text).expect("a study");
+    expect(&scratch.run(format!("run study.toml --out {out} {more}").trim_end()), 0);
+}
+
+/// Makes a run one of the first versions, without sums, so that what is changed in it is no damage; `change`
+/// gets the text of its header.
+fn unsummed(run: &Path, change: impl Fn(&str) -> String) {
+    fs::remove_file(run.join("sums.txt")).expect("sums");
+    let header = fs::read_to_string(run.join("run.json")).expect("a header");
+    let mut header: Value = serde_json::from_str(&header).expect("JSON");
+    header.as_object_mut().expect("an object").remove("sums");
+    fs::write(run.join("run.json"), change(&header.to_string())).expect("a header");
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+/// Two stacks that are one and the same, with other draws: equal, exit code 0, whichever is second.
+#[test]
+fn a_drive_beside_itself_is_equal() {
+    let scratch = Scratch::new();
+    let text = study("aws-gp3", "aws-gp3", "").replace("measure = \"2s\"", "measure = \"10s\"");
+    run(&scratch, &text, "run", "");
+    for stacks in ["", " --stacks b,a"] {
+        let output = scratch.run(&format!("compare run{stacks} --metric rate"));
+        expect(&output, 0);
+        assert!(stdout(&output).contains("within 5 %"), "{}", stdout(&output));
+    }
+    let output = scratch.run("compare run --metric rate --json");
+    let row = &document(&output)["figures"][0];
+    assert_eq!((&row["verdict"], &row["difference"]["n"]), (&"equal".into(), &5.into()));
+    let ratio = row["difference"]["ratio"].as_f64().expect("a ratio");
+    let (lo, hi) = (row["difference"]["lo"].as_f64(), row["difference"]["hi"].as_f64());
+    assert!(lo.expect("an end") < ratio && ratio < hi.expect("an end"), "{row}");
+    assert!((ratio - 1.0).abs() > 1e-9, "repetitions have draws of their own: {row}");
+}
+
+/// A drive that takes 8 % longer is found, its size within its interval; and the other way round it is better.
+#[test]
+fn a_planted_slowdown_is_found_with_its_size() {
+    let scratch = Scratch::new();
+    let slow = slower(&scratch, 1.08);
+    let text = study("aws-gp3", &slow, "").replace("measure = \"2s\"", "measure = \"10s\"");
+    run(&scratch, &text, "run", "");
+    let output = scratch.run("compare run --metric rate,latency_mean --json");
+    expect(&output, 9);
+    let document = document(&output);
+    let figures = document["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 2);
+    for (row, truth) in figures.iter().zip([1.0 / 1.08, 1.08]) {
+        let (lo, hi) = (row["difference"]["lo"].as_f64(), row["difference"]["hi"].as_f64());
+        let (lo, hi) = (lo.expect("an end"), hi.expect("an end"));
+        assert_eq!(row["verdict"], "worse", "{row}");
+        // The host's own time of each read is not longer.
+        assert!(lo - 0.02 < truth && truth < hi + 0.02, "{truth}: {row}");
+    }
+    expect(&scratch.run("compare run --stacks b,a --metric rate"), 0);
+    let table = scratch.run("compare run --metric rate");
+    assert!(stdout(&table).starts_with("b is worse than a in 1 of 1 figure"), "{}", stdout(&table));
+}
+
+/// Two repetitions are no evidence: nothing is judged, and it is said how many would be.
+#[test]
+fn too_few_repetitions_tell_nothing() {
+    let scratch = Scratch::new();
+    run(&scratch, &study("aws-gp3", "intel-p4800x", ""), "run", "--repeat 2");
+    let output = scratch.run("compare run");
+    expect(&output, 10);
+    let said = stdout(&output);
+    assert!(said.contains("2 of the 3 repetitions") && said.contains("--repeat 5"), "{said}");
+}
+
+/// Another durability, another stack or nothing in common: refused, with the difference and the next word.
+#[test]
+fn what_is_not_the_same_is_not_compared() {
+    let scratch = Scratch::new();
+    let writes = "read_share = \"0%\"\n";
+    run(&scratch, &study("aws-gp3", "aws-gp3", writes), "before", "");
+    run(&scratch, &study("aws-gp3", "aws-gp3", &format!("{writes}sync_every = 1\n")), "after", "");
+    let output = scratch.run("compare before after");
+    expect(&output, 10);
+    let said = stderr(&output);
+    assert!(said.contains("reads on a: sync_every") && said.contains("different jobs"), "{said}");
+
+    let cores =
+        study("aws-gp3", "aws-gp3", writes).replace("name = \"b\"\n", "name = \"b\"\ncores = 3\n");
+    run(&scratch, &cores, "cores", "");
+    let output = scratch.run("compare before cores");
+    expect(&output, 10);
+    let said = stderr(&output);
+    assert!(said.contains("stack b: cores: 0 and 3") && said.contains("--although"), "{said}");
+    let words = said.split("--although ").nth(1).expect("words").split(", where").next();
+    let output = scratch
+        .run(&format!("compare before cores --metric rate --although {}", words.expect("words")));
+    assert!(stdout(&output).contains("note: accepted: stack b: cores"), "{}", stdout(&output));
+
+    // An environment that another machine would have: the same run, told of another kernel.
+    let other = |name: &str, from: &str, to: &str| {
+        let copy = scratch.path().join(name);
+        let status = std::process::Command::new("cp")
+            .args(["-r", "before"])
+            .arg(&copy)
+            .current_dir(scratch.path())
+            .status();
+        assert!(status.expect("cp").success());
+        unsummed(&copy, |text| {
+            assert!(text.contains(from), "{text}");
+            text.replacen(from, to, 1)
+        });
+    };
+    let header: Value = serde_json::from_str(
+        &fs::read_to_string(scratch.path().join("before/run.json")).expect("a header"),
+    )
+    .expect("JSON");
+    let kernel = header["provenance"]["kernel"].as_str().expect("a kernel");
+    other("elsewhere", kernel, "Linux 2.6.32");
+    let output = scratch.run("compare before elsewhere");
+    expect(&output, 10);
+    let said = stderr(&output);
+    assert!(said.contains("host kernel") && said.contains("Linux 2.6.32"), "{said}");
+    let output = scratch.run("compare before elsewhere --although kernel --metric rate");
+    expect(&output, 0);
+
+    expect(&scratch.run("compare before --stacks a,c"), 2);
+    expect(&scratch.run("compare before after --stacks a,b"), 2);
+    expect(&scratch.run("compare before --metric speed"), 2);
+}
+
+/// On one page two runs are compared where they may be, and it is said where they may not.
+#[test]
+fn a_page_of_two_runs_has_their_differences() {
+    let scratch = Scratch::new();
+    run(&scratch, &study("aws-gp3", "aws-gp3", ""), "before", "");
+    run(&scratch, &study("aws-gp3", "aws-gp3", ""), "again", "");
+    run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = 2\n"), "other", "");
+    let page = |runs: &str| {
+        expect(&scratch.run(&format!("report {runs} -o page.html")), 0);
+        fs::read_to_string(scratch.path().join("page.html")).expect("a page")
+    };
+    let both = page("before again");
+    assert!(both.contains("The second run beside the first") && both.contains("they ran apart"));
+    assert!(page("before other").contains("Not compared."));
+    assert!(!page("before").contains("id=\"compare\""));
+}
+
+/// A run that was begun before stacks changed places otherwise must not have its trials' numbers given to
+/// others.
+#[test]
+fn a_run_of_another_order_is_not_gone_on_with() {
+    let scratch = Scratch::new();
+    run(&scratch, &study("aws-gp3", "aws-gp3", ""), "run", "");
+    let trials = scratch.path().join("run/trials");
+    let name = |dir: &Path| -> String {
+        let mut names: Vec<String> = fs::read_dir(dir)
+            .expect("trials")
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| !name.starts_with('.'))
+            .collect();
+        names.sort();
+        names.first().expect("a trial").clone()
+    };
+    let first = name(&trials);
+    let other = match first.ends_with('a') {
+        true => first.replace("-a", "-b"),
+        false => first.replace("-b", "-a"),
+    };
+    fs::rename(trials.join(&first), trials.join(&other)).expect("renamed");
+    unsummed(&scratch.path().join("run"), |text| text.to_owned());
+    let output = scratch.run("run --resume run");
+    expect(&output, 2);
+    assert!(stderr(&output).contains("another order"), "{}", stderr(&output));
+}
