@@ -1,6 +1,7 @@
 //! Project tasks: `schema` writes the schema of study files, `validation` the tables of
 //! docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time,
-//! `speed-databases` the driver of databases, `attached` holds fio on attached disks against predictions.
+//! `speed-databases` the driver of databases, `attached` holds fio on attached disks against predictions,
+//! `pairs` compares a run's two stacks set by set.
 //!
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
 //! of the product.
@@ -10,6 +11,7 @@ mod comparing;
 mod coverage;
 mod databases;
 mod marked;
+mod pairs;
 mod speed;
 mod validation;
 
@@ -35,11 +37,15 @@ fn main() -> ExitCode {
         }
         ["attached", work] => attached::table(Path::new(work)),
         ["speed-databases"] => databases::table(),
+        ["pairs", run, pairs] => pairs
+            .parse()
+            .map_err(|error| format!("{pairs}: {error}"))
+            .and_then(|pairs| pairs::table(Path::new(run), pairs)),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
         _ => Err(
             "usage: cargo xtask schema | validation | coverage | fuzz [SECONDS] | speed [ROW] | \
-                 speed-databases | attached DIRECTORY"
+                 speed-databases | attached DIRECTORY | pairs RUN COUNT"
                 .to_owned(),
         ),
     };

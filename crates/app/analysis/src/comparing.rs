@@ -155,7 +155,7 @@ fn row(
     let text = |figure: &Figure| {
         let least = if figure.at_least { "at least " } else { "" };
         let slower = if figure.source == Source::Emulated { slower.as_str() } else { "" };
-        format!("{least}{} {}{slower}", digits(figure.value), unit_text(&figure.unit))
+        format!("{least}{}{slower}", amount(figure.value, &figure.unit))
     };
     let held_out = printed.is == Some(device::Evidence::HeldOut);
     let line = |figure: &Figure| {
@@ -190,7 +190,7 @@ fn row(
     };
     let published = LineView {
         source: Source::Published.word(),
-        text: format!("{} {}", digits(printed.value), unit_text(&printed.unit)),
+        text: amount(printed.value, &printed.unit),
         stand_in: false,
         tag: String::new(),
         near: "none",
@@ -236,6 +236,17 @@ fn claim(
     }
 }
 
+/// A value with its unit; bytes by thousands, as sizes of drives are printed.
+fn amount(value: f64, unit: &str) -> String {
+    let larger = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB")];
+    match larger.into_iter().find(|(least, _)| unit == "B" && value >= *least) {
+        Some((least, name)) => format!("{} {name}", digits(value / least)),
+        // A number of things is a number.
+        None if unit == "count" => digits(value),
+        None => format!("{} {}", digits(value), unit_text(unit)),
+    }
+}
+
 /// Three significant digits, without a tail of zeros.
 fn digits(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
@@ -255,6 +266,9 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_at_most_after_which_nothing_is_said() {
+        assert_eq!(amount(1_534_530_699_264.0, "B"), "1.53 TB");
+        assert_eq!(amount(4096.0, "B"), "4096 B");
+        assert_eq!(amount(9456.0, "s"), "9456 s");
         for (value, text) in [(14.0, "14"), (2512.9, "2513"), (0.1634, "0.163"), (5.02, "5.02")] {
             assert_eq!(digits(value), text);
         }

@@ -131,10 +131,14 @@ pub enum Verb {
         action: DeviceAction,
     },
     /// Check what this machine can run, and say what installs the rest
+    #[command(after_help = "Example: crosspoint doctor /mnt/nvme")]
     Doctor {
         /// Directory that would hold the test files
         #[arg(default_value = ".")]
         directory: PathBuf,
+        /// Measure how far two runs of the same lie apart on it (a minute); `compare` shows that beside
+        #[arg(long)]
+        noise: bool,
         /// Print a JSON document
         #[arg(long)]
         json: bool,
@@ -177,6 +181,7 @@ pub enum Verb {
             to be seen.")]
     PowerCuts(PowerCutsArguments),
     /// Undo whatever a killed run left on this machine
+    #[command(after_help = "Example: crosspoint clean")]
     Clean {
         /// Print a JSON document
         #[arg(long)]
@@ -194,6 +199,7 @@ pub enum Verb {
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory
+    #[command(after_help = "Example: crosspoint man pages")]
     Man {
         /// Directory, made if need be
         directory: PathBuf,
@@ -265,6 +271,7 @@ pub struct CompareArguments {
 #[derive(Debug, Subcommand)]
 pub enum DeviceAction {
     /// List the built-in profiles
+    #[command(after_help = "Example: crosspoint device list")]
     List {
         /// Print a JSON document
         #[arg(long)]

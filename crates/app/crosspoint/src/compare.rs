@@ -61,7 +61,8 @@ fn pair_of(run: &Run, named: &[String]) -> Result<[String; 2], String> {
     }
 }
 
-fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
+/// Prints a comparison; the exit code that it gives.
+pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
     let view = report::compare_view(comparison);
     if as_json {
         out!("{:#}", document(comparison, &view.sentence));
@@ -82,7 +83,8 @@ fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
             );
             out!("       {}; {}", plain(&row.place), plain(&row.basis));
         }
-        view.notes.iter().for_each(|note| out!("note: {}", plain(note)));
+        let noise = crate::noise::beside(comparison);
+        view.notes.iter().chain(&noise).for_each(|note| out!("note: {}", plain(note)));
         if !view.advice.is_empty() {
             out!("next: {}", view.advice);
         }
@@ -123,7 +125,8 @@ fn document(comparison: &Comparison, sentence: &str) -> Value {
     })
 }
 
-fn refuse(refused: &Refused) -> ExitCode {
+/// Says why nothing is compared.
+pub fn refuse(refused: &Refused) -> ExitCode {
     match refused {
         Refused::Differ(all) => {
             say!("error: the runs did not do the same on the same:");

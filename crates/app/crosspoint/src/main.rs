@@ -22,6 +22,7 @@ mod fit_picture;
 mod host_file;
 mod import;
 mod memory;
+mod noise;
 mod place;
 mod power_cuts;
 mod progress;

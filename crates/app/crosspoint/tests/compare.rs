@@ -211,3 +211,54 @@ fn a_run_of_another_order_is_not_gone_on_with() {
     expect(&output, 2);
     assert!(stderr(&output).contains("another order"), "{}", stderr(&output));
 }
+
+/// Whoever sees a difference of 3 % must see beside it that the machine does 5 % by itself.
+#[test]
+fn this_machine_beside_itself_is_kept_and_shown() {
+    let scratch = Scratch::new();
+    let said = scratch.run("doctor --noise .");
+    expect(&said, 0);
+    let said = stdout(&said);
+    assert!(said.contains("they took turns in one run") && said.contains("10 pairs"), "{said}");
+    let kept = fs::read_to_string(scratch.state().join("noise.json")).expect("what was found");
+    let kept: Value = serde_json::from_str(&kept).expect("JSON");
+    let figures = kept["figures"].as_array().expect("figures");
+    for engine in ["block", "lmdb"] {
+        let of = |one: &&Value| one["engine"] == engine && one["metric"] == "rate";
+        let found = figures.iter().find(of).expect("an engine's rate");
+        assert!(found["percent"].as_f64().expect("a number") > 0.0, "{found}");
+    }
+    run(&scratch, &study("aws-gp3", "aws-gp3", ""), "run", "");
+    let said = scratch.run("compare run --metric rate");
+    let said = stdout(&said);
+    assert!(said.contains("two runs of the same on this machine lie apart"), "{said}");
+    assert!(said.contains("block read rate") && !said.contains("lmdb read rate"), "{said}");
+}
+
+/// What ships is found without the documents, and a name that was mistyped is answered with the one meant.
+#[test]
+fn studies_are_listed_with_their_question_time_and_needs() {
+    let scratch = Scratch::new();
+    let said = scratch.run("studies");
+    expect(&said, 0);
+    let said = stdout(&said);
+    assert!(said.contains("quickstart: What would my database do on that storage?"), "{said}");
+    let live = said.split("live-mariadb: ").nth(1).and_then(|rest| rest.lines().nth(1));
+    let live = live.expect("its second line");
+    assert!(live.contains("measured and emulated; needs root, MariaDB"), "{live}");
+    let output = scratch.run("studies --json");
+    let document = document(&output);
+    let studies = document["studies"].as_array().expect("studies");
+    let block = studies.iter().find(|one| one["name"] == "icpads-3dxpoint").expect("one");
+    assert_eq!(
+        (&block["needs"], &block["sources"]),
+        (&Value::from(Vec::<&str>::new()), &Value::from(vec!["predicted"]))
+    );
+    for (words, meant) in [
+        ("run quickstrat", "did you mean quickstart?"),
+        ("device show intel-p480x", "did you mean intel-p4800x?"),
+    ] {
+        let output = scratch.run(words);
+        assert!(stderr(&output).contains(meant), "{}", stderr(&output));
+    }
+}

@@ -154,6 +154,27 @@ fn pivot(printed: &[Printed]) -> Pivot {
     for row in &mut rows {
         row.cells.resize_with(columns.len(), Vec::new);
     }
+    let pivot = Pivot { columns, rows };
+    if pivot.columns.len() > COLUMNS_MAX && pivot.rows.len() < COLUMNS_MAX {
+        turned(pivot)
+    } else {
+        pivot
+    }
+}
+
+/// Columns that a page shows side by side; more are rows, where there are fewer rows.
+const COLUMNS_MAX: usize = 6;
+
+/// Rows as columns and columns as rows.
+fn turned(pivot: Pivot) -> Pivot {
+    let columns = pivot.rows.iter().map(|row| row.title.clone()).collect();
+    let mut rows: Vec<PivotRow> =
+        pivot.columns.into_iter().map(|title| PivotRow { title, cells: Vec::new() }).collect();
+    for cells in pivot.rows.into_iter().map(|row| row.cells) {
+        for (row, cell) in rows.iter_mut().zip(cells) {
+            row.cells.push(cell);
+        }
+    }
     Pivot { columns, rows }
 }
 
@@ -228,5 +249,17 @@ mod tests {
         let titles: Vec<&str> = pivot.rows.iter().map(|row| row.title.as_str()).collect();
         assert_eq!(titles, ["LMDB, Flash", "LMDB, Optane"]);
         assert!(pivot.rows[0].cells[1].is_empty() && !pivot.rows[1].cells[1].is_empty());
+    }
+
+    /// One row of eleven columns is cut where the page ends; eleven rows are read.
+    #[test]
+    fn a_table_that_is_wide_and_low_is_turned() {
+        let metrics = ["a", "b", "c", "d", "e", "f", "g"];
+        let tables = place_tables(metrics.iter().map(|metric| place("One", metric)).collect());
+        let pivot = tables[0].pivot.as_ref().unwrap();
+        assert_eq!(pivot.columns, ["ext4"]);
+        let titles: Vec<&str> = pivot.rows.iter().map(|row| row.title.as_str()).collect();
+        assert_eq!(titles, metrics);
+        assert!(pivot.rows.iter().all(|row| row.cells.len() == 1 && row.cells[0].len() == 1));
     }
 }

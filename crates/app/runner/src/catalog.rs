@@ -18,6 +18,7 @@ const STUDIES: &[(&str, &str)] = &[
     ("mixed-sweep", include_str!("../../../../studies/mixed-sweep.toml")),
     ("act-ratings", include_str!("../../../../studies/act-ratings.toml")),
     ("database-io", include_str!("../../../../studies/database-io.toml")),
+    ("noise", include_str!("../../../../studies/noise.toml")),
     ("device-fit", include_str!("../../../../studies/device-fit.toml")),
     ("icpads-3dxpoint", include_str!("../../../../studies/icpads-3dxpoint.toml")),
     ("anandtech-optane", include_str!("../../../../studies/anandtech-optane.toml")),
