@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub use crate::cli_drives::{
     AttachArguments, CutEngine, CutFileSystem, PowerCutsArguments, TransportWord,
 };
+pub use crate::cli_job::JobArguments;
 use crate::exit;
 
 /// What would my database do on that storage?
@@ -25,9 +26,11 @@ pub struct Arguments {
 pub enum Verb {
     /// Run a study: measure real stacks, predict on device models, write a run folder and its report
     #[command(
-        after_help = "Example: crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme"
+        after_help = "Examples: crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme\n          \
+            crosspoint run block --rw randread --bs 16k --iodepth 4 /mnt/nvme\n          \
+            crosspoint run rocksdb --workload overwrite --records 1000000 /mnt/nvme"
     )]
-    Run(RunArguments),
+    Run(Box<RunArguments>),
     /// List the studies that ship: what each asks, how long it takes, what it needs
     #[command(after_help = "Example: crosspoint studies")]
     Studies {
@@ -209,9 +212,12 @@ pub enum Verb {
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArguments {
-    /// Study file, or the name of a built-in study
+    /// Study file, or the name of a built-in study, or of an engine for a job in one line
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     pub study: Option<String>,
+    /// Of a job in one line: a directory, a block device, or model:NAME [default: .]
+    #[arg(conflicts_with = "resume")]
+    pub target: Option<String>,
     /// Change a value of the study: key=value, as in stack.this-disk.size=2GiB
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub set: Vec<String>,
@@ -234,6 +240,9 @@ pub struct RunArguments {
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,
+    /// Of a job in one line
+    #[command(flatten)]
+    pub job: JobArguments,
 }
 
 /// Trials that a resumed run repeats.

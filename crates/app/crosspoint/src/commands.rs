@@ -19,7 +19,7 @@ use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
 use crate::{
-    act_test, attach, bundle, calibrate, device, import, power_cuts, progress, result_file,
+    act_test, attach, bundle, calibrate, device, import, power_cuts, progress, quick, result_file,
 };
 
 /// Does what was asked.
@@ -69,7 +69,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// The study's text with its overrides applied.
 fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
-    let found = runner::load_study(name)?;
+    changed(&runner::load_study(name)?, set, repeat)
+}
+
+/// A study's text with overrides applied.
+fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
     let with = |error: study::StudyError, text: &StudyText| {
         Failure::Runner(Box::new(error.into()), Some(text.clone()))
     };
@@ -79,11 +83,10 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
         runner::profile(name)?;
     }
     // The file itself first: its errors can be underlined in it.
-    let mut study = study::parse(&found.text).map_err(|error| with(error, &found))?;
+    let mut study = study::parse(&found.text).map_err(|error| with(error, found))?;
     let mut text = found.clone();
     if !set.is_empty() {
-        text.text =
-            study::apply_overrides(&found.text, set).map_err(|error| with(error, &found))?;
+        text.text = study::apply_overrides(&found.text, set).map_err(|error| with(error, found))?;
         text.name = format!("{} with --set", found.name);
         study = study::parse(&text.text).map_err(|error| with(error, &text))?;
     }
@@ -96,23 +99,57 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
     Ok(text)
 }
 
+/// The study that was named, or that a job in one line is; what is wrong with the line.
+fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, String>, Failure> {
+    let job = &arguments.job;
+    if !quick::is_job(name) {
+        if job.any() || arguments.target.is_some() {
+            let engines = quick::ENGINES.join(", ");
+            return Ok(Err(format!(
+                "{name} is a study: it takes --set, and options of a job belong to one of {engines}"
+            )));
+        }
+        return study_text(name, &arguments.set, arguments.repeat).map(Ok);
+    }
+    match quick::study_of(name, arguments.target.as_deref(), job) {
+        Err(wrong) => Ok(Err(wrong)),
+        Ok(text) => {
+            let found = StudyText { name: format!("{name} (from the command line)"), text };
+            changed(&found, &arguments.set, arguments.repeat).map(Ok)
+        }
+    }
+}
+
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.again.is_some() && arguments.resume.is_none() {
         say!("error: --again repeats trials of a run that is there\n  next: add --resume RUN");
         return Ok(exit::USAGE);
     }
     crate::attach::say_abandoned()?;
+    let text = match &arguments.study {
+        None => None,
+        Some(name) => match text_of(name, arguments)? {
+            Ok(text) => Some(text),
+            Err(wrong) => {
+                say!("error: {}\n  next: crosspoint run --help", plain(&wrong));
+                return Ok(exit::USAGE);
+            }
+        },
+    };
+    if let Some(text) = text.as_ref().filter(|_| arguments.job.print) {
+        out!("{}", text.text.trim_end());
+        return Ok(exit::OK);
+    }
     let running = Running::start()?;
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = progress::watcher(arguments.progress);
-    let end = match (&arguments.resume, &arguments.study) {
+    let end = match (&arguments.resume, &text) {
         (Some(run), _) => {
             runner::resume(run, arguments.again.is_some())?.go_on(&options, watcher.as_mut())
         }
-        (None, name) => {
-            let name = name.as_deref().unwrap_or_default();
-            let text = study_text(name, &arguments.set, arguments.repeat)?;
-            runner::execute(&text.text, &options, watcher.as_mut())
+        (None, text) => {
+            let text = text.as_ref().map_or("", |text| text.text.as_str());
+            runner::execute(text, &options, watcher.as_mut())
         }
     };
     drop(watcher);
@@ -137,6 +174,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         let (headline, doubts) = report::headline(&run);
         out!("{}", plain(&headline));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
+        report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
         missed |= say_objectives(&run);
         result_file::write_page(&[run], &page, There::Any)?;
     }

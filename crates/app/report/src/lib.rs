@@ -29,4 +29,4 @@ mod words;
 pub use answer::headline;
 pub use compare_view::{CompareRow, CompareView, compare_view};
 pub use page::{ReportError, html};
-pub use table::{csv, text_table};
+pub use table::{csv, summary, text_table};

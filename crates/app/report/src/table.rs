@@ -6,7 +6,10 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use analysis::{Figure, unit_text};
+use analysis::{Figure, figures, unit_text};
+use archive::Run;
+use study::Source;
+use units::{Nanos, human_count};
 
 /// `name=value` pairs of a point, in one line.
 pub(crate) fn point_text(figure: &Figure) -> String {
@@ -81,6 +84,60 @@ pub fn text_table(figures: &[Figure]) -> String {
     }
     out
 }
+
+/// Points up to which a run is summed up in lines.
+const SUMMED_MAX: usize = 4;
+
+/// Of a small run what each kind of operation gave, a line each: rate, bytes a second, mean, percentiles.
+#[must_use]
+pub fn summary(run: &Run) -> Vec<String> {
+    let all = figures(std::slice::from_ref(run));
+    let own = |figure: &&Figure| figure.source != Source::Published && figure.job.is_some();
+    let mut points: Vec<(&Figure, Vec<&Figure>)> = Vec::new();
+    for figure in all.iter().filter(own).filter(|one| SUMMED.iter().any(|(m, _)| *m == one.metric))
+    {
+        let same = |other: &Figure| {
+            (&other.stack, &other.engine, &other.workload, &other.point)
+                == (&figure.stack, &figure.engine, &figure.workload, &figure.point)
+        };
+        match points.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, metrics)) => metrics.push(figure),
+            None => points.push((figure, vec![figure])),
+        }
+    }
+    if points.len() > SUMMED_MAX {
+        return Vec::new();
+    }
+    let line = |(first, metrics): (&Figure, Vec<&Figure>)| {
+        let op = first.point.get("op").map_or_else(String::new, plain);
+        let parts: Vec<String> = SUMMED
+            .iter()
+            .filter_map(|(metric, name)| {
+                let figure = metrics.iter().find(|one| one.metric == *metric)?;
+                let least = if figure.at_least { ">= " } else { "" };
+                Some(match (&*figure.unit, *name) {
+                    ("us", name) => format!("{name} {least}{}", Nanos((figure.value * 1e3) as u64)),
+                    ("1/s", _) => format!("{least}{}/s", human_count(figure.value)),
+                    (unit, _) => format!("{least}{} {unit}", human_count(figure.value)),
+                })
+            })
+            .collect();
+        format!("{op} on {} ({}): {}", first.stack, first.source, parts.join(", "))
+    };
+    points.into_iter().map(line).collect()
+}
+
+/// Metrics of a summary with the words before them.
+const SUMMED: [(&str, &str); 8] = [
+    ("iops", ""),
+    ("ops_rate", ""),
+    ("tx_rate", ""),
+    ("throughput", ""),
+    ("latency_mean", "mean"),
+    ("latency_p50", "p50"),
+    ("latency_p99", "p99"),
+    ("latency_p99_9", "p99.9"),
+];
 
 /// Comma-separated values (RFC 4180), the point as one column.
 #[must_use]

@@ -1,0 +1,241 @@
+//! A job in one line: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY`, made into the study that it is.
+//!
+//! Invariant: what runs is the text of a study, which is kept with the run; values are checked by the study's
+//! own rules. What it is not: a second format.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::cli::JobArguments;
+
+/// What can be run without a study.
+pub const ENGINES: [&str; 5] = ["block", "lmdb", "rocksdb", "sqlite", "mariadb"];
+
+/// Whether `name` is a job, and not a file of that name.
+pub fn is_job(name: &str) -> bool {
+    ENGINES.contains(&name) && !Path::new(name).is_file()
+}
+
+/// The study of a job.
+///
+/// # Errors
+/// An option that this engine does not have, or a word that fio does not have: what it is, and what may be
+/// typed instead.
+pub fn study_of(engine: &str, target: Option<&str>, job: &JobArguments) -> Result<String, String> {
+    let foreign = |options: &[(&str, bool)]| {
+        let given = options.iter().find(|(_, given)| *given);
+        given.map(|(name, _)| format!("--{name} is no option of a job on {engine}"))
+    };
+    let block = [
+        ("rw", job.rw.is_some()),
+        ("bs", job.bs.is_some()),
+        ("iodepth", job.iodepth.is_some()),
+        ("rwmixread", job.rwmixread.is_some()),
+        ("fdatasync", job.fdatasync.is_some()),
+        ("size", job.size.is_some()),
+    ];
+    let key_value = [("records", job.records.is_some()), ("value-size", job.value_size.is_some())];
+    let sql = [("rows", job.rows.is_some()), ("tables", job.tables.is_some())];
+    let of_databases =
+        [("workload", job.workload.is_some()), ("durability", job.durability.is_some())];
+    let wrong = match engine {
+        "block" => foreign(&key_value).or_else(|| foreign(&sql)).or_else(|| foreign(&of_databases)),
+        "mariadb" => foreign(&block).or_else(|| foreign(&key_value)),
+        _ => foreign(&block).or_else(|| foreign(&sql)),
+    };
+    if let Some(wrong) = wrong {
+        return Err(wrong);
+    }
+    let mut text = format!("schema = 1\nname = {engine:?}\n\n");
+    stack(&mut text, engine, target.unwrap_or("."), job);
+    let runtime = job.runtime.as_deref().map_or_else(|| "10s".to_owned(), time);
+    let _ = write!(
+        text,
+        "\n[[experiment]]\nname = \"job\"\nwarm_up = \"1s\"\nmeasure = {runtime:?}\ninterval = \"250ms\"\n\n"
+    );
+    match engine {
+        "block" => block_job(&mut text, job)?,
+        "mariadb" => sql_job(&mut text, job),
+        engine => key_value_job(&mut text, engine, job),
+    }
+    Ok(text)
+}
+
+fn stack(text: &mut String, engine: &str, target: &str, job: &JobArguments) {
+    let size = job.size.as_deref().map_or_else(|| "1GiB".to_owned(), bytes);
+    text.push_str("[[stack]]\nname = \"target\"\n");
+    if target.starts_with("model:") {
+        let _ = writeln!(text, "device = {target:?}");
+        // A database runs on a live one.
+        if engine != "block" {
+            let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
+        } else if job.size.is_some() {
+            let _ = writeln!(text, "size = {size:?}");
+        }
+    } else if target.starts_with("/dev/") {
+        let _ = writeln!(text, "device = {target:?}");
+        if engine != "block" {
+            let _ = writeln!(text, "file_system = \"ext4\"");
+        }
+        let _ = writeln!(text, "allow_write = {}", engine != "block" || writes(job));
+    } else {
+        let title =
+            if target == "." { "this disk".into() } else { format!("the disk of {target}") };
+        let _ = writeln!(
+            text,
+            "title = {title:?}\ndevice = \"file\"\ndirectory = {target:?}\nsize = {size:?}"
+        );
+    }
+}
+
+fn writes(job: &JobArguments) -> bool {
+    !matches!(job.rw.as_deref(), None | Some("read" | "randread"))
+}
+
+fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
+    let word = job.rw.as_deref().unwrap_or("randread");
+    let (pattern, share) = match word {
+        "read" => ("sequential", 100),
+        "write" => ("sequential", 0),
+        "rw" | "readwrite" => ("sequential", job.rwmixread.unwrap_or(50)),
+        "randread" => ("random", 100),
+        "randwrite" => ("random", 0),
+        "randrw" => ("random", job.rwmixread.unwrap_or(50)),
+        other => {
+            return Err(format!(
+                "--rw {other} is not known: read, write, rw, randread, randwrite or randrw"
+            ));
+        }
+    };
+    let size = job.bs.as_deref().map_or_else(|| "4KiB".to_owned(), bytes);
+    let _ = writeln!(
+        text,
+        "[experiment.block]\npattern = {pattern:?}\nread_share = \"{share}%\"\nblock_size = {size:?}\n\
+         queue_depth = {}\nthreads = {}",
+        job.iodepth.unwrap_or(1),
+        job.threads.unwrap_or(1)
+    );
+    if let Some(every) = job.fdatasync {
+        let _ = writeln!(text, "sync_every = {every}");
+    }
+    schedule(text, job);
+    Ok(())
+}
+
+/// A rate that is kept whatever completes.
+fn schedule(text: &mut String, job: &JobArguments) {
+    if let Some(rate) = &job.rate {
+        let _ = writeln!(text, "arrivals = \"poisson\"\nrate = {:?}", per_second(rate));
+    }
+}
+
+fn key_value_job(text: &mut String, engine: &str, job: &JobArguments) {
+    let _ = writeln!(
+        text,
+        "[experiment.kv]\nengine = {engine:?}\nworkload = {:?}\nrecords = {}\nvalue_size = {:?}\n\
+         readers = {}\ndurability = {:?}",
+        job.workload.as_deref().unwrap_or("overwrite"),
+        job.records.unwrap_or(100_000),
+        job.value_size.as_deref().map_or_else(|| "400B".to_owned(), bytes),
+        job.threads.unwrap_or(1),
+        job.durability.as_deref().unwrap_or("os"),
+    );
+    schedule(text, job);
+}
+
+fn sql_job(text: &mut String, job: &JobArguments) {
+    let _ = writeln!(
+        text,
+        "[experiment.sql]\nengine = \"mysql\"\nworkload = {:?}\ntables = {}\nrows = {}\nthreads = {}\n\
+         durability = {:?}",
+        job.workload.as_deref().unwrap_or("read_write"),
+        job.tables.unwrap_or(4),
+        job.rows.unwrap_or(25_000),
+        job.threads.unwrap_or(8),
+        job.durability.as_deref().unwrap_or("device"),
+    );
+    if let Some(rate) = &job.rate {
+        let _ = writeln!(text, "rate = {:?}", per_second(rate));
+    }
+}
+
+/// fio's `16k` is 16 KiB; anything else as studies have it.
+fn bytes(text: &str) -> String {
+    let number = |text: &str| text.parse::<u64>().is_ok();
+    let kinds = [("k", "KiB"), ("m", "MiB"), ("g", "GiB"), ("t", "TiB")];
+    let low = text.to_ascii_lowercase();
+    let known = kinds.into_iter().find_map(|(short, whole)| {
+        let count = low.strip_suffix(short).filter(|count| number(count))?;
+        Some(format!("{count}{whole}"))
+    });
+    known.unwrap_or_else(|| if number(text) { format!("{text}B") } else { text.to_owned() })
+}
+
+/// fio's `60` is 60 seconds.
+fn time(text: &str) -> String {
+    if text.parse::<u64>().is_ok() { format!("{text}s") } else { text.to_owned() }
+}
+
+/// fio's `5k` is 5000 a second.
+fn per_second(text: &str) -> String {
+    if text.contains('/') { text.to_owned() } else { format!("{text}/s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(engine: &str, target: Option<&str>, job: &JobArguments) -> study::Study {
+        let text = study_of(engine, target, job).expect("a study");
+        study::parse(&text).unwrap_or_else(|error| panic!("{text}\n{error}"))
+    }
+
+    /// What is typed as for fio must be what fio would do.
+    #[test]
+    fn words_mean_what_they_mean_to_fio() {
+        let job = JobArguments {
+            rw: Some("randrw".into()),
+            bs: Some("16k".into()),
+            iodepth: Some(4),
+            rwmixread: Some(70),
+            runtime: Some("60".into()),
+            threads: Some(2),
+            ..JobArguments::default()
+        };
+        let study = made("block", Some("model:intel-p4800x"), &job);
+        let plan = study::plan(&study);
+        let point = plan.trials[0].point_text();
+        for part in ["block_size=16KiB", "read_share=70%", "queue_depth=4", "threads=2"] {
+            assert!(point.contains(part), "{part}: {point}");
+        }
+        assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(60));
+        assert_eq!((bytes("4096"), bytes("1M")), ("4096B".into(), "1MiB".into()));
+    }
+
+    /// A job that writes to a device must say so to the guard; one that reads must not be able to write.
+    #[test]
+    fn only_jobs_that_write_may_write() {
+        let of = |word: &str| {
+            let job = JobArguments { rw: Some(word.into()), ..JobArguments::default() };
+            made("block", Some("/dev/disk/by-id/x"), &job).stack[0].allow_write
+        };
+        assert!(!of("randread") && !of("read") && of("randwrite") && of("rw"));
+    }
+
+    #[test]
+    fn every_engine_has_a_job_of_its_own() {
+        for engine in ENGINES {
+            for target in [None, Some("model:intel-s3520")] {
+                let study = made(engine, target, &JobArguments::default());
+                assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
+            }
+        }
+        let rows = JobArguments { rows: Some(5), ..JobArguments::default() };
+        assert!(
+            study_of("lmdb", None, &rows).is_err(),
+            "an option of another engine is not ignored"
+        );
+        let word = JobArguments { rw: Some("trim".into()), ..JobArguments::default() };
+        assert!(study_of("block", None, &word).is_err());
+    }
+}
