@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Two SATA drives, a disk drive, five cloud volumes, an NVMe drive, one behind a fabric, and one of 3D XPoint.
+/// Two SATA drives, a disk drive, five cloud volumes, an NVMe drive, one behind a fabric, and one of 3D
+/// XPoint.
 const MODELS: [&str; 11] = [
     "intel-s3520",
     "samsung-860-qvo",

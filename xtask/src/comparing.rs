@@ -21,12 +21,16 @@ struct Host {
     effect: fn(f64, u32) -> f64,
 }
 
-const HOSTS: [Host; 3] = [
+const HOSTS: [Host; 4] = [
     Host { name: "steady", effect: |_, _| 0.0 },
     Host { name: "a fifth slower by and by", effect: |share, _| -0.2 * share },
     Host {
         name: "every fourth trial a tenth slower",
         effect: |_, place| if place % 4 == 3 { -0.1 } else { 0.0 },
+    },
+    Host {
+        name: "a tenth slower from the middle on",
+        effect: |share, _| if share >= 0.5 { -0.1 } else { 0.0 },
     },
 ];
 
@@ -66,9 +70,9 @@ fn compared(
 pub fn table(out: &mut String) {
     let _ = writeln!(
         out,
-        "Comparison of two systems that took turns, one figure, margin 5 %, of {COMPARISONS} each: % in which equal \
-         systems were called better or worse / called equal, and in which one that is 5 % slower was called \
-         worse / called equal. What a verdict speaks of begins at 1 %.\n\n\
+        "Comparison of two systems that took turns, one figure, margin 5 %, of {COMPARISONS} each: % in \
+         which equal systems were called better or worse / called equal, and in which one that is 5 % \
+         slower was called worse / called equal. What a verdict speaks of begins at 1 %.\n\n\
          | run to run | pairs | {} |\n|---|---|{}",
         HOSTS.map(|host| host.name).join(" | "),
         "---|".repeat(HOSTS.len())

@@ -6,22 +6,24 @@
 //! that was not complete takes its pair with it, and that is said; an emulated drive that was not as its
 //! model asks is not judged. What it is not: words for people.
 
-use archive::{Run, TrialOutcome, TrialRecord};
+use archive::{Run, TrialRecord};
 use serde::Serialize;
 use stats::compare::{Difference, Finding, Placed, REPETITIONS_MIN, apart, findings, paired};
 use study::Source;
 use workload::OpClass;
 
-use crate::doubts::doubts;
+use crate::doubts::{DoubtKind, doubts, doubts_of};
 use crate::groups::{Group, Ops, groups, is_sql};
-use crate::sameness::{Mismatch, environments, jobs};
+use crate::repetitions::{each, mean, whole};
+use crate::sameness::{Mismatch, environments, jobs, remarks};
 
 /// What is asked of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// Difference below which two are as good as equal (0.05 is 5 %).
     pub margin: f64,
-    /// Metrics, as in figures; empty: the rate of a closed loop or the median of an open one, and `latency_p99`.
+    /// Metrics, as in figures; empty: the rate of a closed loop or the median of an open one, and
+    /// `latency_p99`.
     pub metrics: Vec<String>,
     /// Words of differences between hosts and storages that are accepted.
     pub although: Vec<String>,
@@ -70,13 +72,13 @@ pub struct Row {
     pub unit: &'static str,
     /// Sources of both.
     pub sources: [Source; 2],
-    /// Geometric means of both.
-    pub values: [f64; 2],
-    /// Second over first, with its error; none where it is not judged.
+    /// Geometric means of both; none where a side has none, 0 where it did nothing.
+    pub values: [Option<f64>; 2],
+    /// Second over first, with its error; none where too little is known of either.
     pub difference: Option<Difference>,
     /// How the second is.
     pub verdict: Verdict,
-    /// Why it is not judged.
+    /// Why it is not judged; empty where it is.
     pub why: String,
 }
 
@@ -104,6 +106,10 @@ pub enum Refused {
     Differ(Vec<Mismatch>),
     /// Nothing of one is in the other.
     NothingShared,
+    /// Both are one and the same.
+    Same,
+    /// Words that accept no difference there is.
+    NoWord(String),
     /// A stack that the run does not have, and those that it has.
     NoStack(String, Vec<String>),
 }
@@ -117,11 +123,14 @@ pub fn stacks(run: &Run, names: [&str; 2], question: &Question) -> Result<Compar
     if let Some(name) = names.iter().find(|name| !known.contains(&(**name).to_owned())) {
         return Err(Refused::NoStack((*name).to_owned(), known));
     }
+    if names[0] == names[1] {
+        return Err(Refused::Same);
+    }
     let all = groups(run);
     let of = |name: &str| -> Vec<&Group<'_>> {
         all.iter().filter(|group| group.first.stack == name).collect()
     };
-    let notes = spoilt(run, "").collect();
+    let notes = spoilt(run, &names, "");
     made(names.map(str::to_owned), (&of(names[0]), &of(names[1])), question, true, notes)
 }
 
@@ -130,10 +139,19 @@ pub fn stacks(run: &Run, names: [&str; 2], question: &Question) -> Result<Compar
 /// # Errors
 /// [`Refused`] where host, storage or a job differs, or they share none.
 pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison, Refused> {
+    let real = |run: &Run| std::fs::canonicalize(&run.path).ok();
+    if first.path == second.path || real(first).is_some_and(|one| Some(one) == real(second)) {
+        return Err(Refused::Same);
+    }
     let (one, other) = (groups(first), groups(second));
     let mut differ = Vec::new();
     let mut notes = Vec::new();
-    for mismatch in environments(first, second) {
+    let mismatches = environments(first, second);
+    let known = |word: &&String| mismatches.iter().any(|one| one.word.as_ref() == Some(*word));
+    if let Some(unknown) = question.although.iter().find(|word| !known(word)) {
+        return Err(Refused::NoWord(unknown.clone()));
+    }
+    for mismatch in mismatches {
         let accepted = mismatch.word.as_ref().is_some_and(|word| question.although.contains(word));
         if accepted {
             let Mismatch { what, first, second, .. } = &mismatch;
@@ -148,22 +166,29 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
     if !differ.is_empty() {
         return Err(Refused::Differ(differ));
     }
-    notes.extend(spoilt(first, "first: "));
-    notes.extend(spoilt(second, "second: "));
-    let (tool, newer) = (&first.header.provenance.tool, &second.header.provenance.tool);
-    if tool != newer {
-        notes.push(format!("measured with Crosspoint {tool} and {newer}"));
-    }
-    let names = [first.name.clone(), second.name.clone()];
+    notes.extend(spoilt(first, &[], "first: "));
+    notes.extend(spoilt(second, &[], "second: "));
+    notes.extend(remarks(first, second));
+    let names = match first.name == second.name {
+        false => [first.name.clone(), second.name.clone()],
+        true => [first, second].map(|run| run.path.display().to_string()),
+    };
     made(names, (&one, &other), question, false, notes)
 }
 
-/// What spoils figures of a run, a line each.
-fn spoilt<'a>(run: &'a Run, side: &'a str) -> impl Iterator<Item = String> + 'a {
-    let line = move |doubt: crate::doubts::Doubt| {
+/// What spoils figures of a run, of these stacks or of all, a line each.
+fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
+    let mut own = run.clone();
+    own.trials.retain(|trial| stacks.is_empty() || stacks.contains(&trial.stack.as_str()));
+    let line = |doubt: crate::doubts::Doubt| {
         format!("{side}{} {}", doubt.kind.title(), doubt.count_text())
     };
-    doubts(run).into_iter().map(line)
+    let mut found: Vec<String> = doubts(&own).into_iter().map(line).collect();
+    if run.is_partial() {
+        let (there, planned) = (run.trials.len(), run.header.trials_planned);
+        found.insert(0, format!("{side}Not whole: {there} of {planned} trials are there"));
+    }
+    found
 }
 
 /// Whether two groups did the same; runs of before jobs had hashes are told by their points.
@@ -249,11 +274,8 @@ fn rows_of(
     turns: bool,
     notes: &mut Vec<String>,
 ) -> Vec<Row> {
-    let whole = |group: &Group<'_>| {
-        group.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Complete).count()
-    };
     for group in [one, other] {
-        let lost = group.trials.len() - whole(group);
+        let lost = group.trials.len() - whole(group).count();
         if lost > 0 {
             notes.push(format!("{lost} repetitions of {} are not whole and left out", what(group)));
         }
@@ -262,18 +284,20 @@ fn rows_of(
         true => one.first.stack.clone(),
         false => format!("{}, {}", one.first.stack, other.first.stack),
     };
+    let spoilt = not_judged(one, other, turns);
     let mut rows = Vec::new();
-    for ops in compared_ops(one) {
+    for ops in compared_ops(one, other) {
         for metric in metrics_of(one, question) {
-            let Some(values) = values(one, other, (ops, metric)) else { continue };
-            let unfaithful = [one, other].iter().any(|group| {
-                let faithful =
-                    |trial: &&TrialRecord| trial.result.served.is_some_and(|s| s.is_faithful());
-                group.first.source == Source::Emulated && !group.trials.iter().all(faithful)
-            });
-            let (difference, why) = match unfaithful {
-                true => (None, "the emulated drive was not as its model asks".to_owned()),
-                false => difference(one, other, (ops, metric), turns),
+            let figure = (ops, metric);
+            let (first, second) = (each(one, figure), each(other, figure));
+            if first.is_empty() && second.is_empty() {
+                continue;
+            }
+            let known = difference(&first, &second, turns);
+            let (verdict, why) = match lacks([one, other], [&first, &second], metric) {
+                Some((verdict, why)) => (verdict, why),
+                None if known.is_none() => (Verdict::Open, too_few(&first, &second)),
+                None => (Verdict::Open, spoilt.clone().unwrap_or_default()),
             };
             rows.push(Row {
                 experiment: one.first.experiment.clone(),
@@ -284,9 +308,9 @@ fn rows_of(
                 metric,
                 unit: if metric == "rate" { "1/s" } else { "us" },
                 sources: [one.first.source, other.first.source],
-                values,
-                difference,
-                verdict: Verdict::Open,
+                values: [mean(&first), mean(&second)],
+                difference: known,
+                verdict,
                 why,
             });
         }
@@ -294,12 +318,76 @@ fn rows_of(
     rows
 }
 
-/// Operations whose figures are compared: transactions of SQL, else each kind that is there.
-fn compared_ops(group: &Group<'_>) -> Vec<Ops> {
-    if is_sql(group.first) {
+/// Why nothing of a pair of groups may be judged, whatever its figures are.
+fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String> {
+    let groups = [one, other];
+    let unfaithful = |group: &&Group<'_>| {
+        let faithful = |trial: &&TrialRecord| trial.result.served.is_some_and(|s| s.is_faithful());
+        group.first.source == Source::Emulated && !group.trials.iter().all(faithful)
+    };
+    if groups.iter().any(unfaithful) {
+        return Some("the emulated drive was not as its model asks".into());
+    }
+    let predicted = groups.map(|group| group.first.source == Source::Predicted);
+    if predicted[0] != predicted[1] {
+        return Some("one is predicted, and its model's error is in no interval".into());
+    }
+    // Others take turns with both sides of a pair; what ran apart had others of its own.
+    let busy = |group: &&Group<'_>| {
+        group.trials.iter().any(|trial| doubts_of(trial).contains(&DoubtKind::BusyHost))
+    };
+    let apart = !turns && !predicted[0];
+    (apart && groups.iter().any(busy))
+        .then(|| "the host was busy, and another time it may be less so".into())
+}
+
+/// What a side lacks that the other has, or a repetition that the others of its side have: what it was slow
+/// for must not make it look fast.
+fn lacks(
+    groups: [&Group<'_>; 2],
+    values: [&[(u32, Placed)]; 2],
+    metric: &str,
+) -> Option<(Verdict, String)> {
+    let nothing =
+        |at: usize| metric == "rate" && values[at].iter().all(|(_, one)| one.value <= 0.0);
+    let all =
+        |at: usize| !values[at].is_empty() && values[at].iter().all(|(_, one)| one.value > 0.0);
+    let enough = values.iter().all(|side| side.len() >= REPETITIONS_MIN);
+    if enough && nothing(1) && all(0) {
+        return Some((Verdict::Worse, "the second did nothing".into()));
+    }
+    if enough && nothing(0) && all(1) {
+        return Some((Verdict::Better, "the first did nothing".into()));
+    }
+    let short = |(group, side): (&Group<'_>, &[(u32, Placed)])| {
+        let (have, whole) = (side.len(), whole(group).count());
+        (have < whole).then(|| {
+            format!(
+                "{} of {whole} repetitions on {} have no such figure: too few operations, or some that \
+                 never ended",
+                whole - have,
+                group.first.stack
+            )
+        })
+    };
+    groups.into_iter().zip(values).find_map(short).map(|why| (Verdict::Open, why))
+}
+
+fn too_few(first: &[(u32, Placed)], second: &[(u32, Placed)]) -> String {
+    let have = first.len().min(second.len());
+    match have < REPETITIONS_MIN {
+        true => format!("{have} of the {REPETITIONS_MIN} repetitions that a verdict needs"),
+        false => "some repetitions did nothing, or order and system are one".to_owned(),
+    }
+}
+
+/// Operations whose figures are compared: transactions of SQL, else each kind that either side has.
+fn compared_ops(one: &Group<'_>, other: &Group<'_>) -> Vec<Ops> {
+    if is_sql(one.first) || is_sql(other.first) {
         return vec![Ops::Only(OpClass::Transaction)];
     }
-    let classes = group.classes();
+    let mut classes = one.classes();
+    classes.extend(other.classes().into_iter().filter(|ops| !one.classes().contains(ops)));
     classes.into_iter().filter(|ops| ops.class().is_some_and(OpClass::is_whole)).collect()
 }
 
@@ -312,79 +400,27 @@ fn metrics_of(group: &Group<'_>, question: &Question) -> Vec<&'static str> {
     METRICS.into_iter().filter(|known| question.metrics.iter().any(|one| one == known)).collect()
 }
 
-/// The value of one repetition alone, in the metric's unit.
-fn value(group: &Group<'_>, trial: &TrialRecord, (ops, metric): (Ops, &str)) -> Option<f64> {
-    let alone = group.alone(trial.number)?;
-    let time = |estimate: stats::estimate::Estimate| {
-        // Of what is "this or more" nobody knows how much more.
-        (!estimate.at_least).then_some(estimate.value / 1e3)
-    };
-    let percentile = |p: f64| alone.percentile(ops, p).ok().and_then(time);
-    match metric {
-        "rate" => alone.rate(ops).map(|estimate| estimate.value),
-        "latency_mean" => alone.mean_latency(ops).and_then(time),
-        "latency_p50" => percentile(50.0),
-        "latency_p99" => percentile(99.0),
-        _ => percentile(99.9),
-    }
-}
-
-/// Values of the whole repetitions with their places and repetitions.
-fn each(group: &Group<'_>, figure: (Ops, &str)) -> Vec<(u32, Placed)> {
-    let whole = group.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Complete);
-    whole
-        .filter_map(|trial| {
-            let value = value(group, trial, figure)?;
-            Some((trial.repetition, Placed { place: trial.number, value }))
-        })
-        .collect()
-}
-
-/// Geometric means of both; `None` where one has nothing to show.
-fn values(one: &Group<'_>, other: &Group<'_>, figure: (Ops, &str)) -> Option<[f64; 2]> {
-    let mean = |group: &Group<'_>| {
-        let all = each(group, figure);
-        let logs: f64 = all.iter().map(|(_, placed)| placed.value.ln()).sum();
-        (!all.is_empty()).then(|| (logs / all.len() as f64).exp())
-    };
-    Some([mean(one)?, mean(other)?])
-}
-
 fn difference(
-    one: &Group<'_>,
-    other: &Group<'_>,
-    figure: (Ops, &str),
+    first: &[(u32, Placed)],
+    second: &[(u32, Placed)],
     turns: bool,
-) -> (Option<Difference>, String) {
-    let (first, second) = (each(one, figure), each(other, figure));
-    let (found, have) = if turns {
+) -> Option<Difference> {
+    if turns {
         let pair = |(repetition, a): &(u32, Placed)| {
             let (_, b) = second.iter().find(|(other, _)| other == repetition)?;
             Some((*a, *b))
         };
-        let pairs: Vec<(Placed, Placed)> = first.iter().filter_map(pair).collect();
-        (paired(&pairs), pairs.len())
-    } else {
-        let of = |all: &[(u32, Placed)]| -> Vec<f64> {
-            all.iter().map(|(_, placed)| placed.value).collect()
-        };
-        (apart(&of(&first), &of(&second)), first.len().min(second.len()))
-    };
-    let why = match found {
-        Some(_) => String::new(),
-        None if have < REPETITIONS_MIN => {
-            format!("{have} of the {REPETITIONS_MIN} repetitions that a verdict needs")
-        }
-        None => "a value of 0, or order and system are one".to_owned(),
-    };
-    (found, why)
+        return paired(&first.iter().filter_map(pair).collect::<Vec<(Placed, Placed)>>());
+    }
+    let of = |all: &[(u32, Placed)]| -> Vec<f64> { all.iter().map(|(_, one)| one.value).collect() };
+    apart(&of(first), &of(second))
 }
 
 /// All that can be judged, together.
 fn judge(rows: &mut [Row], margin: f64) {
-    let differences: Vec<Difference> = rows.iter().filter_map(|row| row.difference).collect();
+    let differences: Vec<Difference> = rows.iter().filter_map(Row::judged).collect();
     let found = findings(&differences, margin);
-    let judged = rows.iter_mut().filter(|row| row.difference.is_some());
+    let judged = rows.iter_mut().filter(|row| row.judged().is_some());
     for (row, finding) in judged.zip(found) {
         let more_is_better = row.metric == "rate";
         row.verdict = match finding {
@@ -397,6 +433,14 @@ fn judge(rows: &mut [Row], margin: f64) {
     }
 }
 
+impl Row {
+    /// The difference, where it is one that is judged.
+    #[must_use]
+    pub fn judged(&self) -> Option<Difference> {
+        self.difference.filter(|_| self.why.is_empty())
+    }
+}
+
 impl Comparison {
     /// How many figures came out so.
     #[must_use]
@@ -404,16 +448,23 @@ impl Comparison {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// Repetitions that every open figure needs to find the margin; `None` where that is beyond reason or
-    /// nothing is open for want of them.
+    /// How many were judged together.
+    #[must_use]
+    pub fn judged(&self) -> usize {
+        self.rows.iter().filter(|row| row.judged().is_some()).count()
+    }
+
+    /// Repetitions with which every open figure that was judged would find the margin, more than there were;
+    /// `None` where that is beyond reason, or nothing is open for want of them.
     #[must_use]
     pub fn needed(&self) -> Option<u32> {
+        let judged = self.judged();
         let open = self.rows.iter().filter(|row| row.verdict == Verdict::Open);
-        let differences = open.filter_map(|row| row.difference);
-        differences
-            .map(|one| one.needed(self.margin))
-            .collect::<Option<Vec<u32>>>()?
-            .into_iter()
-            .max()
+        let differences = open.filter_map(Row::judged);
+        // Where so many should have told, the truth lies near what no verdict speaks of, or near the margin.
+        let more = |one: Difference| {
+            one.needed(self.margin, judged).map(|needed| needed.max(2 * one.n as u32))
+        };
+        differences.map(more).collect::<Option<Vec<u32>>>()?.into_iter().max()
     }
 }

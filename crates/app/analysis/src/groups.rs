@@ -113,13 +113,19 @@ impl<'a> Group<'a> {
     pub fn defaults(&self) -> Arc<BTreeMap<String, Value>> {
         let all = || {
             let mut all = typed(&self.first.defaults);
-            let own = self.run.study.stack.iter().find(|stack| stack.name == self.first.stack);
-            if let Some(stack) = own.filter(|stack| stack.scale > 1) {
-                all.insert("time_scale".into(), Value::from(stack.scale));
+            if self.time_scale() > 1 {
+                all.insert("time_scale".into(), Value::from(self.time_scale()));
             }
             Arc::new(all)
         };
         Arc::clone(self.defaults.get_or_init(all))
+    }
+
+    /// How many times as long as the drive's all of its times were.
+    #[must_use]
+    pub fn time_scale(&self) -> u32 {
+        let own = self.run.study.stack.iter().find(|stack| stack.name == self.first.stack);
+        own.map_or(1, |stack| stack.scale)
     }
 
     /// One of its repetitions by itself, by the trial's number.

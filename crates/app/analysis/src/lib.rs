@@ -10,6 +10,8 @@ pub mod act;
 mod claims_tests;
 pub mod cliffs;
 pub mod compared;
+#[cfg(test)]
+mod compared_tests;
 pub mod comparing;
 pub mod decision;
 pub mod doubts;
@@ -20,6 +22,7 @@ pub mod knee;
 pub mod laws;
 pub mod objective;
 pub mod published;
+mod repetitions;
 pub mod sameness;
 pub mod scaling;
 mod shape;

@@ -82,6 +82,10 @@ fn storages(found: &mut Vec<Mismatch>, first: &StackRecord, second: &StackRecord
         false => format!("{} {:?}", record.host_path.as_deref().unwrap_or(""), record.host_times),
     };
     note(found, &place, ("Host model", &host(first), &host(second)));
+    // Of older runs nobody knows.
+    if let (Some(one), Some(other)) = (&first.constants, &second.constants) {
+        note(found, &place, ("Constants", one, other));
+    }
 }
 
 fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &str, &str)) {
@@ -95,6 +99,38 @@ fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &s
     }
 }
 
+/// In what two runs differ that is not held against them: how they were built, kernel names of devices.
+#[must_use]
+pub fn remarks(first: &Run, second: &Run) -> Vec<String> {
+    let mut found = Vec::new();
+    let (one, other) = (&first.header.provenance, &second.header.provenance);
+    let program = [("Crosspoint", &one.tool, &other.tool), ("its build", &one.build, &other.build)];
+    for (what, one, other) in program.into_iter().filter(|(_, one, other)| one != other) {
+        found.push(format!("{what}: {one} and {other}"));
+    }
+    for stack in &first.header.stacks {
+        let other = second.header.stacks.iter().find(|other| other.name == stack.name);
+        let device = |record: &StackRecord| Some(record.storage.as_ref()?.device.clone());
+        let both = device(stack).zip(other.and_then(device));
+        if let Some((one, other)) = both.filter(|(one, other)| one != other) {
+            found.push(format!("stack {}: on {one} and on {other}", stack.name));
+        }
+    }
+    found
+}
+
+/// Engine and times of a group's experiment, which are no parameters.
+fn spans(group: &Group<'_>, all: &mut BTreeMap<String, String>) {
+    all.insert("engine".into(), group.first.engine.clone());
+    let mut experiments = group.run.study.experiment.iter();
+    let Some(own) = experiments.find(|one| one.name == group.first.experiment) else { return };
+    for (name, span) in
+        [("warm_up", own.warm_up), ("measure", own.measure), ("interval", own.interval)]
+    {
+        all.insert(name.into(), span.to_string());
+    }
+}
+
 /// In what the jobs of two groups of one experiment differ; the whole job where no parameter tells.
 #[must_use]
 pub fn jobs(first: &Group<'_>, second: &Group<'_>) -> Vec<Mismatch> {
@@ -104,7 +140,9 @@ pub fn jobs(first: &Group<'_>, second: &Group<'_>) -> Vec<Mismatch> {
         all.extend(group.first.point.clone());
         all
     };
-    let (one, other) = (all(first), all(second));
+    let (mut one, mut other) = (all(first), all(second));
+    spans(first, &mut one);
+    spans(second, &mut other);
     let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
     let text = |all: &BTreeMap<String, String>, name: &String| {
         all.get(name).cloned().unwrap_or_else(|| "(not set)".into())
@@ -121,9 +159,9 @@ pub fn jobs(first: &Group<'_>, second: &Group<'_>) -> Vec<Mismatch> {
         })
         .collect();
     if found.is_empty() {
-        let job = |group: &Group<'_>| format!("job {}", group.first.job);
+        let job = |group: &Group<'_>| group.first.job.clone();
         found.push(Mismatch {
-            what: format!("{place}: warm-up, length or interval"),
+            what: format!("{place}: the job"),
             word: None,
             first: job(first),
             second: job(second),

@@ -64,6 +64,9 @@ pub struct StackRecord {
     pub storage: Option<StorageFacts>,
     /// What a model leaves out.
     pub not_covered: Option<String>,
+    /// Hash of a model's constants; none in older runs, and of what is no model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub constants: Option<String>,
     /// The submission path that predictions assume, with its source.
     pub host_model: Option<String>,
     /// Name of that path.

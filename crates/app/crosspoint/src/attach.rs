@@ -106,7 +106,8 @@ fn show(disk: &Disk, json: bool) {
          kernel's, no more",
         disk.transport.word()
     );
-    out!("detach: crosspoint detach {}", disk.file.display());
+    let short = disk.block.as_ref().unwrap_or(&disk.file);
+    out!("detach: crosspoint detach {}", short.display());
 }
 
 /// What signals have asked for.
@@ -196,6 +197,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
             }
         }
     }
+    disk.powerless = attached.power_cut().is_some();
     disk.served = attached.ended().unwrap_or(disk.served);
     disk.ended = true;
     for failed in journal.undo_all() {
@@ -297,6 +299,7 @@ fn make(
         block,
         served: Served::default(),
         staging: false,
+        owner: arguments.owner,
         powerless: false,
         ended: false,
     };
@@ -344,35 +347,68 @@ pub fn say_abandoned() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Detaches one disk, or all.
+/// Detaches one disk, or all that no run has made for itself.
 pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
     let state = state_directory()?;
-    let wanted = match disk {
-        Some(disk) => vec![find(&state, disk)?],
+    let (wanted, of_runs) = match disk {
+        Some(disk) => (vec![find(&state, disk)?], 0),
         None => {
             say_abandoned()?;
-            all(&state)?
+            let all = all(&state)?;
+            let count = all.len();
+            let own: Vec<Disk> = all.into_iter().filter(|disk| run_of(disk).is_none()).collect();
+            let of_runs = count - own.len();
+            (own, of_runs)
         }
     };
-    let mut served = Vec::new();
+    let (mut served, mut failed) = (Vec::new(), None);
     for disk in wanted {
-        disk.goes_on()?;
-        let users = users_of(&disk.file, disk.block.as_deref());
-        if !users.is_empty() {
-            let reason = format!("it is in use by {}", users.join(", "));
-            return Err(refused(disk.file.display().to_string(), reason, "end that first"));
+        match detach_one(disk, &state) {
+            Ok(disk) => served.push(disk),
+            // The others go all the same.
+            Err(error) => match failed.replace(error) {
+                None => {}
+                Some(first) => {
+                    failed.replace(first).inspect(|error| {
+                        error.report();
+                    });
+                }
+            },
         }
-        served.push(disk.end(&state, PATIENCE)?);
     }
     if json {
         out!("{:#}", json!({"schema": 1, "disks": served}));
     } else {
         for disk in &served {
             out!("{} is detached: {}", disk.file.display(), disk.served);
+            if disk.powerless {
+                out!("  its power had gone, as its faults planned");
+            }
         }
-        if served.is_empty() {
+        if of_runs > 0 {
+            out!("left alone: {of_runs} of runs that are going on");
+        } else if served.is_empty() && failed.is_none() {
             out!("nothing is attached");
         }
     }
-    Ok(exit::OK)
+    failed.map_or(Ok(exit::OK), Err)
+}
+
+/// The run that is going on and made a disk for itself.
+fn run_of(disk: &Disk) -> Option<u32> {
+    disk.owner.filter(|owner| Path::new(&format!("/proc/{owner}")).exists())
+}
+
+fn detach_one(disk: Disk, state: &Path) -> Result<Disk, Failure> {
+    if let Some(run) = run_of(&disk) {
+        let reason = format!("process {run}, a run that is going on, made it for itself");
+        return Err(refused(disk.file.display().to_string(), reason, "end that first"));
+    }
+    disk.goes_on()?;
+    let users = users_of(&disk.file, disk.block.as_deref());
+    if !users.is_empty() {
+        let reason = format!("it is in use by {}", users.join(", "));
+        return Err(refused(disk.file.display().to_string(), reason, "end that first"));
+    }
+    Ok(disk.end(state, PATIENCE)?)
 }

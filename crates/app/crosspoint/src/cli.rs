@@ -12,6 +12,12 @@ pub use crate::cli_drives::{
 pub use crate::cli_job::JobArguments;
 use crate::exit;
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme
+  crosspoint run block --rw randread --bs 16k --iodepth 4 /mnt/nvme
+  crosspoint run rocksdb --workload overwrite --records 1000000 /mnt/nvme";
+
 /// What would my database do on that storage?
 #[derive(Debug, Parser)]
 #[command(name = "crosspoint", version, after_help = exit::LIST, max_term_width = 100)]
@@ -25,11 +31,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a study: measure real stacks, predict on device models, write a run folder and its report
-    #[command(
-        after_help = "Examples: crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme\n          \
-            crosspoint run block --rw randread --bs 16k --iodepth 4 /mnt/nvme\n          \
-            crosspoint run rocksdb --workload overwrite --records 1000000 /mnt/nvme"
-    )]
+    #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArguments>),
     /// List the studies that ship: what each asks, how long it takes, what it needs
     #[command(after_help = "Example: crosspoint studies")]
@@ -82,10 +84,10 @@ pub enum Verb {
     },
     /// Compare two storages of one run, or two runs: differences with their intervals, then verdicts
     #[command(
-        after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks this-disk,aws-gp3\n          \
-            crosspoint compare runs/before runs/after --margin 3%\n\n\
-            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse in something; \
-            10: it cannot be told in something, or the runs did not do the same on the same."
+        after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks \
+            this-disk,live-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
+            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse in \
+            something; 10: it cannot be told in something, or the runs did not do the same on the same."
     )]
     Compare(CompareArguments),
     /// Pack a run with its report, figures and published table into one file, or check such a file
@@ -140,6 +142,7 @@ pub enum Verb {
         #[arg(default_value = ".")]
         directory: PathBuf,
         /// Measure how far two runs of the same lie apart on it (a minute); `compare` shows that beside
+        /// figures of its kinds: block reads and writes, LMDB's lookups
         #[arg(long)]
         noise: bool,
         /// Print a JSON document
@@ -261,7 +264,7 @@ pub struct CompareArguments {
     /// Of one run: the stacks, the second beside the first [default: the only two]
     #[arg(long, value_name = "FIRST,SECOND", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// Difference below which they are equal, above 1%: what smaller is, no verdict speaks of
+    /// What surely differs by less is equal, above 1%: what is smaller no verdict speaks of
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
     /// What is compared: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: the rate, or

@@ -54,6 +54,9 @@ pub struct AttachArguments {
     /// 6.14) or classic
     #[arg(long, default_value = "auto")]
     pub transport: TransportWord,
+    /// The run that makes it for itself
+    #[arg(long, hide = true)]
+    pub owner: Option<u32>,
     /// Stay in the foreground, until Ctrl-C
     #[arg(long)]
     pub foreground: bool,

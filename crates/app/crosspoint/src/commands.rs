@@ -174,6 +174,15 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         let (headline, doubts) = report::headline(&run);
         out!("{}", plain(&headline));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
+        let undelivered = |doubt: &analysis::doubts::Doubt| {
+            doubt.kind == analysis::doubts::DoubtKind::NotDelivered
+        };
+        if analysis::doubts::doubts(&run).iter().any(undelivered) {
+            out!(
+                "next: again on a quieter host, or with the drives' time stretched: --set \
+                 stack.NAME.scale=10"
+            );
+        }
         report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
         missed |= say_objectives(&run);
         result_file::write_page(&[run], &page, There::Any)?;

@@ -29,6 +29,10 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
         say!("error: metric {unknown:?} is not compared\n  next: one of {}", METRICS.join(", "));
         return Ok(exit::USAGE);
     }
+    if question.margin <= stats::compare::TRIVIAL {
+        say!("error: what is smaller than 1 % no verdict speaks of\n  next: --margin 2%, or more");
+        return Ok(exit::USAGE);
+    }
     let found = match read.as_slice() {
         [one] => match pair_of(one, &arguments.stacks) {
             Ok([first, second]) => stacks(one, [&first, &second], &question),
@@ -67,26 +71,19 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
     if as_json {
         out!("{:#}", document(comparison, &view.sentence));
     } else {
-        out!("{}", plain(&view.sentence));
-        out!("  {}", plain(&view.about));
+        out!("{}", line(&view.sentence));
         for row in &view.rows {
-            let interval = match row.interval.is_empty() {
-                true => "no interval".to_owned(),
-                false => row.interval.clone(),
-            };
-            out!(
-                "{:<7}{:>9} ({interval})  {}: {}",
-                row.verdict,
-                row.difference,
-                row.figure,
-                plain(&row.values)
-            );
-            out!("       {}; {}", plain(&row.place), plain(&row.basis));
+            let (verdict, difference, interval) = (row.verdict, &row.difference, &row.interval);
+            out!("{verdict:<7}{difference:>9} ({interval})  {}", row.figure);
+            out!("       {}", line(&row.values));
+            out!("       {}", line(&row.place));
+            out!("       {}", line(&row.basis));
         }
-        let noise = crate::noise::beside(comparison);
-        view.notes.iter().chain(&noise).for_each(|note| out!("note: {}", plain(note)));
+        out!("{}", line(&view.about));
+        let noise = crate::noise_file::beside(comparison);
+        view.notes.iter().chain(&noise).for_each(|note| out!("note: {}", line(note)));
         if !view.advice.is_empty() {
-            out!("next: {}", view.advice);
+            out!("next: {}", line(&view.advice));
         }
     }
     match (comparison.count(Verdict::Worse), comparison.count(Verdict::Open)) {
@@ -94,6 +91,11 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
         (0, _) => exit::INCONCLUSIVE,
         _ => exit::REGRESSION,
     }
+}
+
+/// Words of others in one line: a name with an end of line in it must not look like a line of ours.
+fn line(text: &str) -> String {
+    plain(text).replace(['\n', '\t'], " ")
 }
 
 fn document(comparison: &Comparison, sentence: &str) -> Value {
@@ -105,7 +107,7 @@ fn document(comparison: &Comparison, sentence: &str) -> Value {
                 let (lo, hi) = one.interval();
                 json!({
                     "ratio": one.ratio, "lo": lo, "hi": hi, "n": one.n, "finds": one.finds(),
-                    "needs": one.needed(comparison.margin), "p_differs": one.p_differs(),
+                    "needs": one.needed(comparison.margin, comparison.judged()), "p_differs": one.p_differs(),
                     "p_equal": one.p_equal(comparison.margin),
                 })
             });
@@ -114,14 +116,16 @@ fn document(comparison: &Comparison, sentence: &str) -> Value {
                 "point": row.point, "op": row.ops, "metric": row.metric, "unit": row.unit,
                 "first": row.values[0], "second": row.values[1],
                 "sources": row.sources.map(|source| source.word()),
-                "difference": known, "verdict": row.verdict, "why": row.why,
+                "difference": known, "judged": row.judged().is_some(), "verdict": row.verdict,
+                "why": row.why,
             })
         })
         .collect();
     json!({
         "schema": 1, "first": comparison.names[0], "second": comparison.names[1],
         "took_turns": comparison.turns, "margin": comparison.margin, "sentence": sentence,
-        "figures": rows, "alone": comparison.alone, "notes": comparison.notes,
+        "figures": rows, "noise": crate::noise_file::beside(comparison), "alone": comparison.alone,
+        "notes": comparison.notes,
     })
 }
 
@@ -131,7 +135,7 @@ pub fn refuse(refused: &Refused) -> ExitCode {
         Refused::Differ(all) => {
             say!("error: the runs did not do the same on the same:");
             for one in all {
-                say!("  {}: {} and {}", plain(&one.what), plain(&one.first), plain(&one.second));
+                say!("  {}: {} and {}", line(&one.what), line(&one.first), line(&one.second));
             }
             let mut words: Vec<&str> = all.iter().filter_map(|one| one.word.as_deref()).collect();
             words.sort_unstable();
@@ -147,13 +151,21 @@ pub fn refuse(refused: &Refused) -> ExitCode {
             say!("error: they have no figure in common\n  next: crosspoint figures RUN shows each");
             exit::INCONCLUSIVE
         }
-        Refused::NoStack(name, known) => {
-            let known: Vec<String> = known.iter().map(|one| plain(one)).collect();
+        Refused::Same => {
+            say!("error: both are one and the same\n  next: name two runs, or two stacks of one");
+            exit::USAGE
+        }
+        Refused::NoWord(word) => {
+            let word = line(word);
             say!(
-                "error: no stack {:?}\n  next: --stacks, two of {}",
-                plain(name),
-                known.join(", ")
+                "error: nothing that differs is called {word:?}\n  next: without --although it is said"
             );
+            exit::USAGE
+        }
+        Refused::NoStack(name, known) => {
+            let known: Vec<String> = known.iter().map(|one| line(one)).collect();
+            let (name, known) = (line(name), known.join(", "));
+            say!("error: no stack {name:?}\n  next: --stacks, two of {known}");
             exit::USAGE
         }
     }

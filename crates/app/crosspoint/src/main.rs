@@ -24,6 +24,7 @@ mod host_file;
 mod import;
 mod memory;
 mod noise;
+mod noise_file;
 mod place;
 mod power_cuts;
 mod progress;

@@ -1,4 +1,5 @@
-//! A job in one line: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY`, made into the study that it is.
+//! A job in one line: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY`, made into the study that it
+//! is.
 //!
 //! Invariant: what runs is the text of a study, which is kept with the run; values are checked by the study's
 //! own rules. What it is not: a second format.

@@ -1,4 +1,5 @@
-//! Jobs in one line, end to end: what fio users type must run as they mean it, and be a study that can be kept.
+//! Jobs in one line, end to end: what fio users type must run as they mean it, and be a study that can be
+//! kept.
 
 mod support;
 

@@ -68,7 +68,7 @@ fn every_command_of_the_documents_works() {
                 .replace("/mnt/nvme", &place.display().to_string())
                 .replace("DIRECTORY", "pages")
                 .replace(
-                    "quickstart-made --stacks this-disk,aws-gp3",
+                    "quickstart-made --stacks this-disk,live-gp3",
                     "quickstart-made --stacks this-disk,intel-p4800x",
                 )
                 .replace("quickstart --", &format!("{tiny} --"))

@@ -4,11 +4,10 @@
 //! it is not: the verdicts.
 
 use analysis::compared::{Comparison, Question, Refused, Row, Verdict, runs};
-use analysis::unit_text;
 use archive::Run;
 use serde::Serialize;
 use stats::compare::Difference;
-use units::human_count;
+use units::{Nanos, human_count};
 
 /// One figure of a comparison.
 #[derive(Debug, Serialize)]
@@ -17,7 +16,7 @@ pub struct CompareRow {
     pub verdict: &'static str,
     /// `-4.9 %`.
     pub difference: String,
-    /// `-5.9 to -3.9 %`; empty where there is none.
+    /// `-5.9 to -3.9 %`; a dash where there is none.
     pub interval: String,
     /// Experiment, stack and point.
     pub place: String,
@@ -92,7 +91,8 @@ fn refused_text(refused: &Refused) -> String {
             format!("The runs did not do the same on the same: {}{more}.", named.join("; "))
         }
         Refused::NothingShared => "The runs have no figure in common.".to_owned(),
-        Refused::NoStack(name, _) => format!("No stack {name}."),
+        Refused::Same => "Both are one and the same run.".to_owned(),
+        Refused::NoStack(name, _) | Refused::NoWord(name) => format!("There is no {name}."),
     }
 }
 
@@ -122,11 +122,13 @@ fn sentence(comparison: &Comparison) -> String {
     let margin = percent(comparison.margin);
     let of = |verdict: Verdict| comparison.count(verdict);
     let figures = if all == 1 { "figure" } else { "figures" };
+    let in_all =
+        if all == 1 { "in the only figure".into() } else { format!("in all {all} figures") };
     let (worse, better) = (of(Verdict::Worse), of(Verdict::Better));
     let (equal, open) = (of(Verdict::Equal), of(Verdict::Open));
     let said = match (worse, better) {
         (0, 0) if equal == all => {
-            return format!("{second} equals {first} within {margin} in all {all} {figures}");
+            return format!("{second} equals {first} within {margin} {in_all}");
         }
         (0, 0) if equal == 0 => {
             return format!(
@@ -147,15 +149,24 @@ fn sentence(comparison: &Comparison) -> String {
 
 fn about(comparison: &Comparison) -> String {
     let [first, second] = &comparison.names;
-    let how = if comparison.turns {
-        "they took turns in one run"
-    } else {
-        "they ran apart: how this host differs from day to day is in the difference and not in its interval"
+    let predicted =
+        comparison.rows.iter().all(|row| row.sources.contains(&study::Source::Predicted));
+    let how = match (predicted, comparison.turns) {
+        (true, _) => {
+            "predicted: intervals hold what repetitions with other draws would give, and no error of the \
+             models"
+        }
+        (false, true) => "they took turns in one run",
+        (false, false) => {
+            "they ran apart: how this host differs from time to time is in the difference and not in its \
+             interval"
+        }
     };
-    format!(
-        "{second} over {first}; {how}; 95 % intervals of each figure alone, verdicts corrected for {} figures",
-        comparison.rows.len()
-    )
+    let corrected = match comparison.judged() {
+        0 | 1 => String::new(),
+        several => format!("; verdicts are corrected for {several} figures, intervals are not"),
+    };
+    format!("{second} beside {first}, 95 % intervals; {how}{corrected}")
 }
 
 fn advice(comparison: &Comparison) -> String {
@@ -165,16 +176,21 @@ fn advice(comparison: &Comparison) -> String {
         return String::new();
     }
     let margin = percent(comparison.margin);
-    if open.iter().all(|row| row.difference.is_none()) {
-        return "repeat: crosspoint run STUDY --repeat 5".into();
+    let few = |row: &&&Row| row.difference.is_none() && row.why.contains("that a verdict needs");
+    if open.iter().any(|row| few(&row)) {
+        return "crosspoint run STUDY --repeat 5, with --set for what else was changed".into();
+    }
+    if open.iter().all(|row| !row.why.is_empty()) {
+        return "what stands beside each open figure; on a busy host wait until it is quiet".into();
     }
     match comparison.needed() {
-        Some(needed) => format!(
-            "where open, {needed} repetitions find a difference of {margin} in four of five comparisons, each \
-             figure by itself: crosspoint run STUDY --repeat {needed}"
+        Some(needed) if needed <= REPETITIONS_MAX => format!(
+            "crosspoint run STUDY --repeat {needed}: so many find a difference of {margin} in four of five \
+             comparisons, if runs spread as these did"
         ),
-        None => format!(
-            "where open, no reasonable number of repetitions would find {margin}: runs spread too far"
+        _ => format!(
+            "runs spread too far to find {margin}: longer ones (--set experiment.*.measure=30s), a quieter \
+             host, or a larger --margin"
         ),
     }
 }
@@ -186,26 +202,27 @@ fn row_view(row: &Row, turns: bool) -> CompareRow {
         Verdict::Equal => "equal",
         Verdict::Open => "open",
     };
-    let ratio = row.difference.map_or(row.values[1] / row.values[0], |one| one.ratio);
-    let value = |at: usize| {
-        let source = match row.sources[0] == row.sources[1] {
-            true => String::new(),
-            false => format!(" ({})", row.sources[at]),
-        };
-        let unit = if row.metric == "rate" { "/s" } else { unit_text(row.unit) };
-        let space = if unit == "/s" { "" } else { " " };
-        format!("{}{space}{unit}{source}", human_count(row.values[at]))
+    let known = row.values[0].zip(row.values[1]).filter(|(first, _)| *first > 0.0);
+    let ratio = row.difference.map(|one| one.ratio).or_else(|| known.map(|(a, b)| b / a));
+    let value = |at: usize| match (row.values[at], row.metric) {
+        (None, _) => "unknown".to_owned(),
+        (Some(value), "rate") => format!("{}/s", human_count(value)),
+        (Some(value), _) => Nanos((value * 1e3) as u64).to_string(),
+    };
+    let source = match row.sources {
+        [first, second] if first == second => first.to_string(),
+        [first, second] => format!("{first} and {second}"),
     };
     CompareRow {
         verdict,
-        difference: signed(ratio),
-        interval: row.difference.map(|one| interval(&one)).unwrap_or_default(),
+        difference: ratio.map_or_else(|| "-".into(), |ratio| signed(ratio, ratio)),
+        interval: row.difference.map_or_else(|| "-".into(), |one| interval(&one)),
         place: format!("{} on {}, {}, {}", row.experiment, row.stack, row.engine, row.point),
         figure: format!("{} {}", row.ops, row.metric),
-        values: format!("{} \u{2192} {}", value(0), value(1)),
-        basis: match &row.difference {
+        values: format!("{} \u{2192} {}, {source}", value(0), value(1)),
+        basis: match row.judged() {
             Some(one) => format!(
-                "{} {}, finds {}",
+                "{} {} would show {}",
                 one.n,
                 if turns { "pairs" } else { "runs a side" },
                 percent(one.finds())
@@ -215,15 +232,18 @@ fn row_view(row: &Row, turns: bool) -> CompareRow {
     }
 }
 
+/// Repetitions that a study may have.
+const REPETITIONS_MAX: u32 = 100;
+
 fn interval(difference: &Difference) -> String {
     let (lo, hi) = difference.interval();
-    format!("{} to {}", signed(lo), signed(hi))
+    format!("{} to {}", signed(lo, hi), signed(hi, hi))
 }
 
-/// `-4.9 %`, or a factor where a share would be long.
-fn signed(ratio: f64) -> String {
+/// `-4.9 %`, or a factor where that or what stands with it would be a long share.
+fn signed(ratio: f64, largest: f64) -> String {
     match ratio {
-        ratio if ratio >= 3.0 => format!("x {}", human_count(ratio)),
+        ratio if largest >= 2.0 => format!("\u{d7} {}", human_count(ratio)),
         ratio => format!("{:+.1} %", (ratio - 1.0) * 100.0),
     }
 }

@@ -4,6 +4,7 @@
 //! Invariants: every number is of the run and says its source; what may not be judged is not in the first
 //! half of a sentence. What it is not: advice.
 
+use analysis::Group;
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
 use analysis::doubts::DoubtKind;
 use stats::estimate::Estimate;
@@ -108,11 +109,13 @@ fn spoiled(choice: &Choice<'_>) -> String {
     seen.map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }
 
-/// The source, and of a prediction its error: half of a ratio is the reference.
+/// The source, and of a prediction its error: half of a ratio is the reference. A drive whose time was
+/// stretched says so: its number is not the drive's.
 fn source_of(choice: &Choice<'_>) -> String {
     let source = choice.group.first.source.word();
-    match &choice.standing {
-        Standing::Predicted(worth) => format!("{source}, {}", worth.brief()),
+    match (&choice.standing, choice.group.time_scale()) {
+        (Standing::Predicted(worth), _) => format!("{source}, {}", worth.brief()),
+        (_, scale) if scale > 1 => format!("{source}, its time {scale} times as long"),
         _ => source.to_owned(),
     }
 }
@@ -135,7 +138,9 @@ fn worth(choice: &Choice<'_>) -> String {
     };
     match (&choice.standing, choice.group.first.source) {
         (Standing::Predicted(worth), _) => format!("{source}, {}", worth.brief()),
-        (_, Source::Emulated) => format!("{interval}; {source}, model not validated"),
+        (_, Source::Emulated) => {
+            format!("{interval}; {}, model not validated", source_of(choice))
+        }
         _ => format!("{interval}; {source}"),
     }
 }
@@ -209,10 +214,20 @@ fn compared_read_time(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<
     }
 }
 
+/// The engine, with how many read at once: fewer may have had more.
+fn engine_with(group: &Group<'_>) -> String {
+    let readers =
+        group.first.point.get("readers").filter(|count| !["0", "1"].contains(&count.as_str()));
+    match readers {
+        Some(count) => format!("{} with {count} readers", engine_title(group)),
+        None => engine_title(group),
+    }
+}
+
 /// What each did a second.
 fn compared_rates(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
     let (counted, ratio) = (decision.counted, ratio_of(best));
-    let (engine, of_here) = (engine_title(&here.group), value(here, counted));
+    let (engine, of_here) = (engine_with(&here.group), value(here, counted));
     let (noun, source) = (noun(counted), source_of(here));
     match ratio {
         _ if ratio > 1.0 + ABOUT => format!(

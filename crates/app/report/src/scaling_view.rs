@@ -201,7 +201,13 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
             let like = |rate: f64| (rate / end).max(end / rate) < NEAR;
             values.iter().filter(|(rate, _)| like(*rate)).map(|(_, name)| name.as_str()).collect()
         };
-        (values.len() > 1).then(|| (most / least, names(&near(most)), names(&near(least))))
+        // Who is near both is neither.
+        let only = |own: Vec<&str>, other: &[&str]| -> Vec<String> {
+            own.into_iter().filter(|one| !other.contains(one)).map(str::to_owned).collect()
+        };
+        let (top, bottom) = (near(most), near(least));
+        let (top, bottom) = (only(top.clone(), &bottom), only(bottom, &top));
+        (values.len() > 1).then(|| (most / least, names(&top), names(&bottom)))
     };
     let places = || panel.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x));
     let first = places().fold(f64::INFINITY, f64::min);
@@ -217,7 +223,9 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         false => {
             let ((most, several), (least, others)) = (most, least);
             let (gives, does) = (verb(*several, "give"), verb(*others, "do"));
-            format!("{most} {gives} {} what {least} {does}", crate::decision_view::times(*ratio))
+            let up_to = if *several || *others { "up to " } else { "" };
+            let times = crate::decision_view::times(*ratio);
+            format!("{most} {gives} {up_to}{times} what {least} {does}")
         }
     };
     let at = |place: f64| {
@@ -235,10 +243,10 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
 const NAMED_MAX: usize = 3;
 
 /// `a, b and c`, and whether that is more than one.
-fn names(all: &[&str]) -> (String, bool) {
+fn names(all: &[String]) -> (String, bool) {
     let text = match all {
         [] => String::new(),
-        [one] => (*one).to_owned(),
+        [one] => one.clone(),
         _ if all.len() > NAMED_MAX => format!("{} and {} others", all[0], all.len() - 1),
         [before @ .., last] => format!("{} and {last}", before.join(", ")),
     };

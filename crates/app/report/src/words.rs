@@ -91,8 +91,12 @@ pub(crate) fn runs_words(group: &Group<'_>) -> String {
         study::Source::Predicted => " of virtual time",
         _ => "",
     };
+    let stretched = match group.time_scale() {
+        1 => String::new(),
+        scale => format!(", times of the drives {scale} times as long"),
+    };
     match group.trials.len() {
-        1 => format!("one run of {seconds}{virtual_time}"),
-        runs => format!("{runs} runs of {seconds}{virtual_time}"),
+        1 => format!("one run of {seconds}{virtual_time}{stretched}"),
+        runs => format!("{runs} runs of {seconds}{virtual_time}{stretched}"),
     }
 }

@@ -42,6 +42,9 @@ pub struct Disk {
     /// Whether what is put on it takes no time.
     #[serde(default)]
     pub staging: bool,
+    /// The run that made it for itself; none of one that a person attached.
+    #[serde(default)]
+    pub owner: Option<u32>,
     /// Whether a plan of faults took its power away.
     #[serde(default)]
     pub powerless: bool,

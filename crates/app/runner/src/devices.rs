@@ -235,6 +235,7 @@ impl<'a> Targets<'a> {
             title: if stack.title.is_empty() { title.to_owned() } else { stack.title.clone() },
             device: stack.device.text(),
             not_covered: profile.map(|profile| profile.not_covered.clone()),
+            constants: profile.map(predicted::constants),
             ..StackRecord::default()
         }
     }

@@ -82,6 +82,7 @@ impl Emulated {
         command.args([VERB, model, "--foreground", "--json", "--size"]).arg(size.exact());
         command.arg("--at").arg(&at).args(["--condition", stack.condition.word()]);
         command.args(["--scale", &stack.scale.to_string()]);
+        command.args(["--owner", &std::process::id().to_string()]);
         if block {
             command.arg("--block");
         }

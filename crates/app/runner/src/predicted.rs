@@ -206,6 +206,11 @@ fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<Check
     checks
 }
 
+/// Names a model by its constants, whatever file they stand in.
+pub(crate) fn constants(profile: &Profile) -> String {
+    study::short_hash(&format!("{:?} {:?}", profile.capacity, profile.parameters))
+}
+
 /// What the header says of a model stack.
 pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> StackRecord {
     let Modelled { profile, host } = of;
@@ -215,6 +220,7 @@ pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Se
         device: stack.device.text(),
         storage: None,
         not_covered: Some(profile.not_covered.clone()),
+        constants: Some(constants(profile)),
         host_model: Some(match stack.cores {
             0 => format!("{} ({})", host.name, host.source),
             cores => format!("{} ({}), on {cores} cores as the study says", host.name, host.source),

@@ -143,6 +143,12 @@ impl StorageFacts {
             mount_of(path)
         };
         let device = BlockDevice::under(path);
+        // What a journal costs is a difference of file systems, and no option of the mount.
+        let bare = |kind: &str| kind == "ext4" && !has_journal(device.as_ref());
+        let mount = mount.map(|(kind, options)| match bare(&kind) {
+            true => (format!("{kind} without a journal"), options),
+            false => (kind, options),
+        });
         let queue =
             |setting: &str| or_unknown(device.as_ref().and_then(|device| device.queue(setting)));
         Self {
@@ -171,6 +177,16 @@ impl StorageFacts {
             ("Rotational", &self.rotational),
         ]
     }
+}
+
+/// Whether the ext4 on a device has a journal: its thread has a folder of statistics. Taken for granted where
+/// the device is not known, or nothing has one that could be seen.
+fn has_journal(device: Option<&BlockDevice>) -> bool {
+    let Some(device) = device else { return true };
+    let Ok(entries) = fs::read_dir("/proc/fs/jbd2") else { return true };
+    // Of a partition the name begins with its disk's.
+    let mut names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.any(|name| name.starts_with(&device.name))
 }
 
 /// Type and options of the mount that holds `path`: the longest mount point that leads to it.

@@ -173,9 +173,14 @@ impl Found {
         if !self.ended || cleaned.failed.len() > before {
             return false;
         }
-        let removed = fs::remove_file(&self.path);
-        cleaned.failed.extend(removed.as_ref().err().map(|error| format!("{path}: {error}")));
-        removed.is_ok()
+        match fs::remove_file(&self.path) {
+            // Its own process, which was about to end, or another `clean` was sooner.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                cleaned.failed.push(format!("{path}: {error}"));
+                false
+            }
+            _ => true,
+        }
     }
 }
 

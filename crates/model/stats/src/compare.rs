@@ -48,6 +48,8 @@ pub struct Difference {
     pub n: usize,
     /// Standard deviation of the difference of one pair of runs, in logarithms (0.03 is about 3 %).
     pub spread: f64,
+    /// They took turns.
+    pub turns: bool,
 }
 
 /// What may be said of a difference.
@@ -86,6 +88,7 @@ fn of_pairs(pairs: &[(Placed, Placed)]) -> Difference {
         freedom: n - 1.0,
         n: pairs.len(),
         spread,
+        turns: true,
     }
 }
 
@@ -120,6 +123,7 @@ fn with_drift(pairs: &[(Placed, Placed)]) -> Option<Difference> {
         freedom,
         n: pairs.len(),
         spread: (2.0 * variance).sqrt(),
+        turns: true,
     })
 }
 
@@ -149,6 +153,7 @@ pub fn apart(first: &[f64], second: &[f64]) -> Option<Difference> {
         freedom,
         n: first.len().min(second.len()),
         spread: (a_variance + b_variance).sqrt(),
+        turns: false,
     })
 }
 
@@ -185,28 +190,40 @@ impl Difference {
         StudentsT::new(0.0, 1.0, self.freedom).map_or(1.0, |t| 1.0 - t.cdf(inside / self.error))
     }
 
-    /// Pairs (or runs a side) with which a difference of `margin` would be found with a chance of [`POWER`],
-    /// if runs go on to spread as these did; `None` beyond ten thousand.
+    /// Pairs (or runs a side) with which a difference of `margin` would be found with a chance of [`POWER`]
+    /// among `figures` that are judged together, if runs go on to spread as these did; `None` beyond ten
+    /// thousand, and where the margin is no more than what no verdict speaks of.
     #[must_use]
-    pub fn needed(&self, margin: f64) -> Option<u32> {
-        (REPETITIONS_MIN as u32..=PAIRS_MAX)
-            .find(|n| smallest_found(self.spread, *n) <= margin.ln_1p())
+    pub fn needed(&self, margin: f64, figures: usize) -> Option<u32> {
+        (REPETITIONS_MIN as u32..=PAIRS_MAX).find(|n| self.found_by(*n, figures) <= margin.ln_1p())
     }
 
-    /// The smallest difference (0.05 is 5 %) that so many pairs as these find with a chance of [`POWER`].
+    /// The smallest difference (0.05 is 5 %) that so many pairs as these find with a chance of [`POWER`], of
+    /// this figure by itself.
     #[must_use]
     pub fn finds(&self) -> f64 {
-        smallest_found(self.spread, self.n as u32).exp_m1()
+        self.found_by(self.n as u32, 1).exp_m1()
     }
-}
 
-/// The logarithm of the smallest ratio that `n` pairs of this spread find with a chance of [`POWER`].
-fn smallest_found(spread: f64, n: u32) -> f64 {
-    let pairs = f64::from(n);
-    let few = (n as usize) < PAIRS_ALONE;
-    let freedom = if few { 2.0 * pairs - 3.0 } else { pairs - 1.0 };
-    let chance = StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(POWER));
-    TRIVIAL.ln_1p() + (t_quantile(freedom) + chance) * spread / pairs.sqrt()
+    /// The logarithm of the smallest ratio that `n` pairs or runs a side find with a chance of [`POWER`], the
+    /// likelihood divided among so many figures (at least as strict as Holm's procedure).
+    fn found_by(&self, n: u32, figures: usize) -> f64 {
+        let pairs = f64::from(n);
+        let (freedom, error) = if self.turns {
+            let few = (n as usize) < PAIRS_ALONE;
+            let freedom = if few { 2.0 * pairs - 3.0 } else { pairs - 1.0 };
+            (freedom, self.spread / pairs.sqrt())
+        } else {
+            // Both sides grow alike.
+            let now = self.n as f64;
+            (self.freedom * (pairs - 1.0) / (now - 1.0), self.error * (now / pairs).sqrt())
+        };
+        let at = |share: f64| {
+            StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(share))
+        };
+        let sure = at(1.0 - FALSE_SHARE / figures.max(1) as f64 / 2.0);
+        TRIVIAL.ln_1p() + (sure + at(POWER)) * error
+    }
 }
 
 /// Findings of figures that are judged together: the chance of any false "larger" or "smaller" among them is
@@ -246,6 +263,9 @@ fn holm(likelihoods: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const NONE: Difference =
+        Difference { ratio: 1.0, error: 0.0, freedom: 4.0, n: 5, spread: 0.0, turns: true };
 
     /// Normal noise, one stream a seed.
     struct Noise(u64);
@@ -336,8 +356,8 @@ mod tests {
     fn the_promised_difference_is_found_as_often_as_promised() {
         for n in [3, 5, 6, 10, 20] {
             for spread in [0.01, 0.03, 0.1_f64] {
-                let pair = spread * 2.0_f64.sqrt();
-                let promised = smallest_found(pair, n as u32).exp();
+                let turns = Difference { spread: spread * 2.0_f64.sqrt(), n, ..NONE };
+                let promised = 1.0 + turns.finds();
                 // A margin that nothing is equal within: the question is the other one.
                 let power = share((n, 0.0, spread, promised, 1e-6), &[Finding::Larger]);
                 assert!((0.74..0.92).contains(&power), "{n} pairs, spread {spread}: {power}");
@@ -348,18 +368,20 @@ mod tests {
     /// Advice of too few pairs costs another day; of too many, too.
     #[test]
     fn pairs_that_are_asked_for_find_the_margin() {
-        let of = |spread: f64| Difference { ratio: 1.0, error: 0.0, freedom: 4.0, n: 5, spread };
+        let of = |spread: f64| Difference { spread, ..NONE };
         let root = 2.0_f64.sqrt();
         // Planned against 1 %, not 0, as verdicts are: more than the 8 of textbooks for 5 %.
-        assert_eq!(of(0.03 * root).needed(0.05), Some(12));
-        assert_eq!(of(0.01 * root).needed(0.05), Some(3));
-        assert_eq!(of(0.01 * root).needed(0.2), Some(3));
+        assert_eq!(of(0.03 * root).needed(0.05, 1), Some(12));
+        assert_eq!(of(0.01 * root).needed(0.05, 1), Some(3));
+        assert_eq!(of(0.01 * root).needed(0.2, 1), Some(3));
         assert_eq!(
-            of(0.03 * root).needed(0.01),
+            of(0.03 * root).needed(0.01, 1),
             None,
-            "the trivial difference itself is never found"
+            "what no verdict speaks of is never found"
         );
-        let needed = of(0.03 * root).needed(0.05).unwrap() as usize;
+        let of_ten = of(0.03 * root).needed(0.05, 10);
+        assert!(of_ten > of(0.03 * root).needed(0.05, 1), "ten figures need more");
+        let needed = of(0.03 * root).needed(0.05, 1).unwrap() as usize;
         let power = share((needed, 0.0, 0.03, 1.05, 1e-6), &[Finding::Larger]);
         assert!(power > 0.77, "{power}");
     }
@@ -419,7 +441,48 @@ mod tests {
         assert!(paired(&zero).is_none());
     }
 
-    /// Sessions of different lengths, one far noisier: Welch, not a pooled variance.
+    /// The interval holds the truth as often as it says, also where the host drifts: with one degree of
+    /// freedom too many, or an error that is a tenth too small, it would not.
+    #[test]
+    fn intervals_hold_the_truth_as_often_as_they_say() {
+        let rounds = 6000;
+        for n in [3, 4, 5, 6, 10] {
+            let mut noise = Noise(n as u64);
+            let holds = (0..rounds).filter(|_| {
+                let drift = if n < PAIRS_ALONE { 0.2 } else { 0.0 };
+                let (lo, hi) = paired(&pairs(&mut noise, n, drift, 0.03, 1.07)).unwrap().interval();
+                (lo..=hi).contains(&1.07)
+            });
+            let share = holds.count() as f64 / f64::from(rounds);
+            // Three standard errors are 0.8 %.
+            assert!((0.941..0.959).contains(&share), "{n} pairs: {share}");
+        }
+    }
+
+    /// What is promised of two sessions holds where one of them is far noisier, too.
+    #[test]
+    fn what_runs_apart_promise_they_find() {
+        let mut noise = Noise(13);
+        for (a, b) in [(0.03, 0.03), (0.001, 0.1)] {
+            let mut draw = |spread: f64, of: f64| -> Vec<f64> {
+                (0..5).map(|_| of * (spread * noise.normal()).exp()).collect()
+            };
+            let rounds = 2000;
+            let mut promised: Vec<f64> =
+                (0..rounds).map(|_| apart(&draw(a, 1.0), &draw(b, 1.0)).unwrap().finds()).collect();
+            promised.sort_by(f64::total_cmp);
+            let planted = 1.0 + promised[promised.len() / 2];
+            let found = (0..rounds).filter(|_| {
+                let made = apart(&draw(a, 1.0), &draw(b, planted)).unwrap();
+                findings(&[made], 1e-6)[0] == Finding::Larger
+            });
+            let power = found.count() as f64 / f64::from(rounds);
+            assert!((0.7..0.9).contains(&power), "{a} and {b}: {power}");
+        }
+    }
+
+    /// Sessions of different lengths, the short one far noisier: a pooled variance would be wrong in a
+    /// seventh.
     #[test]
     fn runs_that_were_apart_differ_in_a_twentieth_at_most() {
         let mut noise = Noise(11);
@@ -428,7 +491,7 @@ mod tests {
         };
         let rounds = 2000;
         let wrong = (0..rounds).filter(|_| {
-            let (a, b) = (draw(5, 0.01), draw(10, 0.1));
+            let (a, b) = (draw(5, 0.1), draw(10, 0.01));
             findings(&[apart(&a, &b).unwrap()], 1e-6)[0] != Finding::Open
         });
         let share = wrong.count() as f64 / f64::from(rounds);

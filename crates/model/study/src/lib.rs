@@ -58,7 +58,7 @@ pub use offsets::Offsets;
 pub use overrides::apply_overrides;
 pub use parameters::Parameters;
 pub use parse::{LONGEST_TEXT, parse, resolved_text, schema};
-pub use plan::{Execution, Plan, Skip, Source, Trial, plan};
+pub use plan::{Execution, Plan, Skip, Source, Trial, plan, short_hash};
 pub use sql::{SqlChange, SqlCompression, SqlDialect, SqlEngine, SqlJob, SqlMatrix, SqlWorkload};
 pub use sql_check::listen_port;
 pub use sql_keys::SqlKeys;

@@ -1,8 +1,8 @@
 //! The plan: every trial of a study, in the order in which they run.
 //!
-//! Repetitions are interleaved. Where there are several, stacks run in an order drawn by the study's seed, and
-//! in the next repetition in the reverse of it, so that neither drift of the machine nor a beat of it (of four
-//! trials, say, which A B B A throughout would follow) becomes a difference between stacks.
+//! Repetitions are interleaved. Where there are several, stacks run in an order drawn by the study's seed,
+//! and in the next repetition in the reverse of it, so that neither drift of the machine nor a beat of it (of
+//! four trials, say, which A B B A throughout would follow) becomes a difference between stacks.
 //! Invariants: trial numbers are consecutive from 1; the plan depends on the study alone.
 //! What it is not: a forecast of results.
 
@@ -146,8 +146,7 @@ impl Trial {
         };
         // TOML has no numbers above 2^63.
         let text = toml::to_string(&whole).unwrap_or_else(|_| format!("{whole:?}"));
-        let digest = Sha256::digest(text.as_bytes());
-        digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        short_hash(&text)
     }
 
     /// The parameters in one line, for people.
@@ -157,6 +156,13 @@ impl Trial {
             self.job.point().into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         parts.join(" ")
     }
+}
+
+/// 16 digits of the SHA-256 of a text: a name for what it says.
+#[must_use]
+pub fn short_hash(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A combination that will not run.

@@ -1,0 +1,134 @@
+//! What comparisons must not say: each of these once sold, or would sell, the wrong drive.
+
+use archive::{Run, TrialOutcome, TrialRecord};
+use stats::{Interval, Limit};
+use study::Source;
+use units::Nanos;
+use workload::OpClass;
+
+use crate::compared::{Comparison, Question, Refused, Row, Verdict, runs, stacks};
+use crate::test_run::run_of;
+
+/// Five repetitions on two stacks, every operation of a microsecond.
+fn alike() -> Run {
+    run_of(
+        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\nname = \"b\"\n\
+         device = \"file\"\n[[experiment]]\nname = \"e\"\nrepeat = 5\n[experiment.block]\n",
+        Nanos(1000),
+    )
+}
+
+/// The same, changed in the trials of the second stack.
+fn with(change: impl Fn(&mut TrialRecord)) -> Run {
+    let mut run = alike();
+    run.trials.iter_mut().filter(|trial| trial.stack == "b").for_each(change);
+    run
+}
+
+fn compared(run: &Run) -> Comparison {
+    stacks(run, ["a", "b"], &Question::default()).expect("a comparison")
+}
+
+fn row<'a>(comparison: &'a Comparison, metric: &str) -> &'a Row {
+    comparison.rows.iter().find(|row| row.metric == metric).expect("a figure")
+}
+
+/// Takes so many of each interval's operations away.
+fn fewer(trial: &mut TrialRecord, left: u64) {
+    for interval in &mut trial.result.recording.intervals {
+        let (phase, start, end) = (interval.phase, interval.start, interval.end);
+        let counts = &mut interval.tallies.of(OpClass::Read).counts;
+        counts.ops = left;
+        if left == 0 {
+            interval.tallies = Interval::empty(phase, start, end).tallies;
+        }
+    }
+}
+
+#[test]
+fn what_is_alike_is_equal_and_a_slower_one_is_worse() {
+    let same = compared(&alike());
+    assert!(same.rows.iter().all(|row| row.verdict == Verdict::Equal), "{:?}", same.rows);
+    assert_eq!((same.judged(), same.needed()), (same.rows.len(), None));
+    let half = compared(&with(|trial| fewer(trial, 250)));
+    assert_eq!(row(&half, "rate").verdict, Verdict::Worse);
+    assert_eq!(row(&compared(&with(|trial| fewer(trial, 1000))), "rate").verdict, Verdict::Better);
+}
+
+/// A drive that does nothing has no figure; that is not equal, and no reason to say nothing.
+#[test]
+fn a_side_that_did_nothing_is_worse() {
+    let dead = compared(&with(|trial| fewer(trial, 0)));
+    assert_eq!(row(&dead, "rate").verdict, Verdict::Worse);
+    let p99 = row(&dead, "latency_p99");
+    assert_eq!((p99.verdict, p99.values[1]), (Verdict::Open, None), "{p99:?}");
+    let mut other = alike();
+    other.trials.iter_mut().filter(|one| one.stack == "a").for_each(|trial| fewer(trial, 0));
+    assert_eq!(row(&compared(&other), "rate").verdict, Verdict::Better);
+}
+
+/// What a repetition was too slow to give must not leave the fast ones to speak for it.
+#[test]
+fn a_figure_that_one_repetition_lacks_is_not_judged() {
+    let run = with(|trial| {
+        if trial.repetition == 2 {
+            fewer(trial, 0);
+        }
+    });
+    let found = compared(&run);
+    let p99 = row(&found, "latency_p99");
+    assert_eq!(p99.verdict, Verdict::Open);
+    assert!(p99.why.contains("1 of 5 repetitions on b"), "{}", p99.why);
+}
+
+/// A repetition that was cut short takes its pair with it, and that is said.
+#[test]
+fn what_was_not_whole_is_left_out_in_pairs() {
+    let run = with(|trial| {
+        if trial.repetition == 4 {
+            trial.outcome = TrialOutcome::Partial;
+            fewer(trial, 1);
+        }
+    });
+    let found = compared(&run);
+    let rate = row(&found, "rate");
+    assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equal, Some(4)));
+    assert!(found.notes.iter().any(|note| note.contains("1 repetitions of e on b")), "{found:?}");
+}
+
+/// An emulated drive that was not as its model asks is another drive; a prediction is no measurement.
+#[test]
+fn unfaithful_drives_and_predictions_beside_measurements_are_not_judged() {
+    let emulated = compared(&with(|trial| trial.source = Source::Emulated));
+    assert!(emulated.rows.iter().all(|row| row.verdict == Verdict::Open), "{:?}", emulated.rows);
+    assert!(emulated.rows[0].why.contains("as its model asks"));
+    let predicted = compared(&with(|trial| trial.source = Source::Predicted));
+    assert!(predicted.rows.iter().all(|row| row.verdict == Verdict::Open));
+    assert!(predicted.rows[0].why.contains("predicted"));
+}
+
+/// Others that had the processors in one session and not in the other are no difference of storages.
+#[test]
+fn runs_apart_on_a_busy_host_are_not_judged() {
+    let quiet = alike();
+    let mut busy = with(|trial| trial.result.limits = vec![Limit::Others { others: 0.9 }]);
+    busy.path = "busy".into();
+    let found = runs(&quiet, &busy, &Question::default()).expect("a comparison");
+    let of =
+        |stack: &str| found.rows.iter().find(|row| row.stack == stack).expect("a figure").verdict;
+    assert_eq!((of("a"), of("b")), (Verdict::Equal, Verdict::Open));
+    assert!(compared(&busy).rows.iter().all(|row| row.verdict == Verdict::Equal), "took turns");
+    assert_eq!(runs(&quiet, &quiet, &Question::default()), Err(Refused::Same));
+    assert_eq!(stacks(&quiet, ["a", "a"], &Question::default()), Err(Refused::Same));
+    let although = Question { although: vec!["weather".into()], ..Question::default() };
+    assert_eq!(runs(&quiet, &busy, &although), Err(Refused::NoWord("weather".into())));
+}
+
+/// A run that was killed half way is no whole one.
+#[test]
+fn a_run_that_is_not_whole_says_so() {
+    let mut run = alike();
+    run.trials.pop();
+    let found = compared(&run);
+    assert!(found.notes.iter().any(|note| note.contains("9 of 10 trials")), "{:?}", found.notes);
+}

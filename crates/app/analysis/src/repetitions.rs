@@ -1,0 +1,47 @@
+//! What each whole repetition of a group gave by itself.
+//!
+//! Invariant: a repetition that cannot give a figure gives none: too few operations for a percentile, or some
+//! that never ended. What it is not: an estimate over them.
+
+use archive::{TrialOutcome, TrialRecord};
+use stats::compare::Placed;
+
+use crate::groups::{Group, Ops};
+
+/// Those that ended as they should.
+pub(crate) fn whole<'a>(group: &'a Group<'_>) -> impl Iterator<Item = &'a TrialRecord> {
+    group.trials.iter().copied().filter(|trial| trial.outcome == TrialOutcome::Complete)
+}
+
+/// The value of one repetition alone, in the metric's unit.
+fn value(group: &Group<'_>, trial: &TrialRecord, (ops, metric): (Ops, &str)) -> Option<f64> {
+    let alone = group.alone(trial.number)?;
+    let time = |estimate: stats::estimate::Estimate| {
+        // Of what is "this or more" nobody knows how much more.
+        (!estimate.at_least).then_some(estimate.value / 1e3)
+    };
+    let percentile = |p: f64| alone.percentile(ops, p).ok().and_then(time);
+    match metric {
+        "rate" => alone.rate(ops).map(|estimate| estimate.value),
+        "latency_mean" => alone.mean_latency(ops).and_then(time),
+        "latency_p50" => percentile(50.0),
+        "latency_p99" => percentile(99.0),
+        _ => percentile(99.9),
+    }
+}
+
+/// Values of the whole repetitions with their places and repetitions.
+pub(crate) fn each(group: &Group<'_>, figure: (Ops, &str)) -> Vec<(u32, Placed)> {
+    whole(group)
+        .filter_map(|trial| {
+            let value = value(group, trial, figure)?;
+            Some((trial.repetition, Placed { place: trial.number, value }))
+        })
+        .collect()
+}
+
+/// The geometric mean; 0 where nothing was done, none where nothing is known.
+pub(crate) fn mean(all: &[(u32, Placed)]) -> Option<f64> {
+    let logs: f64 = all.iter().map(|(_, placed)| placed.value.ln()).sum();
+    (!all.is_empty()).then(|| (logs / all.len() as f64).exp())
+}

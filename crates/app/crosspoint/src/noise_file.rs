@@ -1,0 +1,83 @@
+//! How far two runs of the same lie apart on this machine, as `doctor --noise` found it.
+//!
+//! Invariants: what was found on another kernel or other processors is not shown, and nothing of it beside
+//! predictions. What it is not: the measurement.
+
+use std::path::{Path, PathBuf};
+
+use analysis::compared::{Comparison, Row};
+use serde::{Deserialize, Serialize};
+use stack::state_directory;
+use study::Source;
+
+/// What is kept.
+#[derive(Serialize, Deserialize)]
+pub struct Noise {
+    /// Kernel and processors.
+    pub host: String,
+    /// Name of the run.
+    pub run: String,
+    /// On what disk.
+    pub directory: PathBuf,
+    /// Each kind of figure.
+    pub figures: Vec<Spread>,
+}
+
+/// How far two runs of the same lie apart.
+#[derive(Serialize, Deserialize)]
+pub struct Spread {
+    engine: String,
+    op: String,
+    metric: String,
+    /// Standard deviation of the difference of a pair, %.
+    percent: f64,
+}
+
+/// Where it is kept.
+pub fn file(state: &Path) -> PathBuf {
+    state.join("noise.json")
+}
+
+impl Spread {
+    /// Of a figure of the same beside itself.
+    pub fn of(row: &Row) -> Option<Self> {
+        Some(Self {
+            engine: row.engine.clone(),
+            op: row.ops.to_owned(),
+            metric: row.metric.to_owned(),
+            percent: row.difference?.spread.exp_m1() * 100.0,
+        })
+    }
+}
+
+impl Noise {
+    /// In a sentence, of those of its figures that are wanted.
+    pub fn sentence(&self, wanted: impl Fn(&Spread) -> bool) -> Option<String> {
+        let words: Vec<String> = self
+            .figures
+            .iter()
+            .filter(|one| wanted(one))
+            .map(|one| format!("{} {} {} {:.1} %", one.engine, one.op, one.metric, one.percent))
+            .collect();
+        let place = self.directory.display();
+        (!words.is_empty()).then(|| {
+            format!(
+                "two runs of the same lay apart on this machine, under {place}, by (standard deviation): {}",
+                words.join(", ")
+            )
+        })
+    }
+}
+
+/// What is known of this machine beside itself, of the kinds of figures that a comparison has.
+pub fn beside(comparison: &Comparison) -> Option<String> {
+    let text = std::fs::read_to_string(file(&state_directory().ok()?)).ok()?;
+    let noise: Noise = serde_json::from_str(&text).ok()?;
+    let of_hosts = |row: &&Row| !row.sources.contains(&Source::Predicted);
+    let alike = |one: &Spread| {
+        comparison.rows.iter().filter(of_hosts).any(|row| {
+            (row.engine.as_str(), row.ops, row.metric) == (&*one.engine, &*one.op, &*one.metric)
+        })
+    };
+    (noise.host == runner::host_name()).then(|| noise.sentence(alike)).flatten()
+}
