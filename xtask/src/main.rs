@@ -37,15 +37,15 @@ fn main() -> ExitCode {
         }
         ["attached", work] => attached::table(Path::new(work)),
         ["speed-databases"] => databases::table(),
-        ["pairs", run, pairs] => pairs
-            .parse()
-            .map_err(|error| format!("{pairs}: {error}"))
-            .and_then(|pairs| pairs::table(Path::new(run), pairs)),
+        ["pairs", run, pairs, margin] => match (pairs.parse(), margin.parse::<f64>()) {
+            (Ok(pairs), Ok(percent)) => pairs::table(Path::new(run), pairs, percent / 100.0),
+            _ => Err(format!("{pairs}, {margin}: pairs a set, and a margin in percent")),
+        },
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
         _ => Err(
             "usage: cargo xtask schema | validation | coverage | fuzz [SECONDS] | speed [ROW] | \
-                 speed-databases | attached DIRECTORY | pairs RUN COUNT"
+                 speed-databases | attached DIRECTORY | pairs RUN COUNT PERCENT"
                 .to_owned(),
         ),
     };

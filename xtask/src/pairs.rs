@@ -22,19 +22,20 @@ struct Tally {
 }
 
 /// Prints how the second stack came out beside the first in each set of `pairs` repetitions.
-pub fn table(path: &Path, pairs: u32) -> Result<(), String> {
+pub fn table(path: &Path, pairs: u32, margin: f64) -> Result<(), String> {
     let run = Run::read(path).map_err(|error| error.to_string())?;
     let names: Vec<&str> = run.header.stacks.iter().map(|stack| stack.name.as_str()).collect();
     let [first, second] = names[..] else { return Err("a run with two stacks is needed".into()) };
     let most = run.trials.iter().map(|trial| trial.repetition).max().unwrap_or(0);
+    let question = Question { margin, ..Question::default() };
     let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
     let (mut sets, mut alarmed) = (0, 0);
     for set in 0..most / pairs {
         let own = set * pairs + 1..=(set + 1) * pairs;
         let mut part = run.clone();
         part.trials.retain(|trial| own.contains(&trial.repetition));
-        let compared = stacks(&part, [first, second], &Question::default())
-            .map_err(|refused| format!("{refused:?}"))?;
+        let compared =
+            stacks(&part, [first, second], &question).map_err(|refused| format!("{refused:?}"))?;
         sets += 1;
         alarmed +=
             usize::from(compared.count(Verdict::Worse) + compared.count(Verdict::Better) > 0);

@@ -14,7 +14,7 @@ use workload::OpClass;
 
 use crate::doubts::{DoubtKind, doubts, doubts_of};
 use crate::groups::{Group, Ops, groups, is_sql};
-use crate::repetitions::{each, mean, whole};
+use crate::repetitions::{each, is_faithful, mean, whole};
 use crate::sameness::{Mismatch, environments, jobs, remarks};
 
 /// What is asked of a comparison.
@@ -277,7 +277,10 @@ fn rows_of(
     for group in [one, other] {
         let lost = group.trials.len() - whole(group).count();
         if lost > 0 {
-            notes.push(format!("{lost} repetitions of {} are not whole and left out", what(group)));
+            notes.push(format!(
+                "{lost} repetitions of {} are left out: not whole, or on a drive that was not as its model asks",
+                what(group)
+            ));
         }
     }
     let stack = match one.first.stack == other.first.stack {
@@ -321,10 +324,7 @@ fn rows_of(
 /// Why nothing of a pair of groups may be judged, whatever its figures are.
 fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String> {
     let groups = [one, other];
-    let unfaithful = |group: &&Group<'_>| {
-        let faithful = |trial: &&TrialRecord| trial.result.served.is_some_and(|s| s.is_faithful());
-        group.first.source == Source::Emulated && !group.trials.iter().all(faithful)
-    };
+    let unfaithful = |group: &&Group<'_>| !whole(group).all(is_faithful);
     if groups.iter().any(unfaithful) {
         return Some("the emulated drive was not as its model asks".into());
     }

@@ -96,6 +96,29 @@ fn what_was_not_whole_is_left_out_in_pairs() {
     assert!(found.notes.iter().any(|note| note.contains("1 repetitions of e on b")), "{found:?}");
 }
 
+/// One late repetition in twenty is the host's, and takes its pair with it; one in five is the drive's.
+#[test]
+fn few_repetitions_of_an_unfaithful_drive_are_left_out() {
+    let of = |repeat: u32| {
+        let text = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\nname = \
+             \"b\"\ndevice = \"file\"\n[[experiment]]\nname = \"e\"\nrepeat = {repeat}\n[experiment.block]\n"
+        );
+        let mut run = run_of(&text, Nanos(1000));
+        for trial in &mut run.trials {
+            let late = trial.stack == "b" && trial.repetition == 2;
+            trial.source = Source::Emulated;
+            trial.result.served = (!late).then(stats::Served::default);
+        }
+        compared(&run)
+    };
+    let (many, few) = (of(20), of(5));
+    let (rate, other) = (row(&many, "rate"), row(&few, "rate"));
+    assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equal, Some(19)));
+    assert!(many.notes.iter().any(|note| note.contains("1 repetitions of e on b")));
+    assert_eq!(other.verdict, Verdict::Open);
+}
+
 /// An emulated drive that was not as its model asks is another drive; a prediction is no measurement.
 #[test]
 fn unfaithful_drives_and_predictions_beside_measurements_are_not_judged() {

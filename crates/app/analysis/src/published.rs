@@ -339,7 +339,7 @@ mod tests {
             }
             casts += 1;
         }
-        assert_eq!(casts, 5);
+        assert_eq!(casts, 6);
     }
 
     /// What does not depend on the drive has its error beside it whether or not we agree.

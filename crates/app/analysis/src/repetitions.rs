@@ -5,12 +5,26 @@
 
 use archive::{TrialOutcome, TrialRecord};
 use stats::compare::Placed;
+use study::Source;
 
 use crate::groups::{Group, Ops};
 
-/// Those that ended as they should.
+/// Share of a group's repetitions that may be left out since their emulated drive was not as its model asks:
+/// on a host that others use it happens now and then, and says nothing of the rest.
+const UNFAITHFUL_MAX: f64 = 0.1;
+
+/// Whether its drive is here, or was as its model asks.
+pub(crate) fn is_faithful(trial: &TrialRecord) -> bool {
+    trial.source != Source::Emulated || trial.result.served.is_some_and(|one| one.is_faithful())
+}
+
+/// Those that ended as they should; without the few whose emulated drive was not as its model asks.
 pub(crate) fn whole<'a>(group: &'a Group<'_>) -> impl Iterator<Item = &'a TrialRecord> {
-    group.trials.iter().copied().filter(|trial| trial.outcome == TrialOutcome::Complete)
+    let unfaithful = group.trials.iter().filter(|trial| !is_faithful(trial)).count();
+    let few = unfaithful as f64 <= UNFAITHFUL_MAX * group.trials.len() as f64;
+    let ended = |trial: &&TrialRecord| trial.outcome == TrialOutcome::Complete;
+    let kept = move |trial: &&TrialRecord| !few || is_faithful(trial);
+    group.trials.iter().copied().filter(ended).filter(kept)
 }
 
 /// The value of one repetition alone, in the metric's unit.

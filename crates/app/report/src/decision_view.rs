@@ -117,6 +117,8 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     let alone = decision.choices.len() == 1;
     let rows = decision.choices.iter().take(ROWS_MAX).map(|one| ChoiceView {
         bar: if alone { String::new() } else { bar(one, &scale) },
+        // A ratio is worth no more than what it is of.
+        doubted: [one, here].iter().any(|one| matches!(one.standing, Standing::NotJudged(_))),
         ..row(one, decision.counted, hues, alone)
     });
     let rows = rows.collect();
@@ -138,7 +140,6 @@ fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceVi
     let interval = between.map(|(lo, hi)| format!("{} to {}", text(lo), text(hi)));
     let least = |estimate: &Estimate| if estimate.at_least { "at least " } else { "" };
     let ratio = one.ratio;
-    let doubted = matches!(one.standing, Standing::NotJudged(_));
     ChoiceView {
         storage: short(one.group.stack_title()).to_owned(),
         hue: hues.get(&one.group.first.stack),
@@ -160,12 +161,12 @@ fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceVi
         },
         bar: String::new(),
         p99: one.p99.map_or_else(
-            || "-".into(),
+            || "too few samples".into(),
             |p99| format!("{}{}", least(&p99), Nanos(p99.value as u64)),
         ),
         limited: limited_words(one.limited),
         worth: worth_words(one),
-        doubted,
+        doubted: false,
         objectives: asked_of(&one.group).iter().map(ObjectiveView::new).collect(),
         keys: [
             one.value.value,

@@ -26,6 +26,8 @@ pub(crate) fn decision_sentence(decision: &Decision<'_>) -> (String, String) {
         return (alone(here, decision.counted), String::new());
     }
     let sentence = match decision.best_other() {
+        // A ratio is worth no more than what it is of.
+        Some(best) if is_doubted(here) => beside_nothing(decision.counted, here, best),
         Some(best) => compared(decision, here, best),
         None => not_judged(decision, here),
     };
@@ -41,6 +43,25 @@ pub(crate) fn decision_sentence(decision: &Decision<'_>) -> (String, String) {
             (sentence, format!("{words} {lead}"))
         }
     }
+}
+
+/// The best of those that may be judged, where the reference may not.
+fn beside_nothing(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> String {
+    let (engine, of_best) = (engine_with(&best.group), value(best, counted));
+    let found = match counted {
+        Counted::ReadTime => format!("One {} takes {of_best}", point_words(&best.group)),
+        Counted::TimeAtRate(_) => {
+            format!("{engine}: 1 {} in 100 takes over {of_best}", noun(counted))
+        }
+        _ => format!("{engine} does {of_best} {}", counted.words()),
+    };
+    format!(
+        "{found} on {} ({}{}); the reference, {}, may not be judged here.",
+        title(best),
+        source_of(best),
+        spoiled(best),
+        place(here)
+    )
 }
 
 fn is_doubted(choice: &Choice<'_>) -> bool {
