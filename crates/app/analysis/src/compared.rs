@@ -278,7 +278,8 @@ fn rows_of(
         let lost = group.trials.len() - whole(group).count();
         if lost > 0 {
             notes.push(format!(
-                "{lost} repetitions of {} are left out: not whole, or on a drive that was not as its model asks",
+                "{lost} repetitions of {} are left out: not whole, or on a drive that was not as its \
+                 model asks",
                 what(group)
             ));
         }

@@ -5,44 +5,12 @@ mod support;
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use support::disks::{attach, file_of, mounted, nothing_left, possible};
 use support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
-
-/// Whether disks can be attached here; says so if not.
-fn possible(test: &str) -> bool {
-    let there = Path::new("/dev/fuse").exists() && (is_root() || support::has("fusermount3"));
-    if !there {
-        skip(test, "/dev/fuse, and root or fusermount3");
-    }
-    there
-}
-
-/// Attaches; gives what was said of the disk.
-fn attach(scratch: &Scratch, words: &str) -> Value {
-    let output = scratch.run(&format!("attach {words} --json"));
-    expect(&output, 0);
-    serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn file_of(disk: &Value) -> PathBuf {
-    PathBuf::from(disk["file"].as_str().expect("a file"))
-}
-
-fn mounted(scratch: &Scratch) -> bool {
-    let place = scratch.path().canonicalize().expect("it is there");
-    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
-    mounts.contains(place.to_str().expect("plain"))
-}
-
-fn nothing_left(scratch: &Scratch) {
-    assert!(!mounted(scratch), "something is still mounted");
-    assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
-    let noted = std::fs::read_dir(scratch.state().join("attached")).into_iter().flatten().count();
-    assert_eq!(noted, 0, "notes of disks that have gone");
-}
 
 /// A disk that loses or mixes up data is worse than none, whichever way requests come.
 #[test]
@@ -489,54 +457,5 @@ fn a_study_has_its_drive_fail_as_planned() {
     std::fs::write(&study, text).expect("a study");
     let output = scratch.run("run failing.toml --out runs/staged");
     assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
-    nothing_left(&scratch);
-}
-
-/// `detach --all`, which a user types to tidy up, took the drives of a run that was going on; and where one
-/// disk was in use it said nothing of those that went.
-#[test]
-fn all_that_is_detached_is_what_nobody_uses() {
-    if !possible("all_that_is_detached_is_what_nobody_uses") {
-        return;
-    }
-    let scratch = DiskScratch(Scratch::new());
-    let mut run = Command::new("sleep").arg("600").spawn().expect("something that goes on");
-    let of_run = attach(&scratch, &format!("aws-gp3 --size 16MiB --owner {}", run.id()));
-    let (used, idle) =
-        (attach(&scratch, "aws-gp3 --size 16MiB"), attach(&scratch, "aws-gp3 --size 16MiB"));
-    let held = File::open(file_of(&used)).expect("opened");
-    let output = scratch.run("detach --all");
-    expect(&output, 4);
-    let (said, wrong) = (stdout(&output), stderr(&output));
-    assert!(said.contains(&format!("{} is detached", file_of(&idle).display())), "{said}");
-    assert!(said.contains("left alone: 1 of runs that are going on"), "{said}");
-    assert!(wrong.contains(&file_of(&used).display().to_string()), "{wrong}");
-    let output = scratch.run(&format!("detach {}", file_of(&of_run).display()));
-    expect(&output, 4);
-    assert!(stderr(&output).contains("a run that is going on"), "{}", stderr(&output));
-    drop(held);
-    run.kill().and_then(|()| run.wait()).expect("it ends");
-    expect(&scratch.run("detach --all"), 0);
-    nothing_left(&scratch);
-}
-
-/// Whoever asks why every request fails must be told of the power that was taken away.
-#[test]
-fn a_power_that_is_gone_is_said() {
-    if !possible("a_power_that_is_gone_is_said") {
-        return;
-    }
-    let scratch = DiskScratch(Scratch::new());
-    let plan = "schema = 1\n[[fault]]\nkind = \"power_cut\"\nwrite = 2\n";
-    std::fs::write(scratch.path().join("faults.toml"), plan).expect("a plan");
-    let disk = attach(&scratch, "aws-gp3 --size 16MiB --faults faults.toml");
-    let file = OpenOptions::new().write(true).open(file_of(&disk)).expect("opened");
-    let failed =
-        (0..8).any(|at| file.write_at(&[1; 4096], at * 4096).is_err() || file.sync_all().is_err());
-    assert!(failed, "the power went");
-    drop(file);
-    let output = scratch.run("detach --all");
-    expect(&output, 0);
-    assert!(stdout(&output).contains("its power had gone"), "{}", stdout(&output));
     nothing_left(&scratch);
 }

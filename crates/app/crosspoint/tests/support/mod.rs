@@ -3,6 +3,7 @@
 //! Invariant: no test touches the user's own state directory. What it is not: a mock of anything.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod disks;
 pub mod servers;
 
 use std::fs::OpenOptions;
