@@ -3,6 +3,8 @@
 
 CROSSPOINT_COMMIT ?= $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 export CROSSPOINT_COMMIT
+# Where Rust's own installer puts it.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: demo test setup-demo setup-test clean
