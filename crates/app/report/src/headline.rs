@@ -68,14 +68,6 @@ fn is_doubted(choice: &Choice<'_>) -> bool {
     matches!(choice.standing, Standing::NotJudged(_))
 }
 
-/// `Of those delivered as modelled, ` where others were not.
-fn of_which(decision: &Decision<'_>) -> &'static str {
-    match decision.choices.iter().any(is_doubted) {
-        true => "Of the drives that were delivered as modelled none",
-        false => "No other storage here",
-    }
-}
-
 /// The next best; where others were not delivered as modelled, of those that were.
 fn next(decision: &Decision<'_>) -> &'static str {
     match decision.choices.iter().any(is_doubted) {
@@ -261,17 +253,21 @@ fn compared_rates(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>)
             value(best, counted),
             spoiled(here)
         ),
-        _ if ratio < 1.0 - ABOUT => format!(
-            "{} gives {engine} more {noun} than {}: {of_here} a second ({source}{}); {}, {}, gives {} of \
-             that ({}).",
-            of_which(decision),
-            place(here),
-            spoiled(here),
-            next(decision),
-            title(best),
-            times(ratio),
-            worth(best)
-        ),
+        _ if ratio < 1.0 - ABOUT => {
+            let (place, spoiled) = (place(here), spoiled(here));
+            let most = match decision.choices.iter().any(is_doubted) {
+                true => {
+                    format!("Of what may be judged here {place} gives {engine} the most {noun}")
+                }
+                false => format!("No other storage here gives {engine} more {noun} than {place}"),
+            };
+            format!(
+                "{most}: {of_here} a second ({source}{spoiled}); the next, {}, gives {} of that ({}).",
+                title(best),
+                times(ratio),
+                worth(best)
+            )
+        }
         _ => format!(
             "{engine} does as many {noun} on {} as on {}: {} ({}) and {of_here} a second ({source}).",
             title(best),

@@ -44,10 +44,7 @@ pub(crate) struct ScalingView {
 pub(crate) fn scaling_views(run: &Run, hues: &Hues) -> Vec<ScalingView> {
     let all = panels(run);
     // Of several databases each is named.
-    let several = |panel: &Panel| {
-        let other = |one: &Panel| one.experiment == panel.experiment && one.engine != panel.engine;
-        all.iter().any(other)
-    };
+    let several = |panel: &Panel| all.iter().any(|one| one.engine != panel.engine);
     let shown = all.iter().take(PANELS_MAX);
     shown.filter_map(|panel| view(run, panel, hues, several(panel))).collect()
 }
