@@ -176,7 +176,8 @@ fn row(
             text: text(figure),
             stand_in: !own,
             tag: match (error, role) {
-                (Some(error), _) => format!("{:+.0} %", error * 100.0),
+                // No "-0 %".
+                (Some(error), _) => format!("{:+.0} %", (error * 100.0).round() + 0.0),
                 (None, Some(role)) => role.word().to_owned(),
                 (None, None) => String::new(),
             },

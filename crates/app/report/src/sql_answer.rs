@@ -22,10 +22,15 @@ fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
 pub(crate) fn race_sentences(run: &Run) -> Vec<String> {
     let source = |stack: &&str| {
         let found = run.trials.iter().find(|trial| trial.stack == **stack);
-        found.map_or("measured", |trial| trial.source.word())
+        let word = found.map_or("measured", |trial| trial.source.word());
+        let declared = run.study.stack.iter().find(|one| one.name == **stack);
+        match declared.map_or(1, |one| one.scale) {
+            1 => word.to_owned(),
+            scale => format!("{word}, times of the drives {scale} times as long"),
+        }
     };
     let sources = |stacks: &[&str]| {
-        let mut words: Vec<&str> = stacks.iter().map(source).collect();
+        let mut words: Vec<String> = stacks.iter().map(source).collect();
         words.dedup();
         format!("; {}", words.join(" and "))
     };
