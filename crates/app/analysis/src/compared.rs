@@ -1,10 +1,12 @@
 //! One storage beside another, or one run beside another: differences with their intervals, then verdicts.
 //!
-//! Stacks of one run took turns and are compared pair by pair, a pair a repetition. Two runs are compared as
-//! what ran apart, and only where job, host and storage are the same ([`crate::sameness`]). All figures of a
-//! comparison are judged together ([`stats::compare`]). Invariants: a value is of one whole repetition; one
+//! Stacks of one run took turns and are compared pair by pair, a pair per repetition. Two runs are compared
+//! as what ran apart, and only where job, host and storage are the same ([`crate::sameness`]). All figures of
+//! a comparison are judged together ([`stats::compare`]). Invariants: a value is of one whole repetition; one
 //! that was not complete takes its pair with it, and that is said; an emulated drive that was not as its
 //! model asks is not judged. What it is not: words for people.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use archive::{Run, TrialRecord};
 use serde::Serialize;
@@ -12,7 +14,7 @@ use stats::compare::{Difference, Finding, Placed, REPETITIONS_MIN, apart, findin
 use study::Source;
 use workload::OpClass;
 
-use crate::doubts::{DoubtKind, doubts, doubts_of};
+use crate::doubts::{DoubtKind, doubts_among, doubts_of};
 use crate::groups::{Group, Ops, groups, is_sql};
 use crate::repetitions::{each, is_faithful, mean, whole};
 use crate::sameness::{Mismatch, environments, jobs, remarks};
@@ -131,7 +133,9 @@ pub fn stacks(run: &Run, names: [&str; 2], question: &Question) -> Result<Compar
         all.iter().filter(|group| group.first.stack == name).collect()
     };
     let notes = spoilt(run, &names, "");
-    made(names.map(str::to_owned), (&of(names[0]), &of(names[1])), question, true, notes)
+    let (first, second) = (of(names[0]), of(names[1]));
+    let sides = (&Side::new(&first), &Side::new(&second));
+    made(names.map(str::to_owned), sides, question, true, notes)
 }
 
 /// The same stacks of two runs.
@@ -139,8 +143,7 @@ pub fn stacks(run: &Run, names: [&str; 2], question: &Question) -> Result<Compar
 /// # Errors
 /// [`Refused`] where host, storage or a job differs, or they share none.
 pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison, Refused> {
-    let real = |run: &Run| std::fs::canonicalize(&run.path).ok();
-    if first.path == second.path || real(first).is_some_and(|one| Some(one) == real(second)) {
+    if first.path == second.path {
         return Err(Refused::Same);
     }
     let (one, other) = (groups(first), groups(second));
@@ -162,6 +165,7 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
     }
     let (one, other): (Vec<&Group<'_>>, Vec<&Group<'_>>) =
         (one.iter().collect(), other.iter().collect());
+    let (one, other) = (Side::new(&one), Side::new(&other));
     differ.extend(other_jobs(&one, &other));
     if !differ.is_empty() {
         return Err(Refused::Differ(differ));
@@ -178,12 +182,12 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
 
 /// What spoils figures of a run, of these stacks or of all, a line each.
 fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
-    let mut own = run.clone();
-    own.trials.retain(|trial| stacks.is_empty() || stacks.contains(&trial.stack.as_str()));
+    let of = |trial: &&TrialRecord| stacks.is_empty() || stacks.contains(&trial.stack.as_str());
+    let own: Vec<&TrialRecord> = run.trials.iter().filter(of).collect();
     let line = |doubt: crate::doubts::Doubt| {
         format!("{side}{} {}", doubt.kind.title(), doubt.count_text())
     };
-    let mut found: Vec<String> = doubts(&own).into_iter().map(line).collect();
+    let mut found: Vec<String> = doubts_among(run, &own).into_iter().map(line).collect();
     if run.is_partial() {
         let (there, planned) = (run.trials.len(), run.header.trials_planned);
         found.insert(0, format!("{side}Not whole: {there} of {planned} trials are there"));
@@ -191,79 +195,88 @@ fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
     found
 }
 
-/// Whether two groups did the same; runs of before jobs had hashes are told by their points.
-fn same_job(one: &Group<'_>, other: &Group<'_>) -> bool {
-    let (one, other) = (one.first, other.first);
-    let hashed = !one.job.is_empty() && !other.job.is_empty();
-    (&one.experiment, &one.engine) == (&other.experiment, &other.engine)
-        && one.point == other.point
-        && (!hashed || one.job == other.job)
+/// The groups of one side, found by what they did.
+struct Side<'a, 'g> {
+    groups: &'a [&'a Group<'g>],
+    by_point: HashMap<Key<'a>, Vec<usize>>,
+}
+
+/// Experiment, engine and point.
+type Key<'a> = (&'a str, &'a str, &'a BTreeMap<String, String>);
+
+impl<'a, 'g> Side<'a, 'g> {
+    fn new(groups: &'a [&'a Group<'g>]) -> Self {
+        let mut by_point: HashMap<Key<'a>, Vec<usize>> = HashMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            by_point.entry(Self::key(group)).or_default().push(at);
+        }
+        Self { groups, by_point }
+    }
+
+    fn key<'k>(group: &'k Group<'_>) -> Key<'k> {
+        (&group.first.experiment, &group.first.engine, &group.first.point)
+    }
+
+    /// The group that did the same, on the same stack unless two stacks are compared. Runs of before jobs
+    /// had hashes are known by their points.
+    fn partner(&self, one: &Group<'_>, same_stack: bool) -> Option<&'a Group<'g>> {
+        let places = self.by_point.get(&Self::key(one))?;
+        let same = |other: &&&Group<'_>| {
+            let (one, other) = (one.first, other.first);
+            let hashed = !one.job.is_empty() && !other.job.is_empty();
+            (!hashed || one.job == other.job) && (!same_stack || one.stack == other.stack)
+        };
+        places.iter().map(|at| &self.groups[*at]).find(same).copied()
+    }
+
+    /// Those that have no partner among `others`.
+    fn lone(&self, others: &Side<'_, '_>, same_stack: bool) -> Vec<&'a Group<'g>> {
+        let all = self.groups.iter().copied();
+        all.filter(|one| others.partner(one, same_stack).is_none()).collect()
+    }
 }
 
 /// Jobs of one experiment on one stack that are in one run alone, against one that is in the other alone.
-fn other_jobs(first: &[&Group<'_>], second: &[&Group<'_>]) -> Vec<Mismatch> {
-    let on_same = |a: &Group<'_>, b: &Group<'_>| a.first.stack == b.first.stack;
-    let lone = |all: &[&Group<'_>], others: &[&Group<'_>], at: usize| {
-        !others.iter().any(|other| on_same(all[at], other) && same_job(all[at], other))
-    };
-    let mut found = Vec::new();
-    let mut taken = vec![false; second.len()];
-    for one in (0..first.len()).filter(|at| lone(first, second, *at)) {
-        let of = |at: &usize| {
-            on_same(first[one], second[*at])
-                && first[one].first.experiment == second[*at].first.experiment
-                && lone(second, first, *at)
-                && !taken[*at]
-        };
-        let Some(other) = (0..second.len()).find(of) else { continue };
-        taken[other] = true;
-        found.extend(jobs(first[one], second[other]));
+fn other_jobs(first: &Side<'_, '_>, second: &Side<'_, '_>) -> Vec<Mismatch> {
+    let place = |group: &Group<'_>| (group.first.experiment.clone(), group.first.stack.clone());
+    let mut others: HashMap<(String, String), VecDeque<&Group<'_>>> = HashMap::new();
+    for other in second.lone(first, true) {
+        others.entry(place(other)).or_default().push_back(other);
     }
-    found
+    let lone = first.lone(second, true).into_iter();
+    let pairs = lone.filter_map(|one| Some((one, others.get_mut(&place(one))?.pop_front()?)));
+    pairs.flat_map(|(one, other)| jobs(one, other)).collect()
 }
 
 fn made(
     names: [String; 2],
-    (first, second): (&[&Group<'_>], &[&Group<'_>]),
+    (first, second): (&Side<'_, '_>, &Side<'_, '_>),
     question: &Question,
     turns: bool,
     mut notes: Vec<String>,
 ) -> Result<Comparison, Refused> {
-    let partner = |one: &&Group<'_>| {
-        let same = |other: &&&Group<'_>| {
-            same_job(one, other) && (turns || one.first.stack == other.first.stack)
-        };
-        second.iter().find(same).copied()
-    };
     let mut rows = Vec::new();
-    let mut alone = Vec::new();
-    for one in first {
-        match partner(one) {
-            Some(other) => rows.extend(rows_of(one, other, question, turns, &mut notes)),
-            None => alone.push(format!("{} alone has {}", names[0], what(one))),
-        }
+    for one in first.groups {
+        let other = second.partner(one, !turns);
+        rows.extend(
+            other.into_iter().flat_map(|other| rows_of(one, other, question, turns, &mut notes)),
+        );
     }
-    let has_none = |other: &&&Group<'_>| {
-        !first.iter().any(|one| partner(one).is_some_and(|found| std::ptr::eq(found, **other)))
+    let alone = |name: &str, lone: Vec<&Group<'_>>| -> Vec<String> {
+        lone.into_iter().map(|group| format!("{name} alone has {}", what(group))).collect()
     };
-    let lone = second.iter().filter(has_none);
-    alone.extend(lone.map(|other| format!("{} alone has {}", names[1], what(other))));
+    let mut alone_have = alone(&names[0], first.lone(second, !turns));
+    alone_have.extend(alone(&names[1], second.lone(first, !turns)));
     if rows.is_empty() {
         return Err(Refused::NothingShared);
     }
     judge(&mut rows, question.margin);
-    Ok(Comparison { names, turns, margin: question.margin, rows, alone, notes })
+    Ok(Comparison { names, turns, margin: question.margin, rows, alone: alone_have, notes })
 }
 
 fn what(group: &Group<'_>) -> String {
     let trial = group.first;
-    format!("{} on {} at {}", trial.experiment, trial.stack, point_text(trial))
-}
-
-fn point_text(trial: &TrialRecord) -> String {
-    let parts: Vec<String> =
-        trial.point.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    parts.join(" ")
+    format!("{} on {} at {}", trial.experiment, trial.stack, trial.point_text())
 }
 
 /// The figures of a pair of groups, not judged yet.
@@ -277,8 +290,12 @@ fn rows_of(
     for group in [one, other] {
         let lost = group.trials.len() - whole(group).count();
         if lost > 0 {
+            let (count, are) = match lost {
+                1 => ("1 repetition".to_owned(), "is"),
+                several => (format!("{several} repetitions"), "are"),
+            };
             notes.push(format!(
-                "{lost} repetitions of {} are left out: not whole, or on a drive that was not as its \
+                "{count} of {} {are} left out: not whole, or on a drive that was not as its \
                  model asks",
                 what(group)
             ));
@@ -307,7 +324,7 @@ fn rows_of(
                 experiment: one.first.experiment.clone(),
                 engine: one.first.engine.clone(),
                 stack: stack.clone(),
-                point: point_text(one.first),
+                point: one.first.point_text(),
                 ops: ops.word(),
                 metric,
                 unit: if metric == "rate" { "1/s" } else { "us" },

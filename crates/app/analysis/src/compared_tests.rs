@@ -93,7 +93,7 @@ fn what_was_not_whole_is_left_out_in_pairs() {
     let found = compared(&run);
     let rate = row(&found, "rate");
     assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equal, Some(4)));
-    assert!(found.notes.iter().any(|note| note.contains("1 repetitions of e on b")), "{found:?}");
+    assert!(found.notes.iter().any(|note| note.contains("1 repetition of e on b")), "{found:?}");
 }
 
 /// One late repetition in twenty is the host's, and takes its pair with it; one in five is the drive's.
@@ -115,7 +115,7 @@ fn few_repetitions_of_an_unfaithful_drive_are_left_out() {
     let (many, few) = (of(20), of(5));
     let (rate, other) = (row(&many, "rate"), row(&few, "rate"));
     assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equal, Some(19)));
-    assert!(many.notes.iter().any(|note| note.contains("1 repetitions of e on b")));
+    assert!(many.notes.iter().any(|note| note.contains("1 repetition of e on b")));
     assert_eq!(other.verdict, Verdict::Open);
 }
 
@@ -145,6 +145,25 @@ fn runs_apart_on_a_busy_host_are_not_judged() {
     assert_eq!(stacks(&quiet, ["a", "a"], &Question::default()), Err(Refused::Same));
     let although = Question { although: vec!["weather".into()], ..Question::default() };
     assert_eq!(runs(&quiet, &busy, &although), Err(Refused::NoWord("weather".into())));
+}
+
+/// Twenty thousand points of another job must not take an afternoon to be refused.
+#[test]
+fn every_job_that_differs_is_paired_once() {
+    let of = |sync: u32| {
+        let text = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[experiment]]\nname = \
+             \"e\"\n[experiment.block]\nread_share = \"0%\"\nqueue_depth = [1, 2, 4]\nsync_every = {sync}\n"
+        );
+        let mut run = run_of(&text, Nanos(1000));
+        run.path = format!("run-{sync}").into();
+        run
+    };
+    let Err(Refused::Differ(all)) = runs(&of(1), &of(2), &Question::default()) else {
+        panic!("other jobs are refused");
+    };
+    let sync = all.iter().filter(|one| one.what.ends_with("sync_every")).count();
+    assert_eq!((sync, all.len()), (3, 3), "{all:?}");
 }
 
 /// A run that was killed half way is no whole one.

@@ -112,7 +112,11 @@ const PAGE: u64 = 4096;
 /// What spoils the figures of `run`, the worst first.
 #[must_use]
 pub fn doubts(run: &Run) -> Vec<Doubt> {
-    let all: Vec<&TrialRecord> = run.trials.iter().collect();
+    doubts_among(run, &run.trials.iter().collect::<Vec<_>>())
+}
+
+/// The same of some of its trials.
+pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Doubt> {
     let measured = all.iter().filter(|trial| trial.source != Source::Predicted);
     let measured: Vec<&TrialRecord> =
         measured.filter(|trial| trial.outcome != TrialOutcome::Failed).copied().collect();
@@ -123,9 +127,9 @@ pub fn doubts(run: &Run) -> Vec<Doubt> {
     };
     let doubt = |kind, trials: &[&TrialRecord], find: &Find<'_>| doubt(run, kind, trials, find);
     let found = [
-        doubt(DoubtKind::Failed, &all, &failed),
+        doubt(DoubtKind::Failed, all, &failed),
         doubt(DoubtKind::Errors, &measured, &errors),
-        doubt(DoubtKind::LoadNotKept, &all, &not_kept),
+        doubt(DoubtKind::LoadNotKept, all, &not_kept),
         doubt(DoubtKind::NotDelivered, &measured, &not_delivered),
         doubt(DoubtKind::BusyHost, &measured, &busy_host),
         doubt(DoubtKind::OtherWrites, &measured, &other_writes),

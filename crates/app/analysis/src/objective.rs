@@ -7,12 +7,13 @@
 use std::collections::BTreeSet;
 
 use archive::Run;
-use study::{Objective, Source};
+use study::Objective;
 use units::{Nanos, Rate, human_count};
 use workload::OpClass;
 
 use crate::doubts::failures;
 use crate::groups::{Group, Ops, groups, is_sql};
+use crate::repetitions::is_faithful;
 
 /// What came of an objective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,9 +80,7 @@ pub fn asked_of(group: &Group<'_>) -> Vec<Asked> {
     let experiments = &group.run.study.experiment;
     let experiment = experiments.iter().find(|one| one.name == group.first.experiment);
     let all = experiment.map(|one| one.objectives.as_slice()).unwrap_or_default();
-    let words: Vec<String> =
-        group.first.point.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let point = words.join(" ");
+    let point = group.first.point_text();
     let one = |objective: &Objective| {
         let (outcome, text) = judge(group, *objective);
         Asked {
@@ -128,10 +127,7 @@ fn judge(group: &Group<'_>, objective: Objective) -> (Outcome, String) {
     if !group.is_sound() {
         return open("a trial failed");
     }
-    let faithful = |trial: &&archive::TrialRecord| {
-        trial.result.served.is_some_and(|served| served.is_faithful())
-    };
-    if group.first.source == Source::Emulated && !group.trials.iter().all(faithful) {
+    if !group.trials.iter().all(|trial| is_faithful(trial)) {
         return open("the drive was not as its model asks");
     }
     // What failed had no time in which it was done.
@@ -199,7 +195,7 @@ mod tests {
                 .any(|figure| figure.metric == "errors");
             (objectives(run)[0].outcome, crate::doubts::doubts(run).iter().any(errors), figure)
         };
-        run.trials.iter_mut().for_each(|trial| trial.source = Source::Measured);
+        run.trials.iter_mut().for_each(|trial| trial.source = study::Source::Measured);
         assert_eq!(said(&run), (Outcome::Met, false, false));
         for interval in
             run.trials.iter_mut().flat_map(|trial| &mut trial.result.recording.intervals)

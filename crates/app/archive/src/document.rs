@@ -129,6 +129,14 @@ pub struct TrialRecord {
 }
 
 impl TrialRecord {
+    /// Its point in a line, `name=value` each.
+    #[must_use]
+    pub fn point_text(&self) -> String {
+        let parts: Vec<String> =
+            self.point.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        parts.join(" ")
+    }
+
     /// A result without its trial: the receiver knows which one it is.
     #[must_use]
     pub const fn unnamed(result: TrialResult) -> Self {

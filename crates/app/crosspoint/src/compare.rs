@@ -41,6 +41,7 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
                 return Ok(exit::USAGE);
             }
         },
+        [first, second] if same_place(first, second) => Err(Refused::Same),
         [first, second] if arguments.stacks.is_empty() => runs(first, second, &question),
         _ => {
             say!(
@@ -53,6 +54,12 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
         Ok(comparison) => Ok(print(&comparison, arguments.json)),
         Err(refused) => Ok(refuse(&refused)),
     }
+}
+
+/// Whether both lead to one folder.
+fn same_place(first: &Run, second: &Run) -> bool {
+    let real = |run: &Run| std::fs::canonicalize(&run.path).ok();
+    real(first).is_some_and(|one| Some(one) == real(second))
 }
 
 /// The stacks that were named, or the only two.
@@ -86,7 +93,9 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
             out!("next: {}", line(&view.advice));
         }
     }
-    match (comparison.count(Verdict::Worse), comparison.count(Verdict::Open)) {
+    // What one of two runs lacks nobody has compared; stacks of one run need not do the same.
+    let lacking = if comparison.turns { 0 } else { comparison.alone.len() };
+    match (comparison.count(Verdict::Worse), comparison.count(Verdict::Open) + lacking) {
         (0, 0) => exit::OK,
         (0, _) => exit::INCONCLUSIVE,
         _ => exit::REGRESSION,

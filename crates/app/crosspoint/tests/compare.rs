@@ -74,6 +74,12 @@ fn a_drive_beside_itself_is_equal() {
             assert!((ratio - 1.0).abs() > 1e-6, "other draws: {row}");
         }
     }
+    // What one of two runs lacks nobody has compared.
+    run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = [1, 2]\n"), "more", "");
+    run(&scratch, &study("aws-gp3", "aws-gp3", "queue_depth = 1\n"), "less", "--set seed=2");
+    let output = scratch.run("compare more less --metric rate --margin 20%");
+    expect(&output, 10);
+    assert!(stdout(&output).contains("more alone has reads on a"), "{}", stdout(&output));
     // Stacks of one run have the same draws: not even chance is between them.
     let output = scratch.run("compare one --metric rate");
     expect(&output, 0);

@@ -224,7 +224,7 @@ fn row_view(row: &Row, turns: bool) -> CompareRow {
             Some(one) => format!(
                 "{} {} would show {}",
                 one.n,
-                if turns { "pairs" } else { "runs a side" },
+                if turns { "pairs" } else { "runs per side" },
                 percent(one.finds())
             ),
             None => row.why.clone(),

@@ -255,7 +255,7 @@ fn view(run: &Run) -> RunView<'_> {
     let trials_left = run.trials.len() - shown.len();
     let trials = shown.into_iter().map(|trial| TrialView {
         slug: &trial.slug,
-        point: trial.point.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
+        point: trial.point_text(),
         source: trial.source.word(),
         path: &trial.result.path,
         outcome: format!("{:?}", trial.outcome).to_lowercase(),
