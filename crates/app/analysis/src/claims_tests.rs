@@ -9,7 +9,7 @@ use study::Source;
 
 use crate::figure::Figure;
 use crate::published::{Claim, FILES, Ours, Publication, Take};
-use crate::verdict::{Judged, RunStack, Verdict, judge};
+use crate::verdict::{Judged, Lies, RunStack, Verdict, judge};
 
 fn publications() -> Vec<Publication> {
     FILES.iter().map(|text| toml::from_str(text).unwrap()).collect()
@@ -156,6 +156,7 @@ fn stand_ins_are_shown_and_not_judged() {
         } else {
             assert_eq!(of.verdict, Verdict::NotAnswered, "{}", claim.text);
             assert!(of.ours.is_some() && of.why.contains("stand-in"), "{of:?}");
+            assert_eq!(of.lies, Some(Lies::Outside), "the contrary is not hidden: {}", claim.text);
         }
         let nothing = judge(publication, claim, &[], &stacks(publication, claim, true));
         assert_eq!((nothing.verdict, nothing.ours), (Verdict::NotAnswered, None));

@@ -9,7 +9,7 @@ use study::Source;
 
 use crate::figure::{Figure, unit_text};
 use crate::published::{Claim, Printed, Publication};
-use crate::verdict::{OUTSIDE, RunStack, Verdict, is_drive, judge};
+use crate::verdict::{Lies, RunStack, Verdict, is_drive, judge};
 
 /// A table or slide with ours beside it.
 #[derive(Debug, Serialize)]
@@ -68,6 +68,10 @@ pub struct ClaimView {
     pub source: String,
     /// The word of the verdict.
     pub verdict: &'static str,
+    /// Where ours lies, where nothing was decided.
+    pub lies: Option<Lies>,
+    /// Ours over the printed number, where both are and are positive.
+    pub over_printed: Option<f64>,
     /// Why nothing was decided.
     pub why: String,
     /// Range in which it holds.
@@ -120,7 +124,7 @@ pub fn tally(places: &[PlaceView]) -> String {
         .filter(|(_, count)| *count > 0)
         .map(|(verdict, count)| {
             let outside =
-                |one: &&ClaimView| one.verdict == verdict.word() && one.why.ends_with(OUTSIDE);
+                |one: &&ClaimView| one.verdict == verdict.word() && one.lies == Some(Lies::Outside);
             match claims().filter(outside).count() {
                 0 => format!("{count} {}", verdict.word()),
                 outside => format!("{count} {} ({outside} with ours outside)", verdict.word()),
@@ -225,6 +229,12 @@ fn claim(
         ),
         source: judged.source.map_or_else(String::new, |source| source.to_string()),
         verdict: judged.verdict.word(),
+        lies: judged.lies,
+        over_printed: judged
+            .ours
+            .zip(claim.value)
+            .filter(|(ours, printed)| *ours > 0.0 && *printed > 0.0)
+            .map(|(ours, printed)| ours / printed),
         why: judged.why,
         range: match (claim.from, claim.to) {
             (Some(from), Some(to)) if from == to => digits(from),

@@ -76,8 +76,10 @@ pub enum LimitedBy {
     Processors(f64),
     /// The thread that submits: it computed so much of its time.
     Thread(f64),
-    /// A part of an operation's time: it took so much of it.
+    /// A part of an operation's time: it took so much of it, at least half.
     Part(Part, f64),
+    /// None took half; of those that were counted this took the most, and so much.
+    Nothing(Part, f64),
     /// No counter shows one.
     Unknown,
 }
@@ -317,6 +319,11 @@ pub fn single_depth(run: &Run, ops: Ops) -> Vec<(Group<'_>, Estimate)> {
     least.map(|(_, single)| single).collect()
 }
 
+/// Share of an operation's time from which a part limits it.
+const HALF: f64 = 0.5;
+/// From which it is worth naming where nothing does.
+const TOLD: f64 = 0.2;
+
 fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
     let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
     let of_host = limits().find_map(|limit| match limit {
@@ -326,7 +333,11 @@ fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
     });
     let part = || {
         let (part, share) = time_parts(group, counted.ops())?.main_part()?;
-        Some(LimitedBy::Part(part, share))
+        match share {
+            HALF.. => Some(LimitedBy::Part(part, share)),
+            TOLD.. => Some(LimitedBy::Nothing(part, share)),
+            _ => None,
+        }
     };
     of_host.or_else(part).unwrap_or(LimitedBy::Unknown)
 }

@@ -113,8 +113,8 @@ impl TimeParts {
         counted.then(|| sum / self.whole.get().max(1) as f64)
     }
 
-    /// The part that takes at least half, the drive's as one, with its share; none where none does, or where
-    /// that was not counted.
+    /// The part that takes the most, the drive's as one, with its share; none where that was not counted.
+    /// What was not told apart, and waiting for another writer, are none.
     #[must_use]
     pub fn main_part(&self) -> Option<(Part, f64)> {
         let share = |time: Nanos| time.get() as f64 / self.whole.get().max(1) as f64;
@@ -123,7 +123,7 @@ impl TimeParts {
         let none = [Part::Rest, Part::OtherWriters];
         let others = self.parts.iter().filter(|(part, _)| !part.is_drive() && !none.contains(part));
         let all = drive.into_iter().chain(others.map(|(part, time)| (*part, share(*time))));
-        all.filter(|(_, share)| *share >= 0.5).max_by(|a, b| a.1.total_cmp(&b.1))
+        all.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
     /// Of counted parts, with the rest.

@@ -58,8 +58,20 @@ pub struct Judged {
     pub interval: Option<(f64, f64)>,
     /// Where it comes from.
     pub source: Option<Source>,
+    /// Where our number lies, where nothing was decided.
+    pub lies: Option<Lies>,
     /// Why nothing was decided; empty where something was.
     pub why: String,
+}
+
+/// Where a number lies that is not judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Lies {
+    /// Within the bounds of the claim.
+    Inside,
+    /// Outside.
+    Outside,
 }
 
 /// What a stack of a run is.
@@ -74,11 +86,6 @@ pub struct RunStack {
     /// Its drive's time ran so many times slower.
     pub time_scale: u32,
 }
-
-/// Where a number lies that is not judged.
-pub const INSIDE: &str = "ours lies inside";
-/// The same of one that does not.
-pub const OUTSIDE: &str = "ours lies outside";
 
 /// Which drives a number may have run on.
 pub(crate) fn is_drive(wanted: &[String], stack: Option<&RunStack>) -> bool {
@@ -107,14 +114,21 @@ pub(crate) fn judge(
         ours: None,
         interval: None,
         source: None,
+        lies: None,
         why: why.to_owned(),
     };
     let found = [Source::Measured, Source::Emulated, Source::Predicted]
         .into_iter()
         .find_map(|source| number(claim, figures, source));
     let Some(number) = found else { return none("not in this run") };
+    let (from, to) = claim.bounds();
+    let lies = match (from..=to).contains(&number.value) {
+        true => Lies::Inside,
+        false => Lies::Outside,
+    };
     let judged = |verdict, why: String| Judged {
         verdict,
+        lies: (!why.is_empty() && number.value.is_finite()).then_some(lies),
         ours: Some(number.value).filter(|value| value.is_finite()),
         interval: number.interval,
         source: Some(number.source),
@@ -132,17 +146,13 @@ pub(crate) fn judge(
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
-        let (from, to) = claim.bounds();
-        let place = if (from..=to).contains(&number.value) { INSIDE } else { OUTSIDE };
-        let why = format!(
-            "no test: a constant of the model was chosen with it, or it follows from constants; {place}"
-        );
-        return judged(Verdict::Input, why);
+        let why =
+            "no test: a constant of the model was chosen with it, or it follows from constants";
+        return judged(Verdict::Input, why.to_owned());
     }
     if let Some(why) = number.spoiled.clone() {
         return judged(Verdict::Undecided, why);
     }
-    let (from, to) = claim.bounds();
     match number.interval {
         None => {
             let why = match number.source {
@@ -154,8 +164,7 @@ pub(crate) fn judge(
                 }
                 _ => "an interval between repetitions needs three of them",
             };
-            let place = if (from..=to).contains(&number.value) { INSIDE } else { OUTSIDE };
-            judged(Verdict::Undecided, format!("{why}; {place}"))
+            judged(Verdict::Undecided, why.to_owned())
         }
         Some((low, high)) if low >= from && high <= to => judged(Verdict::Holds, String::new()),
         Some((low, high)) if high < from || low > to => judged(Verdict::DoesNotHold, String::new()),

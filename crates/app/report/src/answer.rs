@@ -12,7 +12,7 @@ use units::{Bytes, Nanos, human_count};
 use workload::OpClass;
 
 use crate::chart::short;
-use crate::headline::decision_sentence;
+use crate::headline::{decision_sentence, over_all};
 use crate::sql_answer::{cliff_sentence, memory_sentence, race_sentences};
 use crate::stacks_answer::{fabric_sentence, stall_sentence};
 use analysis::decision::{Decision, decisions, single_depth};
@@ -67,7 +67,13 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     let mut decided = decided.map(decision_sentence);
     let (headline, lead) = match &own {
         Some(sentence) => split(sentence),
-        None => decided.next().unwrap_or_default(),
+        None => {
+            let (sentence, lead) = decided.next().unwrap_or_default();
+            // One of several jobs is not the answer to all of them.
+            let all = over_all(decisions).unwrap_or_default();
+            let lead = [all, lead].into_iter().filter(|one| !one.is_empty());
+            (sentence, lead.collect::<Vec<_>>().join(" "))
+        }
     };
     points.extend(decided.map(|(sentence, _)| sentence));
     points.extend(race_sentences(run));

@@ -57,6 +57,13 @@ pub(crate) struct Compared {
     refused: String,
 }
 
+impl Compared {
+    /// What was found.
+    pub(crate) fn sentence(&self) -> Option<&str> {
+        self.view.as_ref().map(|view| view.sentence.as_str())
+    }
+}
+
 /// Two runs on one page are compared; one has its decisions, and of three nobody knows which with which.
 pub(crate) fn compared(all: &[Run]) -> Option<Compared> {
     let [first, second] = all else { return None };

@@ -197,6 +197,9 @@ fn limited_words(limited: LimitedBy) -> String {
         LimitedBy::Part(part, share) => {
             format!("{} ({:.0} % of the time)", part.words(), share * 100.0)
         }
+        LimitedBy::Nothing(part, share) => {
+            format!("no part takes half; the most: {} ({:.0} %)", part.words(), share * 100.0)
+        }
         LimitedBy::Unknown => "no counter shows it".into(),
     }
 }

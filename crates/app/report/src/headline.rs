@@ -14,7 +14,7 @@ use workload::OpClass;
 
 use crate::chart::short;
 use crate::decision_view::{times, times_number};
-use crate::words::{engine_title, point_words};
+use crate::words::{engine_title, experiment_title, point_words};
 
 /// Ratios nearer to 1 are no difference worth a headline.
 const ABOUT: f64 = 0.05;
@@ -43,6 +43,52 @@ pub(crate) fn decision_sentence(decision: &Decision<'_>) -> (String, String) {
             (sentence, format!("{words} {lead}"))
         }
     }
+}
+
+/// Where several jobs ran on the two storages of the first decision: what the one gives over the other in
+/// each, from the least to the most. Jobs of which either may not be judged are left out and counted.
+pub(crate) fn over_all(decisions: &[Decision<'_>]) -> Option<String> {
+    let first = decisions.first()?;
+    let best = first.best_other()?;
+    let (here, other) = (&first.here().group.first.stack, &best.group.first.stack);
+    let both = decisions.iter().filter(|one| one.here().group.first.stack == *here);
+    let both: Vec<(&Decision<'_>, &Choice<'_>)> = both
+        .filter_map(|one| {
+            let mut choices = one.choices.iter();
+            let same = choices.find(|choice| choice.group.first.stack == *other)?;
+            same.ratio.map(|_| (one, same))
+        })
+        .collect();
+    let judged = both.iter().filter(|(one, same)| !is_doubted(one.here()) && !is_doubted(same));
+    let mut judged: Vec<(f64, String)> = judged
+        .map(|(one, same)| {
+            let group = &same.group;
+            let job = match group.first.engine.as_str() {
+                "block" => experiment_title(group).to_owned(),
+                _ => format!("{}, {}", engine_title(group), experiment_title(group)),
+            };
+            (ratio_of(same), format!("{job}, {}", one.counted.words()))
+        })
+        .collect();
+    judged.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (Some((least, of_least)), Some((most, of_most))) = (judged.first(), judged.last()) else {
+        return None;
+    };
+    if judged.len() < 2 {
+        return None;
+    }
+    let left_out = match both.len() - judged.len() {
+        0 => String::new(),
+        count => format!("; {count} more may not be judged"),
+    };
+    Some(format!(
+        "Over {} jobs {} gives from {} ({of_least}) to {} ({of_most}) of what {} gives{left_out}.",
+        judged.len(),
+        title(best),
+        times(*least),
+        times(*most),
+        place(first.here())
+    ))
 }
 
 /// The best of those that may be judged, where the reference may not.
@@ -389,7 +435,13 @@ fn lead(decision: &Decision<'_>) -> String {
             place(decision.here()),
             busy * 100.0
         ),
-        _ => String::new(),
+        LimitedBy::Nothing(part, share) => format!(
+            " On {} no part takes half of the time; the most goes to this: {} ({:.0} %).",
+            place(decision.here()),
+            part.words(),
+            share * 100.0
+        ),
+        LimitedBy::Thread(_) | LimitedBy::Unknown => String::new(),
     };
     let counted = decision.counted.words();
     let what = match decision.counted {
@@ -402,7 +454,50 @@ fn lead(decision: &Decision<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use analysis::decision::decisions;
+    use archive::{Run, TrialRecord};
     use stats::estimate::over_values;
+
+    /// Two jobs of LMDB on two drives, the second the other way round, made of a stored run.
+    fn two_jobs() -> Run {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        let mut run = Run::read(std::path::Path::new(place)).unwrap();
+        let drives = ["intel-p4800x", "samsung-980-pro"];
+        let reads = |one: &&TrialRecord| {
+            let share = one.point.get("read_share").is_some_and(|share| share == "100%");
+            one.experiment == "latency" && share && drives.contains(&one.stack.as_str())
+        };
+        let reads: Vec<TrialRecord> = run.trials.iter().filter(reads).cloned().collect();
+        let job = |name: &str, of: [&TrialRecord; 2]| -> Vec<TrialRecord> {
+            let on = |(one, stack): (&TrialRecord, &str)| TrialRecord {
+                engine: "lmdb".into(),
+                experiment: name.into(),
+                stack: stack.into(),
+                ..one.clone()
+            };
+            of.into_iter().zip(drives).map(on).collect()
+        };
+        run.trials = job("there", [&reads[0], &reads[1]]);
+        run.trials.extend(job("back", [&reads[1], &reads[0]]));
+        run
+    }
+
+    /// A page that speaks of the first of several jobs sells what loses in the others.
+    #[test]
+    fn what_other_jobs_say_stands_beside_the_first() {
+        let run = two_jobs();
+        let all = decisions(&run);
+        assert_eq!(all.len(), 2);
+        let said = over_all(&all).expect("both jobs ran on both drives");
+        let (least, most) = (said.find("back").unwrap(), said.find("there").unwrap());
+        assert!(said.starts_with("Over 2 jobs"), "{said}");
+        let ratio = ratio_of(all[0].best_other().unwrap());
+        let (lower, upper) = (ratio.min(1.0 / ratio), ratio.max(1.0 / ratio));
+        assert!(lower < 0.8, "the drives differ: {lower}");
+        assert!(said.contains(&times(lower)) && said.contains(&times(upper)), "{said}");
+        assert_eq!(least < most, ratio > 1.0, "the job with the least stands first: {said}");
+        assert_eq!(over_all(&all[..1]), None, "one job speaks for itself");
+    }
 
     /// "Twice as fast" of runs that might have said the contrary sells drives that are no better.
     #[test]

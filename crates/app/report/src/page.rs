@@ -29,7 +29,7 @@ use crate::table::{interval_text, point_text};
 use crate::trust_view::{TrustLine, trust_lines};
 use analysis::cliffs::{Told, told};
 use analysis::comparing::{beside, tally};
-use analysis::decision::decisions;
+use analysis::decision::{Counted, decisions};
 use analysis::doubts::Doubt;
 use analysis::is_sql;
 use analysis::objective::{Asked, Outcome, objectives};
@@ -72,6 +72,8 @@ struct RunView<'a> {
     decisions: Vec<DecisionView>,
     /// Something ran on more than one stack.
     compares: bool,
+    /// Updates are counted that wait for a flush.
+    durable: bool,
     /// The study asks something of its stacks.
     objectives: bool,
     /// What came of it, missed ones first.
@@ -187,16 +189,64 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     );
     let views: Vec<RunView<'_>> = runs.iter().map(view).collect();
     let compared = compared(runs);
+    let overview = Overview::of(&views, compared.as_ref().and_then(|one| one.sentence()));
+    let repeats = views.iter().any(|one| !one.places.is_empty());
+    let sql = views.iter().any(|one| one.cliffs.is_some());
     let mut environment = Environment::new();
     environment.add_template("report.html", TEMPLATE).map_err(|error| failed(&error))?;
     let template = environment.get_template("report.html").map_err(|error| failed(&error))?;
     template
         .render(context! {
-            policy, style, library, script => SCRIPT, data,
+            policy, style, library, script => SCRIPT, data, repeats, sql,
+            overview => Serde(&overview),
             rows => Serde(&rows), runs => Serde(&views), compared => Serde(&compared), not_drawn,
             figures_left => figures.len() - rows.len()
         })
         .map_err(|error| failed(&error))
+}
+
+/// What stands before the parts of a page of several runs.
+#[derive(Serialize)]
+struct Overview {
+    kick: String,
+    /// What was found of both, or what they have in common.
+    title: String,
+    lines: Vec<OverviewLine>,
+}
+
+/// A run in a line.
+#[derive(Serialize)]
+struct OverviewLine {
+    title: String,
+    headline: String,
+}
+
+impl Overview {
+    /// None for one run, which speaks for itself. `found` is what a comparison of two says.
+    fn of(views: &[RunView<'_>], found: Option<&str>) -> Option<Self> {
+        let (first, others) = views.split_first().filter(|(_, others)| !others.is_empty())?;
+        let same = |of: &dyn Fn(&RunView<'_>) -> String| {
+            let own = of(first);
+            (!own.is_empty() && others.iter().all(|one| of(one) == own)).then_some(own)
+        };
+        let study = same(&|one| one.title.to_owned());
+        let published = same(&|one| one.citation.clone().unwrap_or_default());
+        let title = match (found, &study, published) {
+            (Some(found), ..) => found.to_owned(),
+            (None, Some(_), _) => format!("{} Here are {} runs.", first.question, views.len()),
+            (None, None, Some(publication)) => publication,
+            (None, None, None) => format!("{} studies", views.len()),
+        };
+        let line = |one: &RunView<'_>| OverviewLine {
+            title: if study.is_some() { one.name } else { one.title }.to_owned(),
+            headline: one.headline.clone(),
+        };
+        let kick = match &study {
+            Some(study) => format!("{study} \u{b7} {} runs", views.len()),
+            None => format!("{} studies on one page", views.len()),
+        };
+        Some(Self { kick, title, lines: views.iter().map(line).collect() })
+    }
 }
 
 /// One objective at one point.
@@ -275,6 +325,7 @@ fn view(run: &Run) -> RunView<'_> {
         doubts: answer.doubts.iter().map(DoubtView::new).collect(),
         decisions: decision_views(&decisions, &hues),
         compares: decisions.iter().any(|one| one.choices.len() > 1),
+        durable: decisions.iter().any(|one| one.counted == Counted::DurableUpdates),
         asked,
         asked_left,
         objectives: run.study.experiment.iter().any(|one| !one.objectives.is_empty()),
@@ -368,6 +419,25 @@ mod tests {
         let page = html(&[run]).unwrap();
         let (_, head) = page.split_once("<section class=\"head\"").unwrap();
         head.split_once("</section>").unwrap().0.to_owned()
+    }
+
+    /// Of several runs the first's sentence is not the page's: whoever reads no further believes it is.
+    #[test]
+    fn a_page_of_several_runs_says_what_each_found_before_any() {
+        let (first, mut second) = (stored(), stored());
+        second.study.name = "another".into();
+        let page = html(&[first.clone(), second]).unwrap();
+        assert_eq!(page.matches("<h1>").count(), 1);
+        assert!(page.contains("<h1>2 studies</h1>"));
+        for id in ["run-1", "run-2"] {
+            assert!(page.contains(&format!("<a href=\"#{id}\">")), "{id}");
+            assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+        let found = crate::headline(&first).0.replace('/', "&#x2f;");
+        let (overview, _) = page.split_once("id=\"run-1\"").unwrap();
+        assert_eq!(overview.matches(&found).count(), 2, "{found}");
+        let alone = html(&[first]).unwrap();
+        assert!(!alone.contains("run-1") && alone.contains("id=\"answer\""));
     }
 
     /// A figure that is spoiled, without a word where one looks first, sells the wrong drive.

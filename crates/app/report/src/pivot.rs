@@ -4,7 +4,7 @@
 //! and job. Invariant: a cell's lines are of one printed number. What it is not: a verdict.
 
 use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
-use analysis::verdict::{INSIDE, OUTSIDE};
+use analysis::verdict::Lies;
 use serde::Serialize;
 
 /// A table and its claims.
@@ -35,8 +35,8 @@ struct ClaimRow {
     claim: ClaimView,
     /// Class of the verdict's chip.
     chip: &'static str,
-    /// Where ours lies, of what is not judged.
-    lies: &'static str,
+    /// Where ours lies, of what is not judged, and how far from what was printed.
+    lies: String,
 }
 
 /// One printed number with its place in a table.
@@ -103,12 +103,27 @@ fn claim_row(claim: ClaimView) -> ClaimRow {
         "input" => "input",
         _ => "unanswered",
     };
-    let lies = match () {
-        () if claim.why.ends_with(OUTSIDE) => ", ours outside",
-        () if claim.why.ends_with(INSIDE) => ", ours inside",
-        () => "",
+    // A claim in words may hold of a number that is nothing like the printed one.
+    let far = claim.over_printed.filter(|times| !(1.0 / FAR..=FAR).contains(times));
+    let far = far.map_or_else(String::new, |times| match times >= 1.0 {
+        true => format!("{} \u{d7} the printed", two_digits(times)),
+        false => format!("1/{} of the printed", two_digits(1.0 / times)),
+    });
+    let lies = match claim.lies {
+        Some(Lies::Outside) => "ours outside",
+        Some(Lies::Inside) => "ours inside",
+        None => "",
     };
+    let lies: Vec<&str> = [lies, &far].into_iter().filter(|one| !one.is_empty()).collect();
+    let lies = lies.join(", ");
     ClaimRow { claim, chip, lies }
+}
+
+/// Ours beside a printed number: from so many times on it is said that they are far apart.
+const FAR: f64 = 2.0;
+
+fn two_digits(value: f64) -> String {
+    if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
 fn pivot(printed: &[Printed]) -> Pivot {
