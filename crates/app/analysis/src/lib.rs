@@ -30,6 +30,7 @@ pub mod sql;
 #[cfg(test)]
 mod test_run;
 pub mod time_parts;
+pub mod trend;
 pub mod verdict;
 
 pub use act::{ActTest, act_tests};

@@ -33,6 +33,27 @@ pub enum Verb {
     /// Run a study: measure real stacks, predict on device models, write a run folder and its report
     #[command(after_help = RUN_EXAMPLES)]
     Run(Box<RunArguments>),
+    /// Watch a run that goes on: rate, latencies, disks, time left; leaving leaves the run alone
+    #[command(
+        after_help = "Examples: crosspoint watch runs/quickstart-20260101-120000\n          \
+            crosspoint run quickstart --detach\n\n\
+            q leaves. Without a terminal it prints a line a second."
+    )]
+    Watch {
+        /// Run folder [default: the only run under runs that goes on]
+        run: Option<PathBuf>,
+    },
+    /// Serve the library of runs to a browser on this host: every page, trends, a run that goes on
+    #[command(after_help = "Example: crosspoint serve runs\n\n\
+            It listens on 127.0.0.1 alone, and gives nothing without the token that it prints.")]
+    Serve {
+        /// Folder that run folders lie in
+        #[arg(default_value = "runs")]
+        folder: PathBuf,
+        /// Port; 0 takes one that is free
+        #[arg(long, default_value_t = 0)]
+        port: u16,
+    },
     /// List the studies that ship: what each asks, how long it takes, what it needs
     #[command(after_help = "Example: crosspoint studies")]
     Studies {
@@ -240,6 +261,9 @@ pub struct RunArguments {
     /// device
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
+    /// Run in the background and watch it; leaving leaves it alone, `watch` comes back
+    #[arg(long)]
+    pub detach: bool,
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use analysis::objective::Outcome;
 use archive::Run;
 use clap::CommandFactory;
+use follow::Telling;
 use runner::{Ending, RunEnd, Status, StudyText};
 use serde_json::json;
 use stack::state_directory;
@@ -26,6 +27,8 @@ use crate::{
 pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.verb {
         Verb::Run(arguments) => run_study(&arguments),
+        Verb::Serve { folder, port } => crate::library::run(&folder, port),
+        Verb::Watch { run } => crate::watch::run(run.as_deref()),
         Verb::Studies { json } => crate::studies::list(json),
         Verb::Plan { study, set, json } => plan(&study, &set, json),
         Verb::Report { runs, output, force } => {
@@ -140,16 +143,19 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         out!("{}", text.text.trim_end());
         return Ok(exit::OK);
     }
+    if arguments.detach {
+        return crate::detach::run(arguments, text.as_ref());
+    }
     let running = Running::start()?;
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
-    let mut watcher = progress::watcher(arguments.progress);
+    let mut watcher = Telling::new(progress::watcher(arguments.progress));
     let end = match (&arguments.resume, &text) {
         (Some(run), _) => {
-            runner::resume(run, arguments.again.is_some())?.go_on(&options, watcher.as_mut())
+            runner::resume(run, arguments.again.is_some())?.go_on(&options, &mut watcher)
         }
         (None, text) => {
             let text = text.as_ref().map_or("", |text| text.text.as_str());
-            runner::execute(text, &options, watcher.as_mut())
+            runner::execute(text, &options, &mut watcher)
         }
     };
     drop(watcher);

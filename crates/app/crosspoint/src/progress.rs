@@ -195,7 +195,7 @@ impl Plain {
 impl Watcher for Plain {
     fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Started { plan, done, seconds } => {
+            Event::Started { plan, done, seconds, .. } => {
                 self.order = Order::of(plan);
                 self.seconds_left = *seconds;
                 let total = plan.trials.len();
@@ -255,7 +255,7 @@ struct Bar {
 impl Bar {
     fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(1), ProgressDrawTarget::stderr_with_hz(8));
-        let style = ProgressStyle::with_template("{bar:28} {msg}")
+        let style = ProgressStyle::with_template("{bar:16} {wide_msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);
         let (order, sums) = (Order::default(), Sums::default());

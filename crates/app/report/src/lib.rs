@@ -12,6 +12,7 @@ mod decision_view;
 mod headline;
 mod hue;
 mod laws_view;
+mod library;
 mod page;
 mod parts_view;
 mod pivot;
@@ -28,5 +29,6 @@ mod words;
 
 pub use answer::headline;
 pub use compare_view::{CompareRow, CompareView, compare_view};
+pub use library::{Listed, follow_page, library_page, trend_page};
 pub use page::{ReportError, html};
 pub use table::{csv, summary, text_table};

@@ -41,6 +41,12 @@ use analysis::{Figure, figures, unit_text};
 #[derive(Debug)]
 pub struct ReportError(String);
 
+impl ReportError {
+    pub(crate) fn of(error: &dyn std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl std::fmt::Display for ReportError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "report: {}", self.0)
@@ -161,7 +167,7 @@ struct Row<'a> {
 /// # Errors
 /// [`ReportError`] when the template fails.
 pub fn html(runs: &[Run]) -> Result<String, ReportError> {
-    let failed = |error: &dyn std::fmt::Display| ReportError(error.to_string());
+    let failed = ReportError::of;
     let figures = figures(runs);
     let rows: Vec<Row<'_>> = bounds::rows(&figures)
         .into_iter()
@@ -183,9 +189,9 @@ pub fn html(runs: &[Run]) -> Result<String, ReportError> {
     let library = without_links(UPLOT_SCRIPT);
     let policy = format!(
         "default-src 'none'; style-src '{}'; script-src '{}' '{}'; base-uri 'none'; form-action 'none'",
-        hash(&style),
-        hash(&library),
-        hash(SCRIPT)
+        policy_hash(&style),
+        policy_hash(&library),
+        policy_hash(SCRIPT)
     );
     let views: Vec<RunView<'_>> = runs.iter().map(view).collect();
     let compared = compared(runs);
@@ -393,7 +399,7 @@ fn checked_text(figure: &sim::CheckedFigure) -> String {
 }
 
 /// A source expression of a content-security policy.
-fn hash(text: &str) -> String {
+pub(crate) fn policy_hash(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(Sha256::digest(text.as_bytes())))
 }
 

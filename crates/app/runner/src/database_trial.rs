@@ -47,7 +47,7 @@ impl Runner<'_> {
                 watcher.event(&Event::Loading { done, of: job.records });
             }
             worker::Event::Interval(progress) => {
-                watcher.event(&Event::Interval { trial, progress });
+                watcher.event(&Event::Interval { trial, progress: &progress });
             }
             worker::Event::Ready => {}
         };

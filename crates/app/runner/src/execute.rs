@@ -162,8 +162,8 @@ pub fn execute(
         return Err(RunnerError::NothingToRun(skipped));
     }
     let now = jiff::Zoned::now();
-    let named = format!("{}-{}", study.name, now.strftime("%Y%m%d-%H%M%S"));
-    let path = options.out.clone().unwrap_or_else(|| free_name(Path::new("runs"), &named));
+    let named = named(&study.name, &now);
+    let path = options.out.clone().unwrap_or_else(|| free_name(Path::new(RUNS), &named));
     if path.join("run.json").exists() {
         return Err(RunnerError::OutputExists(path));
     }
@@ -197,6 +197,19 @@ fn skip_text(skip: &study::Skip) -> String {
     format!("{} on {}: {}", skip.experiment, skip.stack, skip.reason)
 }
 
+/// Where runs are, unless the user says so.
+const RUNS: &str = "runs";
+
+/// The folder that a run of `study` gets where the user names none.
+#[must_use]
+pub fn default_folder(study: &str) -> PathBuf {
+    free_name(Path::new(RUNS), &named(study, &jiff::Zoned::now()))
+}
+
+fn named(study: &str, at: &jiff::Zoned) -> String {
+    format!("{study}-{}", at.strftime("%Y%m%d-%H%M%S"))
+}
+
 /// A name in `dir` that nothing has yet: two runs may begin in one second.
 fn free_name(dir: &Path, name: &str) -> PathBuf {
     let numbered = (2..).map(|number| dir.join(format!("{name}-{number}")));
@@ -222,7 +235,9 @@ impl<'a> Runner<'a> {
         let whole = estimate(self.study, plan).seconds;
         let prepare = whole - plan.trials.iter().map(trial_seconds).sum::<f64>();
         let done = u32::try_from(plan.trials.len() - missing.len()).unwrap_or(u32::MAX);
-        watcher.event(&Event::Started { plan, done, seconds: left + prepare });
+        let (folder, study) = (self.writer.path().to_owned(), self.study);
+        let seconds = left + prepare;
+        watcher.event(&Event::Started { folder: &folder, study, plan, done, seconds });
         let mut ending = if self.failed_before { Ending::Failed } else { Ending::Complete };
         let mut ran = 0;
         for trial in missing {

@@ -44,7 +44,7 @@ pub use doctor::{Check, Status, doctor};
 pub use emulated::check_faults;
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
-pub use execute::{Ending, Resumed, RunEnd, execute, resume};
+pub use execute::{Ending, Resumed, RunEnd, default_folder, execute, resume};
 pub use lacks::{Lack, lacks, possible, privileges};
 pub use options::Options;
 pub use power_cuts::{CutRecord, PowerCuts, power_cuts, study_of};

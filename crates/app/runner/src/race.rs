@@ -142,7 +142,7 @@ impl Runner<'_> {
                 .collect();
             drop(send);
             for (trial, progress) in receive {
-                watcher.event(&Event::Interval { trial, progress });
+                watcher.event(&Event::Interval { trial, progress: &progress });
             }
             let joined = threads.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

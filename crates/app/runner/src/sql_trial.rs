@@ -78,7 +78,7 @@ impl Runner<'_> {
         let trial = one.trial;
         let mut heard = |event| match event {
             worker::Event::Interval(progress) => {
-                watcher.event(&Event::Interval { trial, progress });
+                watcher.event(&Event::Interval { trial, progress: &progress });
             }
             worker::Event::Loading(_) | worker::Event::Ready => {}
         };

@@ -3,10 +3,11 @@
 //! Invariant: events come from the thread that called `execute`, in order. What it is not: a record;
 //! losing an event loses nothing.
 
+use std::path::Path;
 use std::time::Duration;
 
 use observe::Progress;
-use study::{Plan, Trial};
+use study::{Plan, Study, Trial};
 use units::Bytes;
 
 /// Something happened.
@@ -14,6 +15,10 @@ use units::Bytes;
 pub enum Event<'a> {
     /// The plan is made; about `seconds` from here.
     Started {
+        /// Its folder.
+        folder: &'a Path,
+        /// Its question.
+        study: &'a Study,
         /// All trials.
         plan: &'a Plan,
         /// Trials that are there already (resumed).
@@ -47,7 +52,7 @@ pub enum Event<'a> {
         /// Of which trial.
         trial: &'a Trial,
         /// What was in it.
-        progress: Progress,
+        progress: &'a Progress,
     },
     /// A trial ended.
     TrialEnded {

@@ -41,7 +41,9 @@ pub(crate) fn watched<T: Send>(
         let mut given_up = false;
         loop {
             match receive.recv_timeout(LOOK) {
-                Ok(progress) => watcher.event(&Event::Interval { trial, progress }),
+                Ok(progress) => {
+                    watcher.event(&Event::Interval { trial, progress: &progress });
+                }
                 // Its thread is over, or only reads back what it wrote.
                 Err(RecvTimeoutError::Disconnected) if thread.is_finished() => break,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK / 10),

@@ -19,7 +19,7 @@ use stack::Mark;
 use stats::TrialResult;
 use thiserror::Error;
 
-use crate::protocol::{GO, Reply, Request, summary_of};
+use crate::protocol::{GO, Reply, Request};
 
 /// Why a child could not be used at all.
 #[derive(Debug, Error)]
@@ -61,7 +61,7 @@ pub enum Event {
     /// So many records are in.
     Loading(u64),
     /// A client ended an interval.
-    Interval(Progress),
+    Interval(Box<Progress>),
     /// The clients are connected; they begin when whoever hears this returns.
     Ready,
 }
@@ -305,9 +305,9 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
     Ok(match reply {
         Reply::Loading(count) => Understood::Event(Event::Loading(count)),
         Reply::Ready => Understood::Event(Event::Ready),
-        Reply::Interval { client, measured, end_ns, seconds, ops, latency_ns } => {
-            let summary = summary_of((measured, end_ns), seconds, ops, latency_ns);
-            Understood::Event(Event::Interval(Progress { client, summary }))
+        Reply::Interval(told) => {
+            let progress = Progress { client: told.client, summary: told.summary() };
+            Understood::Event(Event::Interval(Box::new(progress)))
         }
         Reply::Done(record) => {
             let record =

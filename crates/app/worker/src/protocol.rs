@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sql::Place;
-use stats::{Phase, Summary};
+use stats::{Phase, Spread, Summary};
 use study::{KvJob, SqlJob};
 use units::Nanos;
 
@@ -97,7 +97,7 @@ pub(crate) enum Reply {
     /// So many records are in.
     Loading(u64),
     /// A client ended an interval.
-    Interval { client: u32, measured: bool, end_ns: u64, seconds: f64, ops: u64, latency_ns: u64 },
+    Interval(ToldInterval),
     /// The clients are connected, and begin at the word.
     Ready,
     /// The trial is over; its record as the archive writes it. Last.
@@ -114,29 +114,44 @@ pub(crate) enum Reply {
 
 impl Reply {
     pub fn interval(client: u32, summary: &Summary) -> Self {
-        Self::Interval {
+        Self::Interval(ToldInterval {
             client,
             measured: summary.phase == Phase::Measure,
             end_ns: summary.end.get(),
             seconds: summary.seconds,
             ops: summary.ops,
             latency_ns: summary.latency_sum.get(),
-        }
+            times: summary.spread.counts().collect(),
+        })
     }
 }
 
-/// The summary that a reply stands for.
-pub(crate) fn summary_of(
-    (measured, end_ns): (bool, u64),
+/// A client's interval as it is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ToldInterval {
+    pub client: u32,
+    measured: bool,
+    end_ns: u64,
     seconds: f64,
     ops: u64,
     latency_ns: u64,
-) -> Summary {
-    Summary {
-        phase: if measured { Phase::Measure } else { Phase::WarmUp },
-        end: Nanos(end_ns),
-        seconds,
-        ops,
-        latency_sum: Nanos(latency_ns),
+    /// Buckets of `stats::Spread` that have something.
+    #[serde(default)]
+    times: Vec<(usize, u32)>,
+}
+
+impl ToldInterval {
+    /// The summary that it stands for.
+    pub fn summary(&self) -> Summary {
+        let mut spread = Spread::default();
+        self.times.iter().for_each(|(bucket, count)| spread.add_to(*bucket, *count));
+        Summary {
+            phase: if self.measured { Phase::Measure } else { Phase::WarmUp },
+            end: Nanos(self.end_ns),
+            seconds: self.seconds,
+            ops: self.ops,
+            latency_sum: Nanos(self.latency_ns),
+            spread,
+        }
     }
 }

@@ -22,6 +22,7 @@ mod recorder;
 mod recording;
 mod result;
 mod served;
+mod spread;
 pub mod steady;
 mod timeline;
 
@@ -33,6 +34,7 @@ pub use recorder::{Recorder, Sample, Summary};
 pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{CounterSample, DiskCounters, Limit, LoadRecord, TrialResult, Usage};
 pub use served::{Served, ServedKind};
+pub use spread::Spread;
 pub use timeline::Timeline;
 
 /// The latency histogram: nanoseconds from 1 ns to 1 h (longer ones count as 1 h), three significant

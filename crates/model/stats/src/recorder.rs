@@ -11,6 +11,7 @@ use workload::{Client, Issue, OpClass, Operation, Outcome};
 
 use crate::phase::Phase;
 use crate::recording::{Counts, ErrorSample, Interval, Recording};
+use crate::spread::Spread;
 use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
 
@@ -70,6 +71,8 @@ pub struct Summary {
     pub ops: u64,
     /// Sum of their response times.
     pub latency_sum: Nanos,
+    /// How those spread.
+    pub spread: Spread,
 }
 
 /// Times of one class and interval that are kept as they are before a histogram is used. Clients with few
@@ -99,6 +102,18 @@ impl Lane {
             self.few.push(nanoseconds);
         } else {
             self.spill(nanoseconds);
+        }
+    }
+
+    /// Adds its times.
+    fn spread(&self, spread: &mut Spread) {
+        if self.spilled {
+            let recorded = self.histogram.iter_recorded();
+            recorded.for_each(|one| {
+                spread.add(Nanos(one.value_iterated_to()), one.count_since_last_iteration());
+            });
+        } else {
+            self.few.iter().for_each(|time| spread.add(Nanos(*time), 1));
         }
     }
 
@@ -288,6 +303,8 @@ impl Recorder {
     #[cold]
     fn roll(&mut self) -> Summary {
         let end = self.current.end;
+        let mut spread = Spread::default();
+        self.latency.iter().flatten().for_each(|lane| lane.spread(&mut spread));
         let next = Interval::empty(self.timeline.phase(end), end, self.timeline.boundary(end));
         let ended = self.take_current(next);
         let counts = ended.counts();
@@ -297,6 +314,7 @@ impl Recorder {
             seconds: ended.seconds(),
             ops: counts.ops,
             latency_sum: counts.latency_sum,
+            spread,
         };
         // While late operations are waited for there may be nothing for long.
         if ended.phase != Phase::Drain || !ended.tallies.is_empty() {

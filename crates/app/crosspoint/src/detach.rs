@@ -1,0 +1,103 @@
+//! `run --detach`: the run as a process of its own, which goes on when the terminal does not.
+//!
+//! Invariants: what is wrong with the line, the study or the host is said here, with its exit code; what the
+//! run says is in a file beside its folder. What it is not: `detach`, the verb of attached drives.
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use runner::StudyText;
+
+use crate::cli::RunArguments;
+use crate::exit::{self, ExitCode};
+use crate::show::Failure;
+use crate::watch;
+
+/// Time between looks at a run that begins.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Starts the run of `arguments`; `text` is its study, unless it is one to go on with.
+///
+/// # Errors
+/// Where it cannot be started.
+pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCode, Failure> {
+    let folder = match (&arguments.resume, text) {
+        (Some(run), _) => run.clone(),
+        (None, Some(text)) => {
+            let study = study::parse(&text.text)
+                .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
+            arguments.out.clone().unwrap_or_else(|| runner::default_folder(&study.name))
+        }
+        (None, None) => PathBuf::new(),
+    };
+    let failed = |error| Failure::Output(folder.display().to_string(), error);
+    let (log, file) = new_log(&folder).map_err(failed)?;
+    let mut child = start(&folder, arguments.resume.is_some(), &file).map_err(failed)?;
+    while !matches!(follow::ask(&folder), Ok(Some(_))) {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            return Ok(ended(&log, status));
+        }
+        std::thread::sleep(LOOK);
+    }
+    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return watch::started(&folder);
+    }
+    out!("run:   {}", folder.display());
+    out!("log:   {}", log.display());
+    out!("watch: crosspoint watch {}", folder.display());
+    Ok(exit::OK)
+}
+
+/// A new file beside the folder (that of a new run is empty); what is there is not written over.
+fn new_log(folder: &Path) -> std::io::Result<(PathBuf, File)> {
+    if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        std::fs::create_dir_all(parent)?;
+    }
+    let name = folder.file_name().unwrap_or_default();
+    for number in 1_u32..1000 {
+        let mut own = name.to_owned();
+        own.push(if number == 1 { ".log".to_owned() } else { format!("-{number}.log") });
+        let log = folder.with_file_name(own);
+        match File::create_new(&log) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|file| (log, file)),
+        }
+    }
+    Err(std::io::ErrorKind::AlreadyExists.into())
+}
+
+/// This program with the same arguments, in the foreground of nobody.
+fn start(folder: &Path, resumed: bool, log: &File) -> std::io::Result<Child> {
+    let mut arguments: Vec<_> =
+        std::env::args_os().skip(1).filter(|one| one != "--detach").collect();
+    if !resumed && !arguments.iter().any(|one| named(one, "--out")) {
+        arguments.extend(["--out".into(), folder.as_os_str().to_owned()]);
+    }
+    if !arguments.iter().any(|one| named(one, "--progress")) {
+        arguments.extend(["--progress".into(), "plain".into()]);
+    }
+    Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log.try_clone()?)
+        // A terminal that closes ends those in its foreground.
+        .process_group(0)
+        .spawn()
+}
+
+/// `--out X` and `--out=X`.
+fn named(argument: &std::ffi::OsStr, name: &str) -> bool {
+    let text = argument.to_string_lossy();
+    text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))
+}
+
+/// It ended before anybody could look: what it said, and its exit code.
+fn ended(log: &Path, status: ExitStatus) -> ExitCode {
+    say!("{}", std::fs::read_to_string(log).unwrap_or_default().trim_end());
+    exit::of_number(status.code().unwrap_or(1))
+}

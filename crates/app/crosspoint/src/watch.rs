@@ -1,0 +1,174 @@
+//! `watch`: a full-screen view of a run that goes on; leaving it leaves the run alone.
+//!
+//! Invariants: the terminal is as it was on every way out; without a terminal it prints a line a second. What
+//! it is not: a part of the run, which does not know whether somebody looks.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use follow::{Disks, Live, Screen, ask, line_of};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use crate::exit::{self, ExitCode};
+use crate::show::Failure;
+use crate::words::plain;
+
+/// Time between looks.
+const EVERY: Duration = Duration::from_millis(250);
+/// Of plain lines.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+/// How often one looks for a run that has just been started.
+const BEGINS_IN: Duration = Duration::from_secs(10);
+
+/// How watching ended.
+enum Ended {
+    /// The user left it.
+    Left,
+    /// The run did.
+    Over,
+}
+
+/// Watches the run in `folder`, or the only one under `runs` that goes on.
+///
+/// # Errors
+/// Where the run cannot be asked, or the terminal cannot be drawn on.
+pub fn run(folder: Option<&Path>) -> Result<ExitCode, Failure> {
+    let folder = match folder {
+        Some(folder) if !folder.is_dir() => {
+            say!("error: {} is no run folder\n  next: crosspoint watch RUN", folder.display());
+            return Ok(exit::USAGE);
+        }
+        Some(folder) => folder.to_owned(),
+        None => match going_on(Path::new("runs")).as_slice() {
+            [one] => one.clone(),
+            [] => {
+                say!("error: no run goes on under runs\n  next: crosspoint watch RUN");
+                return Ok(exit::USAGE);
+            }
+            several => {
+                say!("error: several runs go on; name one:");
+                several.iter().for_each(|one| say!("  crosspoint watch {}", one.display()));
+                return Ok(exit::USAGE);
+            }
+        },
+    };
+    follow_run(&folder, Duration::ZERO)
+}
+
+/// Runs under `parent` that go on, by name.
+fn going_on(parent: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    all.sort();
+    all.retain(|path| matches!(ask(path), Ok(Some(_))));
+    all
+}
+
+/// Watches a run that was started a moment ago.
+///
+/// # Errors
+/// As [`run`].
+pub fn started(folder: &Path) -> Result<ExitCode, Failure> {
+    follow_run(folder, BEGINS_IN)
+}
+
+fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
+    let failed = |error| Failure::Output(folder.display().to_string(), error);
+    let until = Instant::now() + patience;
+    let first = loop {
+        match ask(folder).map_err(failed)? {
+            Some(live) => break live,
+            None if Instant::now() < until => std::thread::sleep(EVERY),
+            None => {
+                let (log, page) = (folder.join("log"), folder.join("report.html"));
+                say!("error: no run goes on in {}", folder.display());
+                [log, page].iter().filter(|one| one.exists()).for_each(|one| {
+                    say!("  there is {}", one.display());
+                });
+                say!("  next: crosspoint run --resume {}", folder.display());
+                return Ok(exit::USAGE);
+            }
+        }
+    };
+    let screen = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    let ended = if screen { on_screen(folder, first) } else { in_lines(folder, first) };
+    match ended.map_err(failed)? {
+        Ended::Left => {
+            out!("the run goes on; come back: crosspoint watch {}", folder.display());
+        }
+        Ended::Over => {
+            let page = folder.join("report.html");
+            out!("the run is over: {}", folder.display());
+            if page.exists() {
+                out!("report: {}", page.display());
+            }
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn in_lines(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
+    let mut last = None;
+    loop {
+        let line = line_of(&live);
+        if last.as_ref() != Some(&line) {
+            out!("{}", plain(&line));
+            last = Some(line);
+        }
+        std::thread::sleep(LINE_EVERY);
+        match ask(folder)? {
+            Some(now) => live = now,
+            None => return Ok(Ended::Over),
+        }
+    }
+}
+
+fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let screen = Screen::new(colours);
+    let leave = format!("q: leave, the run goes on    to stop it: kill -INT {}", live.process);
+    // Puts the terminal back, also where we panic.
+    let mut terminal = ratatui::try_init()?;
+    let mut disks = Disks::default();
+    let mut traffic = disks.look();
+    let ended = loop {
+        let drawn = terminal.draw(|frame| screen.draw(frame, &live, &traffic, &leave));
+        if let Err(error) = drawn {
+            break Err(error);
+        }
+        match left_within(EVERY) {
+            Ok(false) => {}
+            Ok(true) => break Ok(Ended::Left),
+            Err(error) => break Err(error),
+        }
+        traffic = disks.look();
+        match ask(folder) {
+            Ok(Some(now)) => live = now,
+            Ok(None) => break Ok(Ended::Over),
+            Err(error) => break Err(error),
+        }
+    };
+    ratatui::try_restore()?;
+    ended
+}
+
+/// Whether the user asked to leave within `time`; a window of another size is drawn at once.
+fn left_within(time: Duration) -> std::io::Result<bool> {
+    let until = Instant::now() + time;
+    while event::poll(until.saturating_duration_since(Instant::now()))? {
+        match event::read()? {
+            Event::Key(key) if key.kind == KeyEventKind::Press => {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                if matches!(key.code, KeyCode::Char('q' | 'd') | KeyCode::Esc)
+                    || (control && key.code == KeyCode::Char('c'))
+                {
+                    return Ok(true);
+                }
+            }
+            Event::Resize(..) => return Ok(false),
+            _ => {}
+        }
+    }
+    Ok(false)
+}

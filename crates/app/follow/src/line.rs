@@ -1,0 +1,179 @@
+//! The line to a run that goes on: a socket in its folder.
+//!
+//! A thread gives the document to each who connects, and closes. Invariants: the socket
+//! is of its user alone (mode 0600, in a folder of his own); who connects and does not read is left after
+//! half a second; it goes when the run does. What it is not: a way to change anything.
+
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::live::Live;
+
+/// Name in the run folder.
+const NAME: &str = ".live";
+/// Who does not read for so long is left.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// A run that answers later than this has hung.
+const ANSWERS_IN: Duration = Duration::from_secs(10);
+/// A document is no longer than this.
+const LONGEST: u64 = 4 << 20;
+
+/// The end that tells.
+#[derive(Debug)]
+pub struct Line {
+    path: PathBuf,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// By the folder's descriptor: a path in a socket's address has 107 bytes, and run folders may have more.
+fn through_descriptor<T>(
+    folder: &Path,
+    with: impl FnOnce(&Path) -> io::Result<T>,
+) -> io::Result<T> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = rustix::fs::open(folder, flags, Mode::empty())?;
+    let held = std::os::fd::AsRawFd::as_raw_fd(&held);
+    with(&PathBuf::from(format!("/proc/self/fd/{held}/{NAME}")))
+}
+
+impl Line {
+    /// Tells `live` to whoever asks in `folder`, of which this process has the lock.
+    ///
+    /// # Errors
+    /// Where the folder takes no socket; the run goes on without one.
+    pub fn open(folder: &Path, live: Arc<Mutex<Live>>) -> io::Result<Self> {
+        let path = folder.join(NAME);
+        // Of a run that was killed; whoever has the lock of the folder is the only one that tells.
+        match std::fs::symlink_metadata(&path) {
+            Ok(facts) if !std::os::unix::fs::FileTypeExt::is_socket(&facts.file_type()) => {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            Ok(_) => std::fs::remove_file(&path)?,
+            Err(_) => {}
+        }
+        let listener = through_descriptor(folder, |address| {
+            let listener = UnixListener::bind(address)?;
+            std::fs::set_permissions(address, PermissionsExt::from_mode(0o600))?;
+            Ok(listener)
+        })?;
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if ended.load(Ordering::SeqCst) {
+                    break;
+                }
+                let Ok(mut stream) = stream else { continue };
+                let document = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // Who does not read holds up nobody else.
+                std::thread::spawn(move || {
+                    let text = serde_json::to_vec(&document).unwrap_or_default();
+                    let told = stream.set_write_timeout(Some(PATIENCE));
+                    // Who went away wanted no more.
+                    let _ = told.and_then(|()| stream.write_all(&text));
+                });
+            }
+        });
+        Ok(Self { path, over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        // It waits for someone to connect.
+        let woken = through_descriptor(folder, |address| UnixStream::connect(address).map(|_| ()));
+        if let Some(thread) = self.thread.take().filter(|_| woken.is_ok()) {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// What goes on in the run of `folder`; none where nothing does.
+///
+/// # Errors
+/// Where somebody answers and says what cannot be understood, or may not be asked.
+pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
+    let stream = through_descriptor(folder, |address| UnixStream::connect(address));
+    let stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => {
+            return match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
+                _ => Err(error),
+            };
+        }
+    };
+    stream.set_read_timeout(Some(ANSWERS_IN))?;
+    let mut text = Vec::new();
+    stream.take(LONGEST).read_to_end(&mut text)?;
+    // It ended between our connecting and its answer.
+    if text.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&text).map(Some).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(study: &str) -> Arc<Mutex<Live>> {
+        Arc::new(Mutex::new(Live { study: study.into(), ..Live::default() }))
+    }
+
+    #[test]
+    fn who_asks_is_told_and_afterwards_nobody_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        // Longer than an address of a socket may be.
+        let folder = dir.path().join("a".repeat(120));
+        std::fs::create_dir(&folder).unwrap();
+        assert!(ask(&folder).unwrap().is_none());
+        let live = shared("first");
+        let line = Line::open(&folder, Arc::clone(&live)).unwrap();
+        assert_eq!(ask(&folder).unwrap().unwrap().study, "first");
+        live.lock().unwrap().done = 3;
+        assert_eq!(ask(&folder).unwrap().unwrap().done, 3);
+        let mode = std::fs::metadata(folder.join(NAME)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "of its user alone");
+        drop(line);
+        assert!(ask(&folder).unwrap().is_none() && !folder.join(NAME).exists());
+    }
+
+    /// One who connects and reads nothing must not keep others out, nor the run from ending.
+    #[test]
+    fn who_does_not_read_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = shared(&"x".repeat(2 << 20));
+        let line = Line::open(dir.path(), live).unwrap();
+        let silent =
+            through_descriptor(dir.path(), |address| UnixStream::connect(address)).unwrap();
+        assert!(ask(dir.path()).unwrap().is_some());
+        drop(line);
+        drop(silent);
+    }
+
+    /// A killed run leaves its socket; a file of somebody else is not removed for one.
+    #[test]
+    fn a_socket_that_was_left_is_replaced_and_a_file_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let stale = UnixListener::bind(dir.path().join(NAME)).unwrap();
+        drop(stale);
+        assert!(ask(dir.path()).unwrap().is_none());
+        drop(Line::open(dir.path(), shared("again")).unwrap());
+        std::fs::write(dir.path().join(NAME), "mine").unwrap();
+        assert!(Line::open(dir.path(), shared("again")).is_err());
+        assert_eq!(std::fs::read(dir.path().join(NAME)).unwrap(), b"mine");
+    }
+}

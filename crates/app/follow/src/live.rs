@@ -1,0 +1,196 @@
+//! The document of a run that goes on.
+//!
+//! Invariant: its size has a bound, however long the run. What it is not: durable.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use stats::{Phase, Spread, Summary};
+use units::Nanos;
+
+/// Intervals of the present trial that are kept.
+const INTERVALS_MAX: usize = 240;
+/// Results and notes that are kept.
+const LINES_MAX: usize = 30;
+
+/// A run that goes on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Live {
+    /// Version of this document.
+    pub schema: u32,
+    /// Name of the study.
+    pub study: String,
+    /// What it asks.
+    pub question: String,
+    /// Process that runs it.
+    pub process: u32,
+    /// Trials of the run.
+    pub trials: usize,
+    /// Those that have ended.
+    pub done: usize,
+    /// Estimated seconds left.
+    pub seconds_left: f64,
+    /// What it does besides a trial: `loading 3 of 10 records`; may be empty.
+    pub doing: String,
+    /// The present trial; of a race all of them.
+    pub running: Vec<LiveTrial>,
+    /// Results of trials that have ended, and notes, the last one last.
+    pub said: VecDeque<String>,
+}
+
+/// A trial that goes on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LiveTrial {
+    /// Its number in the plan.
+    pub number: u32,
+    /// Experiment, stack and engine.
+    pub name: String,
+    /// What varies.
+    pub point: String,
+    /// Its intervals, all clients together, the last one last and perhaps not whole.
+    pub intervals: VecDeque<LiveInterval>,
+}
+
+/// An interval of all clients.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LiveInterval {
+    /// Its end, nanoseconds of the trial.
+    pub end_ns: u64,
+    /// Its length in seconds.
+    pub seconds: f64,
+    /// Part of the measured time.
+    pub measured: bool,
+    /// Operations that were completed.
+    pub ops: u64,
+    /// Sum of their response times, nanoseconds.
+    pub latency_sum_ns: u64,
+    /// Buckets of `stats::Spread` that have something, with their counts.
+    pub times: Vec<(usize, u32)>,
+}
+
+impl LiveInterval {
+    /// Operations a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.ops as f64 / self.seconds.max(1e-9)
+    }
+
+    /// How its times spread.
+    #[must_use]
+    pub fn spread(&self) -> Spread {
+        let mut spread = Spread::default();
+        self.times.iter().for_each(|(bucket, count)| spread.add_to(*bucket, *count));
+        spread
+    }
+}
+
+impl Live {
+    /// A trial that goes on, by its number.
+    pub fn running_mut(&mut self, number: u32) -> Option<&mut LiveTrial> {
+        self.running.iter_mut().find(|one| one.number == number)
+    }
+
+    /// Says a line.
+    pub fn say(&mut self, line: String) {
+        self.said.push_back(line);
+        while self.said.len() > LINES_MAX {
+            self.said.pop_front();
+        }
+    }
+}
+
+impl LiveTrial {
+    /// Adds what one client did in an interval to what the others did in it.
+    pub fn add(&mut self, summary: &Summary) {
+        if summary.phase == Phase::Drain {
+            return;
+        }
+        let end_ns = summary.end.get();
+        let place = self.intervals.iter().rposition(|one| one.end_ns == end_ns);
+        let place = place.unwrap_or_else(|| {
+            let measured = summary.phase == Phase::Measure;
+            let begun = LiveInterval { end_ns, measured, ..LiveInterval::default() };
+            let after = self.intervals.iter().rposition(|one| one.end_ns < end_ns);
+            let place = after.map_or(0, |place| place + 1);
+            self.intervals.insert(place, begun);
+            place
+        });
+        let interval = &mut self.intervals[place];
+        let mut spread = interval.spread();
+        spread.merge(&summary.spread);
+        interval.times = spread.counts().collect();
+        interval.seconds = summary.seconds;
+        interval.ops += summary.ops;
+        interval.latency_sum_ns = interval.latency_sum_ns.saturating_add(summary.latency_sum.get());
+        while self.intervals.len() > INTERVALS_MAX {
+            self.intervals.pop_front();
+        }
+    }
+
+    /// The intervals that are likely to be whole: a client may still be about to tell its part of the last.
+    #[must_use]
+    pub fn whole(&self) -> impl DoubleEndedIterator<Item = &LiveInterval> + ExactSizeIterator {
+        self.intervals.iter().take(self.intervals.len().saturating_sub(1))
+    }
+
+    /// Spread of the last `count` whole intervals.
+    #[must_use]
+    pub fn recent(&self, count: usize) -> Spread {
+        let mut spread = Spread::default();
+        self.whole().rev().take(count).for_each(|one| spread.merge(&one.spread()));
+        spread
+    }
+
+    /// Instant until which it is told.
+    #[must_use]
+    pub fn at(&self) -> Nanos {
+        Nanos(self.intervals.back().map_or(0, |one| one.end_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(end: u64, ops: u64, time: u64) -> Summary {
+        let mut spread = Spread::default();
+        spread.add(Nanos(time), ops);
+        Summary {
+            phase: Phase::Measure,
+            end: Nanos(end),
+            seconds: 0.1,
+            ops,
+            latency_sum: Nanos(ops * time),
+            spread,
+        }
+    }
+
+    /// A client that tells late would draw a dip that was none.
+    #[test]
+    fn clients_of_an_interval_are_one() {
+        let mut trial = LiveTrial::default();
+        trial.add(&summary(100, 10, 5000));
+        trial.add(&summary(200, 10, 5000));
+        trial.add(&summary(100, 30, 9000));
+        assert_eq!(trial.intervals.len(), 2);
+        let first = &trial.intervals[0];
+        assert_eq!((first.end_ns, first.ops, first.latency_sum_ns), (100, 40, 320_000));
+        assert!((first.rate() - 400.0).abs() < 1e-6);
+        assert_eq!(trial.whole().count(), 1, "the last may lack a client");
+        assert_eq!(trial.recent(5).counts().map(|(_, count)| count).sum::<u32>(), 40);
+    }
+
+    /// A run of days must not fill memory with what it tells.
+    #[test]
+    fn what_is_kept_has_a_bound() {
+        let mut live = Live::default();
+        let mut trial = LiveTrial::default();
+        for number in 0..10_000 {
+            trial.add(&summary(number * 100, 1, 1000));
+            live.say(format!("{number}"));
+        }
+        assert_eq!((trial.intervals.len(), live.said.len()), (INTERVALS_MAX, LINES_MAX));
+        assert_eq!(trial.at(), Nanos(999_900));
+        assert_eq!(live.said.back().unwrap(), "9999");
+    }
+}

@@ -1,0 +1,82 @@
+//! Who may look: whoever has the token, and asks for this host by its number.
+//!
+//! Invariants: 128 random bits, compared in constant time; a request under another name of this host is
+//! refused, with a token too. What it is not: encryption; nothing leaves the host.
+
+use std::io;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use sha2::{Digest, Sha256};
+
+/// Bytes of a token.
+const TOKEN_BYTES: usize = 16;
+
+/// Decides who may look.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    token: String,
+    port: u16,
+}
+
+/// What a request may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Nothing.
+    Wrong,
+    /// It brought the token, which a cookie replaces from now on.
+    Token,
+    /// It may look.
+    Cookie,
+}
+
+impl Gate {
+    pub(crate) fn new(port: u16) -> io::Result<Self> {
+        let mut bytes = [0; TOKEN_BYTES];
+        let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
+        if filled != TOKEN_BYTES {
+            return Err(io::Error::other("too few random bytes"));
+        }
+        let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { token, port })
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Name of the cookie: libraries on other ports have theirs.
+    fn name(&self) -> String {
+        format!("crosspoint-{}", self.port)
+    }
+
+    pub(crate) fn cookie(&self) -> String {
+        format!("{}={}; HttpOnly; SameSite=Strict; Path=/", self.name(), self.token)
+    }
+
+    pub(crate) fn pass(&self, url: &str, host: Option<&str>, cookies: Option<&str>) -> Pass {
+        let names = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
+        if !host.is_some_and(|host| names.iter().any(|name| name == host)) {
+            return Pass::Wrong;
+        }
+        let name = self.name();
+        let mut cookies = cookies.unwrap_or_default().split(';').map(str::trim);
+        let is_own = |one: &str| {
+            let value = one.strip_prefix(name.as_str()).and_then(|rest| rest.strip_prefix('='));
+            value.is_some_and(|value| self.is_token(value))
+        };
+        let query = url.split_once('?').map_or("", |(_, query)| query);
+        let mut query = query.split('&').filter_map(|one| one.strip_prefix("token="));
+        if query.any(|value| self.is_token(value)) {
+            Pass::Token
+        } else if cookies.any(is_own) {
+            Pass::Cookie
+        } else {
+            Pass::Wrong
+        }
+    }
+
+    /// By their hashes: how long that takes says nothing of the token.
+    fn is_token(&self, text: &str) -> bool {
+        Sha256::digest(text.as_bytes()) == Sha256::digest(self.token.as_bytes())
+    }
+}

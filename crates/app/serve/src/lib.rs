@@ -1,0 +1,274 @@
+//! The library of runs in a browser: the list, each run's page, trends of a study, a run that goes on.
+//!
+//! Invariants: listens on 127.0.0.1 alone; nothing is given without the token, which only who started it
+//! was told; nothing can be changed through it; only run folders right under its folder are read. What it is
+//! not: a service for others.
+
+mod gate;
+mod shelf;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tiny_http::{Header, Method, Request, Response, Server};
+
+use gate::{Gate, Pass};
+use shelf::Shelf;
+
+/// Requests that are answered at once; a page of many trials takes seconds.
+const AT_ONCE: usize = 4;
+
+/// A library that is open.
+pub struct Library {
+    server: Arc<Server>,
+    gate: Arc<Gate>,
+    shelf: Arc<Shelf>,
+    port: u16,
+}
+
+/// What a request is answered with.
+struct Answer {
+    status: u16,
+    kind: &'static str,
+    body: String,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Answer {
+    fn page(body: String) -> Self {
+        Self { status: 200, kind: "text/html; charset=utf-8", body, headers: Vec::new() }
+    }
+
+    fn words(status: u16, words: &str) -> Self {
+        Self {
+            status,
+            kind: "text/plain; charset=utf-8",
+            body: format!("{words}\n"),
+            headers: Vec::new(),
+        }
+    }
+}
+
+impl Library {
+    /// Opens the runs under `folder` on `port` of loopback, 0 for any that is free.
+    ///
+    /// # Errors
+    /// Where the port is taken.
+    pub fn open(folder: PathBuf, port: u16) -> io::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let server = Server::http(address).map_err(io::Error::other)?;
+        let port = server.server_addr().to_ip().map_or(port, |address| address.port());
+        let gate = Gate::new(port)?;
+        Ok(Self {
+            server: Arc::new(server),
+            gate: Arc::new(gate),
+            shelf: Arc::new(Shelf::new(folder)),
+            port,
+        })
+    }
+
+    /// What to open in a browser; whoever knows it may look.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}/?token={}", self.port, self.gate.token())
+    }
+
+    /// Answers until the process ends.
+    pub fn serve(&self) {
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    while let Ok(request) = self.server.recv() {
+                        self.answer(request);
+                    }
+                });
+            }
+        });
+    }
+
+    fn answer(&self, request: Request) {
+        let header = |name: &'static str| {
+            let found = request.headers().iter().find(|one| one.field.equiv(name));
+            found.map(|one| one.value.as_str().to_owned())
+        };
+        let pass =
+            self.gate.pass(request.url(), header("Host").as_deref(), header("Cookie").as_deref());
+        let reading = matches!(request.method(), Method::Get | Method::Head);
+        let answer = match pass {
+            Pass::Wrong => Answer::words(
+                403,
+                "The address that `crosspoint serve` printed has a token; open that.",
+            ),
+            _ if !reading => Answer::words(405, "Nothing can be changed here."),
+            Pass::Token => Answer {
+                headers: vec![("Set-Cookie", self.gate.cookie()), ("Location", "/".to_owned())],
+                ..Answer::words(303, "")
+            },
+            Pass::Cookie => self.page(request.url()),
+        };
+        let mut response = Response::from_string(answer.body).with_status_code(answer.status);
+        let always = [
+            ("Content-Type", answer.kind.to_owned()),
+            ("Cache-Control", "no-store".to_owned()),
+            ("X-Content-Type-Options", "nosniff".to_owned()),
+            ("X-Frame-Options", "DENY".to_owned()),
+            ("Referrer-Policy", "no-referrer".to_owned()),
+        ];
+        for (name, value) in answer.headers.into_iter().chain(always) {
+            if let Ok(header) = Header::from_bytes(name, value) {
+                response.add_header(header);
+            }
+        }
+        // Who went away wanted no more.
+        let _ = request.respond(response);
+    }
+
+    fn page(&self, url: &str) -> Answer {
+        let path = url.split(['?', '#']).next().unwrap_or_default();
+        let mut parts = path.trim_start_matches('/').splitn(2, '/');
+        let (kind, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let Some(name) = decoded(name) else { return Answer::words(404, "There is no such page.") };
+        let page = match kind {
+            "" if name.is_empty() => self.shelf.list().map(Some),
+            "run" => self.shelf.run(&name),
+            "trend" => self.shelf.trend(&name),
+            "live" => match name.strip_suffix(".json") {
+                Some(name) => return self.live(name),
+                None => self.shelf.live(&name),
+            },
+            _ => Ok(None),
+        };
+        match page {
+            Ok(Some(body)) => Answer::page(body),
+            Ok(None) => Answer::words(404, "There is no such page."),
+            Err(error) => Answer::words(500, &error),
+        }
+    }
+
+    fn live(&self, name: &str) -> Answer {
+        match self.shelf.told(name) {
+            Ok(Some(body)) => Answer { kind: "application/json", ..Answer::page(body) },
+            Ok(None) => Answer::words(404, "There is no such run."),
+            Err(error) => Answer::words(500, &error),
+        }
+    }
+}
+
+/// `%20` and the like; none where that is no text.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let (high, low) = (digit(rest.next())?, digit(rest.next())?);
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    fn asked(port: u16, text: &str) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn open(folder: &std::path::Path) -> (u16, String) {
+        let library = Library::open(folder.to_owned(), 0).unwrap();
+        let (port, token) = (library.port, library.gate.token().to_owned());
+        std::thread::spawn(move || library.serve());
+        (port, token)
+    }
+
+    fn get(port: u16, path: &str, more: &str) -> String {
+        asked(
+            port,
+            &format!(
+                "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n{more}\r\n"
+            ),
+        )
+    }
+
+    /// Another user of the host can open the port: without the token he must get nothing.
+    #[test]
+    fn without_the_token_nothing_is_given() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("secret-run")).unwrap();
+        let (port, token) = open(dir.path());
+        let cookie = |value: &str| format!("Cookie: crosspoint-{port}={value}\r\n");
+        let wrong = "0".repeat(token.len());
+        for (path, more) in [
+            ("/".to_owned(), String::new()),
+            ("/run/secret-run".to_owned(), String::new()),
+            ("/?token=".to_owned(), String::new()),
+            (format!("/?token={wrong}"), String::new()),
+            (format!("/run/secret-run?token={}", &token[1..]), String::new()),
+            ("/".to_owned(), cookie(&wrong)),
+            ("/".to_owned(), cookie("")),
+        ] {
+            let answer = get(port, &path, &more);
+            assert!(answer.starts_with("HTTP/1.1 403"), "{path} {more}: {answer}");
+            assert!(!answer.contains("secret-run"));
+        }
+        let first = get(port, &format!("/?token={token}"), "");
+        assert!(
+            first.starts_with("HTTP/1.1 303") && first.contains("HttpOnly; SameSite=Strict"),
+            "{first}"
+        );
+        assert!(get(port, "/", &cookie(&token)).starts_with("HTTP/1.1 200"));
+    }
+
+    /// A page of the net that has its name point here would read with the user's own cookie.
+    #[test]
+    fn other_names_of_this_host_and_other_methods_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (port, token) = open(dir.path());
+        let cookie = format!("Cookie: crosspoint-{port}={token}\r\nConnection: close\r\n\r\n");
+        for host in ["evil.example", "127.0.0.1:1", ""] {
+            let answer = asked(port, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n{cookie}"));
+            assert!(answer.starts_with("HTTP/1.1 403"), "{host}: {answer}");
+        }
+        let post = asked(
+            port,
+            &format!("POST / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 0\r\n{cookie}"),
+        );
+        assert!(post.starts_with("HTTP/1.1 405"), "{post}");
+    }
+
+    /// Names of runs come from the browser: none leads out of the folder.
+    #[test]
+    fn no_name_leads_out_of_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let runs = dir.path().join("runs");
+        std::fs::create_dir(&runs).unwrap();
+        std::fs::write(dir.path().join("run.json"), "outside").unwrap();
+        let (port, token) = open(&runs);
+        let cookie = format!("Cookie: crosspoint-{port}={token}\r\n");
+        for path in [
+            "/run/..",
+            "/run/%2e%2e",
+            "/run/../run.json",
+            "/run/%2Fetc",
+            "/live/...json",
+            "/run/",
+            "/x",
+            "/run/%zz",
+        ] {
+            let answer = get(port, path, &cookie);
+            assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! How the times of an interval spread, coarsely: for whoever watches a trial, not for figures.
+//!
+//! A quarter of an octave a bucket, from 1 us on, so a percentile of it is right to 19 %. Invariants: its
+//! size is fixed, and adding allocates nothing; counts stop at their largest. What it is not: the histogram
+//! that is kept.
+
+use units::Nanos;
+
+/// Counts of times by quarter octaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread([u32; Spread::BUCKETS]);
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self([0; Self::BUCKETS])
+    }
+}
+
+/// Times below this are in the first bucket.
+const FIRST_NS: f64 = 1000.0;
+/// Buckets of a doubling.
+const OF_OCTAVE: f64 = 4.0;
+
+impl Spread {
+    /// Buckets: up to 16 s; the last has what is longer.
+    pub const BUCKETS: usize = 97;
+
+    /// Counts `count` operations that took `time`.
+    pub fn add(&mut self, time: Nanos, count: u64) {
+        let place = ((time.get() as f64 / FIRST_NS).log2() * OF_OCTAVE).ceil().max(0.0) as usize;
+        self.add_to(place, u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    /// Counts `count` operations in a bucket, of those beyond the last in that.
+    pub fn add_to(&mut self, bucket: usize, count: u32) {
+        let cell = &mut self.0[bucket.min(Self::BUCKETS - 1)];
+        *cell = cell.saturating_add(count);
+    }
+
+    /// Buckets that have something, the shortest first, with their counts.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.0.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+    }
+
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &Self) {
+        other.counts().for_each(|(bucket, count)| self.add_to(bucket, count));
+    }
+
+    /// The longest time of a bucket.
+    #[must_use]
+    pub fn upper(bucket: usize) -> Nanos {
+        Nanos((FIRST_NS * (bucket as f64 / OF_OCTAVE).exp2()) as u64)
+    }
+
+    /// The time that `percent` of the operations do not exceed, rounded up to its bucket; none without
+    /// operations.
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> Option<Nanos> {
+        let all: u64 = self.counts().map(|(_, count)| u64::from(count)).sum();
+        let wanted = (all as f64 * percent / 100.0).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        self.counts()
+            .find(|(_, count)| {
+                seen += u64::from(*count);
+                seen >= wanted
+            })
+            .map(|(bucket, _)| Self::upper(bucket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A live percentile that is off by more than its bucket sends people after ghosts.
+    #[test]
+    fn percentiles_are_right_to_a_bucket() {
+        let mut spread = Spread::default();
+        (1..=1000).for_each(|micros| spread.add(Nanos(micros * 1000), 1));
+        for (percent, micros) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1000.0)] {
+            let found = spread.percentile(percent).unwrap().get() as f64 / 1000.0;
+            assert!((1.0..=1.19).contains(&(found / micros)), "{percent}: {found}");
+        }
+        assert_eq!(Spread::default().percentile(50.0), None);
+    }
+
+    #[test]
+    fn what_is_short_or_long_has_a_place_and_merging_adds() {
+        let mut spread = Spread::default();
+        spread.add(Nanos(0), 2);
+        spread.add(Nanos(u64::MAX), 3);
+        let mut both = spread;
+        both.merge(&spread);
+        assert_eq!(both.counts().collect::<Vec<_>>(), [(0, 4), (Spread::BUCKETS - 1, 6)]);
+        assert_eq!(Spread::upper(4), Nanos(2000));
+        spread.add_to(0, u32::MAX);
+        assert_eq!(spread.counts().next(), Some((0, u32::MAX)));
+    }
+}
