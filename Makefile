@@ -7,7 +7,7 @@ export CROSSPOINT_COMMIT
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test setup-demo setup-test clean
+.PHONY: demo test dist dist-check setup-demo setup-test clean
 
 demo: setup-demo
 	@cargo build --release --quiet --package crosspoint
@@ -21,6 +21,13 @@ setup-demo:
 
 setup-test:
 	@scripts/setup test
+
+# A tarball and a Debian package in target/dist; dist-check installs both into fresh Debian roots (root, debootstrap).
+dist: setup-demo
+	@scripts/dist
+
+dist-check:
+	@scripts/dist-check
 
 clean:
 	@$(TARGET)/release/crosspoint clean

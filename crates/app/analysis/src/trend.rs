@@ -1,8 +1,8 @@
 //! One job over many runs: how its figures went from run to run.
 //!
 //! Figures belong together when the same job gave them, by its hash, on the same stack and source.
-//! Invariants: a figure of another job begins a line of its own; runs are in the order in which they began. What it is
-//! not: a verdict; `compared` has those.
+//! Invariants: a figure of another job begins a line of its own; runs are in the order in which they began.
+//! What it is not: a verdict; `compared` has those.
 
 use std::collections::HashMap;
 
