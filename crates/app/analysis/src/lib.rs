@@ -27,6 +27,7 @@ pub mod sameness;
 pub mod scaling;
 mod shape;
 pub mod sql;
+pub mod table;
 #[cfg(test)]
 mod test_run;
 pub mod time_parts;

@@ -90,15 +90,25 @@ pub enum Verb {
     },
     /// Print every figure of one or more runs
     #[command(
-        after_help = "Example: crosspoint figures runs/quickstart-20260101-120000 --format csv"
+        after_help = "Examples: crosspoint figures runs/quickstart-20260101-120000 --format csv\n          \
+            crosspoint figures runs/quickstart-20260101-120000 --of series --format parquet -o series.parquet"
     )]
     Figures {
         /// Run folders
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// Form of the output
-        #[arg(long, value_enum, default_value_t = Format::Table)]
-        format: Format,
+        /// What of them
+        #[arg(long, value_enum, default_value_t = Rows::Figures)]
+        of: Rows,
+        /// Form of the output [default: table; of series and histograms csv]
+        #[arg(long, value_enum)]
+        format: Option<Format>,
+        /// File to write instead of stdout
+        #[arg(short, long)]
+        output: Option<PathBuf>,
+        /// Replace a file that is there
+        #[arg(long)]
+        force: bool,
         /// Print the JSON document; the same as --format json
         #[arg(long, conflicts_with = "format")]
         json: bool,
@@ -458,6 +468,17 @@ pub enum ProgressKind {
     None,
 }
 
+/// What of a run is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rows {
+    /// Its figures
+    Figures,
+    /// A row an interval and kind of operation: rate and latencies over time
+    Series,
+    /// A row a bin of each trial's latency histograms
+    Histograms,
+}
+
 /// Form of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -467,4 +488,6 @@ pub enum Format {
     Csv,
     /// The versioned JSON document
     Json,
+    /// A Parquet file
+    Parquet,
 }

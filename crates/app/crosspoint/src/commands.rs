@@ -39,14 +39,10 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Compare(arguments) => crate::compare::run(&arguments),
         Verb::Bundle { run, check: true, .. } => bundle::check(&run),
         Verb::Bundle { run, output, force, .. } => bundle::make(&run, output.as_deref(), force),
-        Verb::Figures { runs, format, json } => {
-            let figures = analysis::figures(&read_runs(&runs)?);
-            match if json { Format::Json } else { format } {
-                Format::Table => out!("{}", plain(report::text_table(&figures).trim_end())),
-                Format::Csv => out!("{}", report::csv(&figures).trim_end()),
-                Format::Json => out!("{}", analysis::document(&figures).trim_end()),
-            }
-            Ok(exit::OK)
+        Verb::Figures { runs, of, format, output, force, json } => {
+            let format = if json { Some(Format::Json) } else { format };
+            let file = output.as_deref().map(|path| (path, There::or_any(force)));
+            crate::tables::print(&read_runs(&runs)?, (of, format), file)
         }
         Verb::Act(arguments) => act_test::run(&arguments),
         Verb::Import { files, output, force } => import::run(&files, output.as_deref(), force),

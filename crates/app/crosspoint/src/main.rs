@@ -36,6 +36,7 @@ mod running;
 mod show;
 mod signals;
 mod studies;
+mod tables;
 mod watch;
 mod words;
 

@@ -7,6 +7,7 @@ mod answer;
 mod bounds;
 mod chart;
 mod charts;
+mod columns;
 mod compare_view;
 mod decision_view;
 mod headline;
@@ -28,6 +29,7 @@ mod trust_view;
 mod words;
 
 pub use answer::headline;
+pub use columns::{columns_csv, columns_json, columns_parquet};
 pub use compare_view::{CompareRow, CompareView, compare_view};
 pub use library::{Listed, follow_page, library_page, trend_page};
 pub use page::{ReportError, html};

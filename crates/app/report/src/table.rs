@@ -177,7 +177,7 @@ pub fn csv(figures: &[Figure]) -> String {
 }
 
 /// A cell of text. A spreadsheet takes one that begins like a formula for one; an apostrophe makes it text.
-fn quote(cell: &str) -> String {
+pub(crate) fn quote(cell: &str) -> String {
     let cell = &cell.replace(|c: char| c.is_control() && c != '\n', " ");
     let formula =
         cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err();
