@@ -7,7 +7,7 @@ export CROSSPOINT_COMMIT
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: demo test dist dist-check setup-demo setup-test clean
+.PHONY: demo test dist dist-check python-check setup-demo setup-test clean
 
 demo: setup-demo
 	@cargo build --release --quiet --package crosspoint
@@ -25,6 +25,10 @@ setup-test:
 # A tarball and a Debian package in target/dist; dist-check installs both into fresh Debian roots (root, debootstrap).
 dist: setup-demo
 	@scripts/dist
+
+# The wheel in a clean environment, with its tests and its notebook (python3 with venv, the net).
+python-check:
+	@scripts/python-check
 
 dist-check:
 	@scripts/dist-check
