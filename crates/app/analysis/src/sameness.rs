@@ -79,7 +79,10 @@ fn storages(found: &mut Vec<Mismatch>, first: &StackRecord, second: &StackRecord
     }
     let host = |record: &StackRecord| match record.host_times.is_empty() {
         true => String::new(),
-        false => format!("{} {:?}", record.host_path.as_deref().unwrap_or(""), record.host_times),
+        false => {
+            let times: Vec<String> = record.host_times.iter().map(ToString::to_string).collect();
+            format!("{} {}", record.host_path.as_deref().unwrap_or(""), times.join(" + "))
+        }
     };
     note(found, &place, ("Host model", &host(first), &host(second)));
     // Of older runs nobody knows.

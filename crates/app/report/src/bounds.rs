@@ -11,11 +11,11 @@ use crate::chart::Charts;
 use analysis::Figure;
 
 /// Rows of the table of figures at most.
-const ROWS_MAX: usize = 2000;
+const ROWS_MAX: usize = 1800;
 /// Rows of the table of trials at most.
 const TRIALS_MAX: usize = 500;
 /// Bytes of everything that is drawn, at most.
-const DRAWN_MAX: usize = 700_000;
+const DRAWN_MAX: usize = 620_000;
 
 /// How much a figure says of its run: the least first.
 fn rank(figure: &Figure) -> u8 {

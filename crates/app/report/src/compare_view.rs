@@ -64,9 +64,13 @@ impl Compared {
     }
 }
 
-/// Two runs on one page are compared; one has its decisions, and of three nobody knows which with which.
+/// Two runs of one study on a page are compared; one has its decisions, of three nobody knows which with
+/// which, and two studies were joined to be read together.
 pub(crate) fn compared(all: &[Run]) -> Option<Compared> {
     let [first, second] = all else { return None };
+    if first.study.name != second.study.name {
+        return None;
+    }
     let made = |view: Option<CompareView>, left: usize, refused: String| {
         Some(Compared { view, left, refused })
     };
