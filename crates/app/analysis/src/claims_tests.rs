@@ -20,6 +20,7 @@ fn publications() -> Vec<Publication> {
 fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Figure {
     let end = |sign: f64| spread.map(|spread| value * (1.0 + sign * spread));
     Figure {
+        spoiled: None,
         study: String::new(),
         stack: of.stack.clone(),
         engine: of.engine.clone(),

@@ -207,7 +207,7 @@ pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
 
 /// What is said of a group: of a schedule that was kept the times at it, else what it did a second; nothing
 /// where too little was done at the schedule to know its 99th percentile.
-fn answer_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
+pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
     let (rate, counted) = counted_of(group)?;
     let set_by: &[&str] = match counted {
         Counted::Transactions => &["rate"],
@@ -342,7 +342,7 @@ fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
     of_host.or_else(part).unwrap_or(LimitedBy::Unknown)
 }
 
-fn standing(group: &Group<'_>, counted: Counted) -> Standing {
+pub(crate) fn standing(group: &Group<'_>, counted: Counted) -> Standing {
     match group.first.source {
         Source::Measured | Source::Published => Standing::Measured,
         Source::Predicted => {

@@ -140,6 +140,20 @@ pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Doubt> {
     found.into_iter().flatten().collect()
 }
 
+/// What keeps the figures of a trial from being judged: an emulated drive that was not as asked, a host or a
+/// load that was another than it seems.
+#[must_use]
+pub fn spoils(trial: &TrialRecord) -> Option<DoubtKind> {
+    if trial.source == Source::Predicted {
+        return None;
+    }
+    if not_delivered(trial).is_some() {
+        return Some(DoubtKind::NotDelivered);
+    }
+    let grave = [DoubtKind::Errors, DoubtKind::LoadNotKept, DoubtKind::BusyHost];
+    doubts_of(trial).into_iter().find(|kind| grave.contains(kind))
+}
+
 /// What spoils one measured or emulated trial, the worst first; what it was delivered by has a place of its
 /// own.
 #[must_use]

@@ -9,6 +9,8 @@ use serde_json::Value;
 use sim::Worth;
 use study::Source;
 
+use crate::doubts::DoubtKind;
+
 /// A unit as people write it.
 #[must_use]
 pub fn unit_text(unit: &str) -> &str {
@@ -64,6 +66,9 @@ pub struct Figure {
     /// The same, typed.
     #[serde(skip)]
     pub worth: Option<Worth>,
+    /// What keeps it from being judged, the worst, in any repetition.
+    #[serde(skip)]
+    pub spoiled: Option<DoubtKind>,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }

@@ -417,6 +417,7 @@ fn figure(
         citation,
         validation: worth.map(|worth| worth.text()).or(delivered),
         worth,
+        spoiled: group.trials.iter().filter_map(|trial| crate::doubts::spoils(trial)).min(),
         partial: group.trials.iter().any(cut),
     }
 }

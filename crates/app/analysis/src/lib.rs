@@ -21,6 +21,7 @@ mod groups;
 pub mod knee;
 pub mod laws;
 pub mod objective;
+pub mod overall;
 pub mod published;
 mod repetitions;
 pub mod sameness;

@@ -299,6 +299,7 @@ pub fn published_figures(study: &str) -> Vec<Figure> {
         citation: Some(format!("{}; {}", publication.citation, printed.place)),
         validation: printed.is.map(|is| format!("{} (what it is to our models)", is.word())),
         worth: None,
+        spoiled: None,
         partial: false,
     };
     publication.figure.iter().map(figure).collect()

@@ -96,8 +96,8 @@ fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &s
         found.push(Mismatch {
             what: format!("{place} {}", name.to_lowercase().replace('_', " ")),
             word: Some(word_of(name)),
-            first: first.to_owned(),
-            second: second.to_owned(),
+            first: if first.is_empty() { "none" } else { first }.to_owned(),
+            second: if second.is_empty() { "none" } else { second }.to_owned(),
         });
     }
 }

@@ -138,10 +138,11 @@ pub(crate) fn judge(
         return judged(Verdict::NotAnswered, stand_in);
     }
     let slower = stacks.iter().find(|stack| stack.name == claim.of.stack && stack.time_scale > 1);
-    if let Some(stack) =
-        slower.filter(|_| number.source == Source::Emulated && claim.over.is_none())
-    {
-        let why = format!("time of the emulated drive ran {} times slower", stack.time_scale);
+    if let Some(stack) = slower.filter(|_| number.source == Source::Emulated && !claim.any_drive) {
+        let why = format!(
+            "time of the emulated drive ran {} times slower, that of the processors did not",
+            stack.time_scale
+        );
         return judged(Verdict::Undecided, why);
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
@@ -187,7 +188,7 @@ fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> Op
         })
         .collect();
     let first = others.first()?;
-    Some(format!("stand-in: {first} is not known to be the drive"))
+    Some(format!("stand-in: {first} is in the place of what the original had"))
 }
 
 /// Our number from one source.
@@ -212,6 +213,9 @@ fn number(claim: &Claim, figures: &[Figure], source: Source) -> Option<Number> {
 fn spoiled(figure: &Figure) -> Option<String> {
     if figure.partial {
         return Some("a trial was stopped or failed".to_owned());
+    }
+    if let Some(kind) = figure.spoiled {
+        return Some(format!("not to be judged: {}", kind.title().to_lowercase()));
     }
     figure.at_least.then(|| "operations never ended: our number is a lower bound".to_owned())
 }

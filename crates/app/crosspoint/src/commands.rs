@@ -103,6 +103,8 @@ fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, Str
     let job = &arguments.job;
     if !quick::is_job(name) {
         if job.any() || arguments.target.is_some() {
+            // What is no study at all is told so, with what was likely meant.
+            runner::load_study(name)?;
             let engines = quick::ENGINES.join(", ");
             return Ok(Err(format!(
                 "{name} is a study: it takes --set, and options of a job belong to one of {engines}"
@@ -181,8 +183,8 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         };
         if analysis::doubts::doubts(&run).iter().any(undelivered) {
             out!(
-                "next: again on a quieter host, or with the drives' time stretched: --set \
-                 stack.NAME.scale=10"
+                "next: again on a quieter host, or with the drives' time stretched: {}",
+                stretched(&run)
             );
         }
         report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
@@ -207,6 +209,41 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
             exit::TARGET_FAILED
         }
     })
+}
+
+/// The command that runs a run's study with the time of its emulated drives ten times as long as it was;
+/// experiments leave out what is here, whose time cannot be stretched.
+fn stretched(run: &Run) -> String {
+    let study = &run.study;
+    let live: Vec<&study::Stack> = study.stack.iter().filter(|stack| stack.attach).collect();
+    let mut words = format!("crosspoint run {}/study.toml", run.path.display());
+    for stack in &live {
+        words.push_str(&format!(
+            " --set stack.{}.scale={}",
+            stack.name,
+            stack.scale.saturating_mul(10).min(1000)
+        ));
+    }
+    for experiment in &study.experiment {
+        let on = |stack: &&study::Stack| {
+            experiment.stacks.is_empty() || experiment.stacks.contains(&stack.name)
+        };
+        let all = study.stack.iter().filter(on).count();
+        let own: Vec<String> = live
+            .iter()
+            .copied()
+            .filter(|one| on(one))
+            .map(|one| format!("{:?}", one.name))
+            .collect();
+        if !own.is_empty() && own.len() < all {
+            words.push_str(&format!(
+                " --set 'experiment.{}.stacks=[{}]'",
+                experiment.name,
+                own.join(",")
+            ));
+        }
+    }
+    words
 }
 
 /// Prints what came of the objectives, the missed ones one by one; whether one was missed.

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runner::StudyText;
 
@@ -19,6 +19,8 @@ use crate::watch;
 
 /// Time between looks at a run that begins.
 const LOOK: Duration = Duration::from_millis(50);
+/// Who has not said anything by then is left to itself.
+const BEGINS_IN: Duration = Duration::from_secs(20);
 
 /// Starts the run of `arguments`; `text` is its study, unless it is one to go on with.
 ///
@@ -26,7 +28,14 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Where it cannot be started.
 pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCode, Failure> {
     let folder = match (&arguments.resume, text) {
-        (Some(run), _) => run.clone(),
+        // By its own name: beside `.` is inside.
+        (Some(run), _) => match run.canonicalize() {
+            Ok(folder) if folder.join("run.json").exists() => folder,
+            _ => {
+                say!("error: {} is no run\n  next: crosspoint run --resume RUN", run.display());
+                return Ok(exit::USAGE);
+            }
+        },
         (None, Some(text)) => {
             let study = study::parse(&text.text)
                 .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
@@ -37,18 +46,33 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
     let failed = |error| Failure::Output(folder.display().to_string(), error);
     let (log, file) = new_log(&folder).map_err(failed)?;
     let mut child = start(&folder, arguments.resume.is_some(), &file).map_err(failed)?;
-    while !matches!(follow::ask(&folder), Ok(Some(_))) {
+    let process = child.id();
+    let until = Instant::now() + BEGINS_IN;
+    let told = loop {
+        // Another run may go on there: then this one is about to say so.
+        match follow::ask(&folder) {
+            Ok(Some(live)) if live.process == process => break true,
+            _ => {}
+        }
         if let Some(status) = child.try_wait().map_err(failed)? {
             return Ok(ended(&log, status));
         }
+        // A file system without sockets, or a stack that takes long to check.
+        if Instant::now() > until {
+            break false;
+        }
         std::thread::sleep(LOOK);
-    }
-    if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+    };
+    if told && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         return watch::started(&folder);
     }
     out!("run:   {}", folder.display());
     out!("log:   {}", log.display());
-    out!("watch: crosspoint watch {}", folder.display());
+    if told {
+        out!("watch: crosspoint watch {}", folder.display());
+    } else {
+        out!("watch: not yet, or not on this file system; its log says what it does");
+    }
     Ok(exit::OK)
 }
 
@@ -72,14 +96,18 @@ fn new_log(folder: &Path) -> std::io::Result<(PathBuf, File)> {
 
 /// This program with the same arguments, in the foreground of nobody.
 fn start(folder: &Path, resumed: bool, log: &File) -> std::io::Result<Child> {
-    let mut arguments: Vec<_> =
-        std::env::args_os().skip(1).filter(|one| one != "--detach").collect();
+    let given: Vec<_> = std::env::args_os().skip(1).collect();
+    // What follows `--` is no option, and options do not follow it.
+    let end = given.iter().position(|one| one == "--").unwrap_or(given.len());
+    let (options, rest) = given.split_at(end);
+    let mut arguments: Vec<_> = options.iter().filter(|one| *one != "--detach").cloned().collect();
     if !resumed && !arguments.iter().any(|one| named(one, "--out")) {
         arguments.extend(["--out".into(), folder.as_os_str().to_owned()]);
     }
     if !arguments.iter().any(|one| named(one, "--progress")) {
         arguments.extend(["--progress".into(), "plain".into()]);
     }
+    arguments.extend(rest.iter().cloned());
     Command::new(std::env::current_exe()?)
         .args(arguments)
         .stdin(Stdio::null())
@@ -98,6 +126,13 @@ fn named(argument: &std::ffi::OsStr, name: &str) -> bool {
 
 /// It ended before anybody could look: what it said, and its exit code.
 fn ended(log: &Path, status: ExitStatus) -> ExitCode {
-    say!("{}", std::fs::read_to_string(log).unwrap_or_default().trim_end());
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    match said.trim_end() {
+        "" => say!(
+            "error: it ended at once ({status}) and {} is empty: is the disk full?",
+            log.display()
+        ),
+        said => say!("{said}"),
+    }
     exit::of_number(status.code().unwrap_or(1))
 }

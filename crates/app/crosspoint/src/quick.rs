@@ -130,12 +130,27 @@ fn schedule(text: &mut String, job: &JobArguments) {
     }
 }
 
+/// db_bench's names as a study has them: `readrandom` is `read_random`.
+fn ours(name: &str) -> &str {
+    match name {
+        "readrandom" => "read_random",
+        "readseq" => "read_seq",
+        "fillseq" => "fill_seq",
+        "fillrandom" => "fill_random",
+        "bulkload" => "bulk_load",
+        "readwhilewriting" => "read_while_writing",
+        "updaterandom" => "update_random",
+        "readrandomwriterandom" => "read_random_write_random",
+        other => other,
+    }
+}
+
 fn key_value_job(text: &mut String, engine: &str, job: &JobArguments) {
     let _ = writeln!(
         text,
         "[experiment.kv]\nengine = {engine:?}\nworkload = {:?}\nrecords = {}\nvalue_size = {:?}\n\
          readers = {}\ndurability = {:?}",
-        job.workload.as_deref().unwrap_or("overwrite"),
+        job.workload.as_deref().map_or("overwrite", ours),
         job.records.unwrap_or(100_000),
         job.value_size.as_deref().map_or_else(|| "400B".to_owned(), bytes),
         job.threads.unwrap_or(1),

@@ -7,8 +7,13 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use follow::{Disks, Live, Screen, ask, line_of};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
@@ -77,10 +82,18 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
     let failed = |error| Failure::Output(folder.display().to_string(), error);
     let until = Instant::now() + patience;
     let first = loop {
-        match ask(folder).map_err(failed)? {
-            Some(live) => break live,
-            None if Instant::now() < until => std::thread::sleep(EVERY),
-            None => {
+        match ask(folder) {
+            Err(error) => {
+                say!(
+                    "error: the run in {} cannot be asked: {error}\n  next: as the user who \
+                     runs it, and when it is not stopped",
+                    folder.display()
+                );
+                return Ok(exit::ENVIRONMENT);
+            }
+            Ok(Some(live)) => break live,
+            Ok(None) if Instant::now() < until => std::thread::sleep(EVERY),
+            Ok(None) => {
                 let (log, page) = (folder.join("log"), folder.join("report.html"));
                 say!("error: no run goes on in {}", folder.display());
                 [log, page].iter().filter(|one| one.exists()).for_each(|one| {
@@ -128,11 +141,19 @@ fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = Screen::new(colours);
     let leave = format!("q: leave, the run goes on    to stop it: kill -INT {}", live.process);
+    // Who ends us must find the terminal as it was.
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGHUP, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&ended))?;
+    }
     // Puts the terminal back, also where we panic.
     let mut terminal = ratatui::try_init()?;
     let mut disks = Disks::default();
     let mut traffic = disks.look();
-    let ended = loop {
+    let over = loop {
+        if ended.load(Ordering::Relaxed) {
+            break Ok(Ended::Left);
+        }
         let drawn = terminal.draw(|frame| screen.draw(frame, &live, &traffic, &leave));
         if let Err(error) = drawn {
             break Err(error);
@@ -150,7 +171,7 @@ fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
         }
     };
     ratatui::try_restore()?;
-    ended
+    over
 }
 
 /// Whether the user asked to leave within `time`; a window of another size is drawn at once.

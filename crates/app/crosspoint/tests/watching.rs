@@ -42,6 +42,12 @@ fn a_detached_run_goes_on_is_watched_and_keeps_what_it_has_when_it_is_stopped() 
     }
     child.kill().expect("it is left");
     child.wait().expect("it ends");
+    // Another one there says what is wrong, and not that the first is its own.
+    let second = scratch.run(LONG);
+    expect(&second, 2);
+    assert!(stderr(&second).contains("exists already"), "{}", stderr(&second));
+    let again = scratch.run("run --resume runs/long --detach");
+    assert!(!again.status.success() && stderr(&again).contains("another process"));
     stopped(&scratch, &process(&scratch));
     let log = std::fs::read_to_string(scratch.path().join("runs/long.log")).expect("its log");
     assert!(log.contains("stopping at the end of this interval"), "{log}");
@@ -59,6 +65,8 @@ fn what_is_wrong_is_said_before_anything_goes_on_in_the_background() {
     ] {
         expect(&scratch.run(words), code);
     }
+    expect(&scratch.run("run --resume nosuch/run --detach"), 2);
+    assert!(!scratch.path().join("nosuch").exists(), "nothing is left of a mistake");
     // A file beside the folder that is the user's own stays.
     std::fs::create_dir(scratch.path().join("runs")).expect("a folder");
     std::fs::write(scratch.path().join("runs/a.log"), "mine").expect("written");

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 
@@ -22,9 +22,9 @@ const NAME: &str = ".live";
 /// Who does not read for so long is left.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// A run that answers later than this has hung.
-const ANSWERS_IN: Duration = Duration::from_secs(10);
+const ANSWERS_IN: Duration = Duration::from_secs(5);
 /// A document is no longer than this.
-const LONGEST: u64 = 4 << 20;
+const LONGEST: usize = 4 << 20;
 
 /// The end that tells.
 #[derive(Debug)]
@@ -72,7 +72,11 @@ impl Line {
                 if ended.load(Ordering::SeqCst) {
                     break;
                 }
-                let Ok(mut stream) = stream else { continue };
+                let Ok(mut stream) = stream else {
+                    // Descriptors may be scarce for a while; this thread must not keep a processor busy.
+                    std::thread::sleep(PATIENCE);
+                    continue;
+                };
                 let document = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 // Who does not read holds up nobody else.
                 std::thread::spawn(move || {
@@ -100,6 +104,23 @@ impl Drop for Line {
     }
 }
 
+/// All that is said until the other end closes, in the time for it.
+fn answer(mut stream: UnixStream) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + ANSWERS_IN;
+    let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || text.len() > LONGEST {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part)? {
+            0 => return Ok(text),
+            count => text.extend_from_slice(&part[..count]),
+        }
+    }
+}
+
 /// What goes on in the run of `folder`; none where nothing does.
 ///
 /// # Errors
@@ -115,9 +136,7 @@ pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
             };
         }
     };
-    stream.set_read_timeout(Some(ANSWERS_IN))?;
-    let mut text = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut text)?;
+    let text = answer(stream)?;
     // It ended between our connecting and its answer.
     if text.is_empty() {
         return Ok(None);

@@ -14,7 +14,7 @@ use workload::OpClass;
 use crate::chart::short;
 use crate::headline::{decision_sentence, over_all};
 use crate::sql_answer::{cliff_sentence, memory_sentence, race_sentences};
-use crate::stacks_answer::{fabric_sentence, stall_sentence};
+use crate::stacks_answer::{engines_sentence, fabric_sentence, stall_sentence};
 use analysis::decision::{Decision, decisions, single_depth};
 use analysis::doubts::{Doubt, doubts};
 use analysis::knee::{Load, THREADS, curves};
@@ -70,7 +70,7 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
         None => {
             let (sentence, lead) = decided.next().unwrap_or_default();
             // One of several jobs is not the answer to all of them.
-            let all = over_all(decisions).unwrap_or_default();
+            let all = over_all(run, decisions).unwrap_or_default();
             let lead = [all, lead].into_iter().filter(|one| !one.is_empty());
             (sentence, lead.collect::<Vec<_>>().join(" "))
         }
@@ -129,6 +129,7 @@ fn found(run: &Run, finding: Finding) -> Option<String> {
         Finding::Memory => memory_sentence(run),
         Finding::Fabric => fabric_sentence(run),
         Finding::Rates => depth_sentence(run),
+        Finding::Engines => engines_sentence(run),
         Finding::Device => device_sentence(run),
     }
 }

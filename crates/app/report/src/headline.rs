@@ -7,6 +7,8 @@
 use analysis::Group;
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
 use analysis::doubts::DoubtKind;
+use analysis::overall::overall;
+use archive::Run;
 use stats::estimate::Estimate;
 use study::Source;
 use units::{Nanos, human_count};
@@ -14,7 +16,7 @@ use workload::OpClass;
 
 use crate::chart::short;
 use crate::decision_view::{times, times_number};
-use crate::words::{engine_title, experiment_title, point_words};
+use crate::words::{engine_title, experiment_title, point_words, runs_each};
 
 /// Ratios nearer to 1 are no difference worth a headline.
 const ABOUT: f64 = 0.05;
@@ -47,47 +49,32 @@ pub(crate) fn decision_sentence(decision: &Decision<'_>) -> (String, String) {
 
 /// Where several jobs ran on the two storages of the first decision: what the one gives over the other in
 /// each, from the least to the most. Jobs of which either may not be judged are left out and counted.
-pub(crate) fn over_all(decisions: &[Decision<'_>]) -> Option<String> {
+pub(crate) fn over_all(run: &Run, decisions: &[Decision<'_>]) -> Option<String> {
     let first = decisions.first()?;
     let best = first.best_other()?;
     let (here, other) = (&first.here().group.first.stack, &best.group.first.stack);
-    let both = decisions.iter().filter(|one| one.here().group.first.stack == *here);
-    let both: Vec<(&Decision<'_>, &Choice<'_>)> = both
-        .filter_map(|one| {
-            let mut choices = one.choices.iter();
-            let same = choices.find(|choice| choice.group.first.stack == *other)?;
-            same.ratio.map(|_| (one, same))
-        })
-        .collect();
-    let judged = both.iter().filter(|(one, same)| !is_doubted(one.here()) && !is_doubted(same));
-    let mut judged: Vec<(f64, String)> = judged
-        .map(|(one, same)| {
-            let group = &same.group;
-            let job = match group.first.engine.as_str() {
-                "block" => experiment_title(group).to_owned(),
-                _ => format!("{}, {}", engine_title(group), experiment_title(group)),
-            };
-            (ratio_of(same), format!("{job}, {}", one.counted.words()))
-        })
-        .collect();
-    judged.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (Some((least, of_least)), Some((most, of_most))) = (judged.first(), judged.last()) else {
-        return None;
+    let all = overall(run, here, other);
+    let [(least, ..), .., (most, ..)] = all.ratios.as_slice() else { return None };
+    let job = |(_, counted, place): &(f64, Counted, usize)| {
+        let group = &all.groups[*place];
+        let (engine, title) = (engine_title(group), experiment_title(group));
+        format!("{engine}, {title}: {}, {}", counted.words(), point_words(group))
     };
-    if judged.len() < 2 {
-        return None;
-    }
-    let left_out = match both.len() - judged.len() {
+    let left_out = match all.not_judged {
         0 => String::new(),
         count => format!("; {count} more may not be judged"),
     };
+    let last = all.ratios.len() - 1;
     Some(format!(
-        "Over {} jobs {} gives from {} ({of_least}) to {} ({of_most}) of what {} gives{left_out}.",
-        judged.len(),
+        "Over {} jobs {} gives from {} ({}) to {} ({}) of what {} gives ({}{left_out}).",
+        all.ratios.len(),
         title(best),
         times(*least),
+        job(&all.ratios[0]),
         times(*most),
-        place(first.here())
+        job(&all.ratios[last]),
+        place(first.here()),
+        runs_each(run),
     ))
 }
 
@@ -155,16 +142,18 @@ fn noun(counted: Counted) -> &'static str {
     }
 }
 
+/// What is said beside a number.
+const GRAVE: [DoubtKind; 5] = [
+    DoubtKind::Errors,
+    DoubtKind::LoadNotKept,
+    DoubtKind::BusyHost,
+    DoubtKind::InMemory,
+    DoubtKind::Unsteady,
+];
+
 /// `, not steady` where that is so: a rate that moved is no rate, and what failed is in none.
 fn spoiled(choice: &Choice<'_>) -> String {
-    let grave = [
-        DoubtKind::Errors,
-        DoubtKind::LoadNotKept,
-        DoubtKind::BusyHost,
-        DoubtKind::InMemory,
-        DoubtKind::Unsteady,
-    ];
-    let seen = choice.doubts.iter().filter(|kind| grave.contains(kind));
+    let seen = choice.doubts.iter().filter(|kind| GRAVE.contains(kind));
     seen.map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }
 
@@ -198,9 +187,9 @@ fn worth(choice: &Choice<'_>) -> String {
     match (&choice.standing, choice.group.first.source) {
         (Standing::Predicted(worth), _) => format!("{source}, {}", worth.brief()),
         (_, Source::Emulated) => {
-            format!("{interval}; {}, model not validated", source_of(choice))
+            format!("{interval}; {}{}, model not validated", source_of(choice), spoiled(choice))
         }
-        _ => format!("{interval}; {source}"),
+        _ => format!("{interval}; {source}{}", spoiled(choice)),
     }
 }
 
@@ -211,9 +200,14 @@ fn is_open(ratio: Estimate) -> bool {
     (ratio.value - 1.0).abs() > ABOUT && ratio.between_repetitions().is_some_and(holds_one)
 }
 
+/// Whether two things or more spoil a number: what is left of it carries no ratio.
+fn is_shaky(choice: &Choice<'_>) -> bool {
+    choice.doubts.iter().filter(|kind| GRAVE.contains(kind)).count() > 1
+}
+
 fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
     let counted = decision.counted;
-    if best.ratio.is_some_and(is_open) {
+    if best.ratio.is_some_and(is_open) || is_shaky(here) || is_shaky(best) {
         return undecided(counted, here, best);
     }
     match counted {
@@ -455,7 +449,7 @@ fn lead(decision: &Decision<'_>) -> String {
 mod tests {
     use super::*;
     use analysis::decision::decisions;
-    use archive::{Run, TrialRecord};
+    use archive::TrialRecord;
     use stats::estimate::over_values;
 
     /// Two jobs of LMDB on two drives, the second the other way round, made of a stored run.
@@ -488,7 +482,7 @@ mod tests {
         let run = two_jobs();
         let all = decisions(&run);
         assert_eq!(all.len(), 2);
-        let said = over_all(&all).expect("both jobs ran on both drives");
+        let said = over_all(&run, &all).expect("both jobs ran on both drives");
         let (least, most) = (said.find("back").unwrap(), said.find("there").unwrap());
         assert!(said.starts_with("Over 2 jobs"), "{said}");
         let ratio = ratio_of(all[0].best_other().unwrap());
@@ -496,7 +490,17 @@ mod tests {
         assert!(lower < 0.8, "the drives differ: {lower}");
         assert!(said.contains(&times(lower)) && said.contains(&times(upper)), "{said}");
         assert_eq!(least < most, ratio > 1.0, "the job with the least stands first: {said}");
-        assert_eq!(over_all(&all[..1]), None, "one job speaks for itself");
+        let mut one = run.clone();
+        one.trials.truncate(2);
+        assert_eq!(over_all(&one, &decisions(&one)), None, "one job speaks for itself");
+        // A job that ran at two points counts twice: the last is not the experiment.
+        let mut more = run.clone();
+        more.trials.extend(run.trials[..2].iter().cloned().map(|mut trial| {
+            trial.point.insert("readers".into(), "64".into());
+            trial
+        }));
+        let said = over_all(&more, &decisions(&more)).expect("both");
+        assert!(said.starts_with("Over 3 jobs"), "{said}");
     }
 
     /// "Twice as fast" of runs that might have said the contrary sells drives that are no better.

@@ -78,6 +78,8 @@ struct RunView<'a> {
     decisions: Vec<DecisionView>,
     /// Something ran on more than one stack.
     compares: bool,
+    /// By how many times the time of emulated drives was stretched, where it was.
+    stretched: Option<u32>,
     /// Updates are counted that wait for a flush.
     durable: bool,
     /// The study asks something of its stacks.
@@ -331,6 +333,7 @@ fn view(run: &Run) -> RunView<'_> {
         doubts: answer.doubts.iter().map(DoubtView::new).collect(),
         decisions: decision_views(&decisions, &hues),
         compares: decisions.iter().any(|one| one.choices.len() > 1),
+        stretched: run.study.stack.iter().map(|one| one.scale).max().filter(|scale| *scale > 1),
         durable: decisions.iter().any(|one| one.counted == Counted::DurableUpdates),
         asked,
         asked_left,

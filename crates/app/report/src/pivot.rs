@@ -249,6 +249,31 @@ mod tests {
         PlaceView { place: name.into(), rows: vec![row], claims: Vec::new() }
     }
 
+    /// "Ours inside" of a number that is nothing like the printed one reads as agreement.
+    #[test]
+    fn a_claim_says_where_ours_lies_and_how_far_it_is() {
+        let lies = |lies: Option<Lies>, over_printed: Option<f64>| {
+            let claim = ClaimView {
+                text: String::new(),
+                number: String::new(),
+                published: String::new(),
+                ours: String::new(),
+                source: String::new(),
+                verdict: "undecided",
+                lies,
+                over_printed,
+                why: String::new(),
+                range: String::new(),
+                because: String::new(),
+            };
+            claim_row(claim).lies
+        };
+        assert_eq!(lies(Some(Lies::Inside), Some(42.2)), "ours inside, 42 \u{d7} the printed");
+        assert_eq!(lies(Some(Lies::Outside), Some(0.128)), "ours outside, 1/7.8 of the printed");
+        assert_eq!(lies(Some(Lies::Inside), Some(1.9)), "ours inside");
+        assert_eq!(lies(None, None), "");
+    }
+
     /// A table that was printed as one would be ten.
     #[test]
     fn places_of_one_table_are_its_rows() {

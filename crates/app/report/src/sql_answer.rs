@@ -65,7 +65,16 @@ pub(crate) fn memory_sentence(run: &Run) -> Option<String> {
         let (first, last) = (line.points.first()?, line.points.last()?);
         ends = Some((first.0, last.0));
         let gain = crate::decision_view::times(first.1.value / last.1.value);
-        Some(format!("{gain} on {} ({})", title(run, &line.stack), line.source))
+        let half = line.points.iter().find(|(place, _)| (1.8..=2.2).contains(place));
+        let half = half.map_or_else(String::new, |(_, rate)| {
+            format!(", for half of them {}", crate::decision_view::times(rate.value / last.1.value))
+        });
+        let declared = run.study.stack.iter().find(|one| one.name == line.stack);
+        let slower = match declared.map_or(1, |one| one.scale) {
+            1 => String::new(),
+            scale => format!(", its time {scale} times as long, the processors' not"),
+        };
+        Some(format!("{gain}{half} on {} ({}{slower})", title(run, &line.stack), line.source))
     };
     let parts: Vec<String> = panel.lines.iter().filter_map(&mut part).collect();
     let (most, least) = ends?;

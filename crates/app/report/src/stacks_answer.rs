@@ -4,9 +4,11 @@
 //! Invariant: a cause is named only with its count. What it is not: advice.
 
 use analysis::decision::counted_of;
+use analysis::doubts::{DoubtKind, doubts_of, spoils};
 use analysis::{Group, Ops, groups};
 use archive::{Run, StackRecord, TrialRecord};
 use stats::estimate::ratio;
+use units::human_count;
 use workload::OpClass;
 
 use crate::chart::short;
@@ -83,9 +85,79 @@ fn causes(trial: &TrialRecord) -> String {
     found.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
+/// Storages on which engines are set beside each other in a sentence.
+const ENGINES_ON: usize = 2;
+
+/// The most lookups and the most updates of the first engine beside those of the second, on the first storage
+/// and on the first of another drive; what was not delivered as modelled is left out.
+pub(crate) fn engines_sentence(run: &Run) -> Option<String> {
+    let all = groups(run);
+    let mut engines: Vec<&str> = Vec::new();
+    for group in all.iter().filter(|group| group.first.engine != "block") {
+        if !engines.contains(&group.first.engine.as_str()) {
+            engines.push(&group.first.engine);
+        }
+    }
+    let [first, second, ..] = engines.as_slice() else { return None };
+    let peak = |stack: &str, engine: &str, class: OpClass| {
+        let own = all.iter().filter(|group| {
+            group.first.stack == stack && group.first.engine == engine && group.is_sound()
+        });
+        let delivered = own.filter(|group| {
+            !group.trials.iter().any(|trial| spoils(trial) == Some(DoubtKind::NotDelivered))
+        });
+        let rates = delivered.filter_map(|group| {
+            Some((group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0)?.value, group))
+        });
+        rates.max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let mut parts = Vec::new();
+    let mut devices: Vec<&str> = Vec::new();
+    for stack in &run.header.stacks {
+        if devices.contains(&stack.device.as_str()) || parts.len() == ENGINES_ON {
+            continue;
+        }
+        let both =
+            |class| Some((peak(&stack.name, first, class)?, peak(&stack.name, second, class)?));
+        let (Some((a, b)), updates) = (both(OpClass::Read), both(OpClass::Write)) else { continue };
+        let updates = updates.map_or_else(String::new, |(a, b)| {
+            format!(", of updates {} \u{d7}", times_number(a.0 / b.0))
+        });
+        let slower = match a.1.time_scale() {
+            1 => String::new(),
+            scale => format!(", its time {scale} times as long"),
+        };
+        let named = if parts.is_empty() {
+            format!(
+                "The most lookups of {} are {} \u{d7} those of {}",
+                engine_title(a.1),
+                times_number(a.0 / b.0),
+                engine_title(b.1)
+            )
+        } else {
+            format!("{} \u{d7}", times_number(a.0 / b.0))
+        };
+        devices.push(&stack.device);
+        parts.push(format!(
+            "{named}{updates} on {} ({} and {} lookups a second; {}{slower})",
+            short(&stack.title),
+            human_count(a.0),
+            human_count(b.0),
+            a.1.first.source.word()
+        ));
+    }
+    (!parts.is_empty()).then(|| format!("{} ({}).", parts.join("; "), runs_each(run)))
+}
+
 /// The drive that a stack is of and what carries it: `("p4800x", "nvmeof-rdma")`.
 fn carried(stack: &StackRecord) -> Option<(&str, &str)> {
     stack.device.strip_prefix("model:")?.split_once("-over-")
+}
+
+/// Whether a rate was another than it seems.
+fn spoiled(group: &Group<'_>) -> bool {
+    let unsteady = |trial: &TrialRecord| doubts_of(trial).contains(&DoubtKind::Unsteady);
+    group.trials.iter().any(|trial| spoils(trial).is_some() || unsteady(trial))
 }
 
 /// What each test keeps of its rate behind a fabric, drive by drive.
@@ -100,6 +172,7 @@ pub(crate) fn fabric_sentence(run: &Run) -> Option<String> {
         });
         let Some(local) = local else { continue };
         let mut kept: Vec<(f64, String, &str)> = Vec::new();
+        let mut left_out = 0;
         for group in all.iter().filter(|group| group.first.stack == far.name && group.is_sound()) {
             let same = |other: &&Group<'_>| {
                 other.first.stack == local.name
@@ -122,15 +195,29 @@ pub(crate) fn fabric_sentence(run: &Run) -> Option<String> {
                     },
                 );
             let source = group.first.source.word();
+            // A fabric cannot make a drive faster: a pair of which one was spoiled says nothing of it.
+            if spoiled(group) || spoiled(near) {
+                left_out += 1;
+                continue;
+            }
             kept.push((ratio(&over, &at_home).value, title.to_owned(), source));
         }
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (Some(least), Some(most)) = (kept.first(), kept.last()) else { continue };
+        let left_out = match left_out {
+            0 => String::new(),
+            count => format!("; {count} of {} tests may not be judged", kept.len() + count),
+        };
+        let (Some(least), Some(most)) = (kept.first(), kept.last()) else {
+            parts.push(format!("What {} keeps is not known{left_out}", short(&far.title)));
+            continue;
+        };
+        let range = match kept.len() {
+            1 => times_number(least.0),
+            _ => format!("{} to {}", times_number(least.0), times_number(most.0)),
+        };
         parts.push(format!(
-            "{} keeps {} to {} of the local rate, the least in \u{201c}{}\u{201d} ({}, {})",
+            "{} keeps {range} of the local rate, the least in \u{201c}{}\u{201d} ({}, {}{left_out})",
             short(&far.title),
-            times_number(least.0),
-            times_number(most.0),
             least.1,
             least.2,
             runs_each(run)

@@ -82,6 +82,15 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     text
 }
 
+/// What the held-out figures are of.
+fn metrics(stack: &StackRecord) -> String {
+    let held_out = stack.checked.iter().filter(|figure| figure.evidence == Evidence::HeldOut);
+    let mut names: Vec<&str> = held_out.map(|figure| figure.metric.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
 fn predicted(stack: &StackRecord) -> String {
     let count = |evidence: Evidence| {
         stack.checked.iter().filter(|figure| figure.evidence == evidence).count()
@@ -107,8 +116,8 @@ fn predicted(stack: &StackRecord) -> String {
             median * 100.0,
             errors.last().copied().unwrap_or(0.0) * 100.0,
             match errors.len() {
-                1 => "1 figure".to_owned(),
-                count => format!("{count} figures"),
+                1 => format!("1 figure: {}", metrics(stack)),
+                count => format!("{count} figures: {}", metrics(stack)),
             }
         ),
     }

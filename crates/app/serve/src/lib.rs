@@ -6,49 +6,30 @@
 
 mod gate;
 mod shelf;
+mod wire;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::Arc;
-
-use tiny_http::{Header, Method, Request, Response, Server};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use gate::{Gate, Pass};
 use shelf::Shelf;
+use wire::{Answer, Asked};
 
-/// Requests that are answered at once; a page of many trials takes seconds.
-const AT_ONCE: usize = 4;
+/// Connections at once; one beyond them is closed, and each has seconds to say what it wants.
+const CONNECTIONS_MAX: usize = 64;
+/// Rest after a connection that could not be accepted: descriptors may be scarce for a while.
+const REST: Duration = Duration::from_millis(50);
 
 /// A library that is open.
 pub struct Library {
-    server: Arc<Server>,
-    gate: Arc<Gate>,
-    shelf: Arc<Shelf>,
+    listener: TcpListener,
+    gate: Gate,
+    shelf: Shelf,
     port: u16,
-}
-
-/// What a request is answered with.
-struct Answer {
-    status: u16,
-    kind: &'static str,
-    body: String,
-    headers: Vec<(&'static str, String)>,
-}
-
-impl Answer {
-    fn page(body: String) -> Self {
-        Self { status: 200, kind: "text/html; charset=utf-8", body, headers: Vec::new() }
-    }
-
-    fn words(status: u16, words: &str) -> Self {
-        Self {
-            status,
-            kind: "text/plain; charset=utf-8",
-            body: format!("{words}\n"),
-            headers: Vec::new(),
-        }
-    }
 }
 
 impl Library {
@@ -57,16 +38,10 @@ impl Library {
     /// # Errors
     /// Where the port is taken.
     pub fn open(folder: PathBuf, port: u16) -> io::Result<Self> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let server = Server::http(address).map_err(io::Error::other)?;
-        let port = server.server_addr().to_ip().map_or(port, |address| address.port());
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+        let port = listener.local_addr()?.port();
         let gate = Gate::new(port)?;
-        Ok(Self {
-            server: Arc::new(server),
-            gate: Arc::new(gate),
-            shelf: Arc::new(Shelf::new(folder)),
-            port,
-        })
+        Ok(Self { listener, gate, shelf: Shelf::new(folder), port })
     }
 
     /// What to open in a browser; whoever knows it may look.
@@ -77,52 +52,53 @@ impl Library {
 
     /// Answers until the process ends.
     pub fn serve(&self) {
+        let open = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for _ in 0..AT_ONCE {
-                scope.spawn(|| {
-                    while let Ok(request) = self.server.recv() {
-                        self.answer(request);
-                    }
+            loop {
+                let Ok((stream, _)) = self.listener.accept() else {
+                    std::thread::sleep(REST);
+                    continue;
+                };
+                if open.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+                    open.fetch_sub(1, Ordering::SeqCst);
+                    continue;
+                }
+                let open = &open;
+                let answered = std::thread::Builder::new().spawn_scoped(scope, move || {
+                    // A page that cannot be made must not take the library with it.
+                    let _ = catch_unwind(AssertUnwindSafe(|| self.connection(stream)));
+                    open.fetch_sub(1, Ordering::SeqCst);
                 });
+                if answered.is_err() {
+                    open.fetch_sub(1, Ordering::SeqCst);
+                }
             }
         });
     }
 
-    fn answer(&self, request: Request) {
-        let header = |name: &'static str| {
-            let found = request.headers().iter().find(|one| one.field.equiv(name));
-            found.map(|one| one.value.as_str().to_owned())
-        };
-        let pass =
-            self.gate.pass(request.url(), header("Host").as_deref(), header("Cookie").as_deref());
-        let reading = matches!(request.method(), Method::Get | Method::Head);
-        let answer = match pass {
+    /// One request, one answer; who went away, or says nothing in time, is left.
+    fn connection(&self, mut stream: TcpStream) {
+        let Ok(asked) = wire::read(&mut stream) else { return };
+        let answer = self.answer(&asked);
+        let _ = wire::write(&mut stream, &answer, asked.method != "HEAD");
+    }
+
+    fn answer(&self, asked: &Asked) -> Answer {
+        let pass = self.gate.pass(&asked.path, asked.host(), Some(&asked.cookies()));
+        match pass {
             Pass::Wrong => Answer::words(
                 403,
                 "The address that `crosspoint serve` printed has a token; open that.",
             ),
-            _ if !reading => Answer::words(405, "Nothing can be changed here."),
+            _ if !matches!(asked.method.as_str(), "GET" | "HEAD") => {
+                Answer::words(405, "Nothing can be changed here.")
+            }
             Pass::Token => Answer {
                 headers: vec![("Set-Cookie", self.gate.cookie()), ("Location", "/".to_owned())],
                 ..Answer::words(303, "")
             },
-            Pass::Cookie => self.page(request.url()),
-        };
-        let mut response = Response::from_string(answer.body).with_status_code(answer.status);
-        let always = [
-            ("Content-Type", answer.kind.to_owned()),
-            ("Cache-Control", "no-store".to_owned()),
-            ("X-Content-Type-Options", "nosniff".to_owned()),
-            ("X-Frame-Options", "DENY".to_owned()),
-            ("Referrer-Policy", "no-referrer".to_owned()),
-        ];
-        for (name, value) in answer.headers.into_iter().chain(always) {
-            if let Ok(header) = Header::from_bytes(name, value) {
-                response.add_header(header);
-            }
+            Pass::Cookie => self.page(&asked.path),
         }
-        // Who went away wanted no more.
-        let _ = request.respond(response);
     }
 
     fn page(&self, url: &str) -> Answer {
@@ -248,6 +224,36 @@ mod tests {
         assert!(post.starts_with("HTTP/1.1 405"), "{post}");
     }
 
+    /// Who may not look must not be able to end it, or keep others out, either.
+    #[test]
+    fn bodies_and_silence_hold_up_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (port, token) = open(dir.path());
+        for length in ["4611686018427387904", "18446744073709551615", "-1"] {
+            let request = format!(
+                "POST / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {length}\r\n\r\n"
+            );
+            assert!(asked(port, &request).starts_with("HTTP/1.1 403"), "{length}");
+        }
+        let silent: Vec<TcpStream> = (0..CONNECTIONS_MAX / 2)
+            .map(|_| {
+                let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+                stream.write_all(b"POST / HTTP/1.1\r\nContent-Length: 5000\r\n").unwrap();
+                stream
+            })
+            .collect();
+        let cookie = format!("Cookie: crosspoint-{port}={token}\r\n");
+        assert!(get(port, "/", &cookie).starts_with("HTTP/1.1 200"));
+        drop(silent);
+        let long = format!("X: {}\r\n", "a".repeat(64 << 10));
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let _ = stream.write_all(format!("GET / HTTP/1.1\r\n{long}").as_bytes());
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "it is left");
+        assert!(get(port, "/", &cookie).starts_with("HTTP/1.1 200"));
+    }
+
     /// Names of runs come from the browser: none leads out of the folder.
     #[test]
     fn no_name_leads_out_of_the_folder() {
@@ -270,5 +276,22 @@ mod tests {
             let answer = get(port, path, &cookie);
             assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
         }
+    }
+
+    /// A folder that leads to a run, or to any file, by links is none of this library's.
+    #[test]
+    fn links_out_of_the_folder_are_no_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let (runs, outside) = (dir.path().join("runs"), dir.path().join("outside"));
+        std::fs::create_dir_all(runs.join("linked")).unwrap();
+        std::fs::create_dir_all(outside.join("trials")).unwrap();
+        std::fs::write(outside.join("run.json"), "{}").unwrap();
+        for file in ["run.json", "trials"] {
+            std::os::unix::fs::symlink(outside.join(file), runs.join("linked").join(file)).unwrap();
+        }
+        let (port, token) = open(&runs);
+        let cookie = format!("Cookie: crosspoint-{port}={token}\r\n");
+        assert!(get(port, "/run/linked", &cookie).starts_with("HTTP/1.1 404"));
+        assert!(!get(port, "/", &cookie).contains("linked"));
     }
 }

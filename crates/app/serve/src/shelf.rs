@@ -4,7 +4,7 @@
 //! followed. What it is not: a cache of pages on disk.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -23,6 +23,16 @@ pub(crate) struct Shelf {
     known: Mutex<HashMap<String, (SystemTime, Listed)>>,
 }
 
+/// Files that a run is read from.
+const FILES: [&str; 5] = ["run.json", "study.toml", "study.original.toml", "sums.txt", "trials"];
+
+/// Whether a folder is a run, and what it is read from lies in it.
+fn is_own(folder: &Path) -> bool {
+    let facts = |name: &str| std::fs::symlink_metadata(folder.join(name)).ok();
+    let linked = |name: &str| facts(name).is_some_and(|facts| facts.is_symlink());
+    facts("run.json").is_some_and(|facts| facts.is_file()) && !FILES.iter().any(|name| linked(name))
+}
+
 type Page = Result<Option<String>, String>;
 
 impl Shelf {
@@ -34,8 +44,7 @@ impl Shelf {
     fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let is_run = |entry: &std::fs::DirEntry| {
-            entry.file_type().is_ok_and(|kind| kind.is_dir())
-                && entry.path().join("run.json").is_file()
+            entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_own(&entry.path())
         };
         let mut all: Vec<(SystemTime, String)> = entries
             .filter(is_run)
@@ -95,7 +104,10 @@ impl Shelf {
                 trials: String::new(),
             },
         };
-        known().insert(name.to_owned(), (changed, listed.clone()));
+        // What could not be read may be mended.
+        if listed.state != "unreadable" {
+            known().insert(name.to_owned(), (changed, listed.clone()));
+        }
         listed
     }
 

@@ -304,7 +304,9 @@ impl Recorder {
     fn roll(&mut self) -> Summary {
         let end = self.current.end;
         let mut spread = Spread::default();
-        self.latency.iter().flatten().for_each(|lane| lane.spread(&mut spread));
+        // As counted: of SQL whole transactions, not again their parts.
+        let counted = self.latency.iter().take(OpClass::Transaction.index() + 1);
+        counted.flatten().for_each(|lane| lane.spread(&mut spread));
         let next = Interval::empty(self.timeline.phase(end), end, self.timeline.boundary(end));
         let ended = self.take_current(next);
         let counts = ended.counts();

@@ -64,6 +64,8 @@ pub enum Finding {
     Fabric,
     /// The highest rate of each, and the depth that it takes.
     Rates,
+    /// What one engine gives beside the other on the same storage.
+    Engines,
     /// One request, large ones, many: latency, bandwidth and rate of each.
     Device,
 }

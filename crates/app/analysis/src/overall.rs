@@ -1,0 +1,60 @@
+//! One storage beside another over everything that both were asked, not only where a study ends.
+//!
+//! Invariants: a ratio is of one job, one operation and one source's kind; what may not be judged is counted
+//! and not in it. What it is not: an average.
+
+use archive::Run;
+use stats::estimate::ratio;
+
+use crate::decision::{Counted, Standing, answer_of, standing};
+use crate::groups::{Group, groups};
+
+/// What one storage gives of another over all jobs of both.
+#[derive(Debug)]
+pub struct Overall<'a> {
+    /// Over the other's, and the place of its group, the least first; of times how many times as fast.
+    pub ratios: Vec<(f64, Counted, usize)>,
+    /// All groups of the run.
+    pub groups: Vec<Group<'a>>,
+    /// Jobs of both that may not be judged.
+    pub not_judged: usize,
+}
+
+/// `other` beside `here`, in every job of an engine that ran on both.
+#[must_use]
+pub fn overall<'a>(run: &'a Run, here: &str, other: &str) -> Overall<'a> {
+    let all = groups(run);
+    let (mut ratios, mut not_judged) = (Vec::new(), 0);
+    let of_engine = |group: &&Group<'_>| group.first.engine != "block" && group.is_sound();
+    for (place, group) in all.iter().enumerate() {
+        if !of_engine(&group) || group.first.stack != other {
+            continue;
+        }
+        let same = |one: &&Group<'_>| {
+            one.first.stack == here
+                && (&one.first.experiment, &one.first.engine, &one.first.point)
+                    == (&group.first.experiment, &group.first.engine, &group.first.point)
+        };
+        let Some(base) = all.iter().filter(of_engine).find(same) else { continue };
+        let (Some((value, counted)), Some((of_base, base_counted))) =
+            (answer_of(group), answer_of(base))
+        else {
+            continue;
+        };
+        if counted != base_counted || of_base.value <= 0.0 {
+            continue;
+        }
+        let doubted = |group| matches!(standing(group, counted), Standing::NotJudged(_));
+        if doubted(group) || doubted(base) {
+            not_judged += 1;
+            continue;
+        }
+        let over = match counted.is_rate() {
+            true => ratio(&value, &of_base),
+            false => ratio(&of_base, &value),
+        };
+        ratios.push((over.value, counted, place));
+    }
+    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Overall { ratios, groups: all, not_judged }
+}

@@ -1,0 +1,135 @@
+//! One request of HTTP/1.1, read and answered; the connection is closed after it.
+//!
+//! Invariants: a request has a bound on its length and on the time it takes to come, so that who dribbles is
+//! left; a body is never read; what is wrong is answered and nothing else happens. What it is not: a server
+//! for others than browsers on this host.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Time in which a request must have come, and an answer must have been taken.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of a request line with its headers.
+const REQUEST_MAX: usize = 16 << 10;
+/// Headers.
+const HEADERS_MAX: usize = 64;
+
+/// What was asked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub method: String,
+    pub path: String,
+    host: Vec<String>,
+    cookies: Vec<String>,
+}
+
+impl Asked {
+    /// The name under which this host was asked; none where there are several.
+    pub fn host(&self) -> Option<&str> {
+        match self.host.as_slice() {
+            [one] => Some(one),
+            _ => None,
+        }
+    }
+
+    pub fn cookies(&self) -> String {
+        self.cookies.join("; ")
+    }
+}
+
+/// What it is answered with.
+pub(crate) struct Answer {
+    pub status: u16,
+    pub kind: &'static str,
+    pub body: String,
+    pub headers: Vec<(&'static str, String)>,
+}
+
+impl Answer {
+    pub fn page(body: String) -> Self {
+        Self { status: 200, kind: "text/html; charset=utf-8", body, headers: Vec::new() }
+    }
+
+    pub fn words(status: u16, words: &str) -> Self {
+        let body = format!("{words}\n");
+        Self { status, kind: "text/plain; charset=utf-8", body, headers: Vec::new() }
+    }
+}
+
+/// Reads the request line and headers.
+///
+/// # Errors
+/// Where they do not come in time, are too long or are none; whoever sent them is left.
+pub(crate) fn read(stream: &mut TcpStream) -> io::Result<Asked> {
+    let until = Instant::now() + PATIENCE;
+    let mut bytes = Vec::new();
+    let mut part = [0; 2048];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = stream.read(&mut part)?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.extend_from_slice(&part[..count]);
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes).map_err(io::Error::other)? {
+            httparse::Status::Complete(_) => return Ok(asked(&request)),
+            httparse::Status::Partial if bytes.len() > REQUEST_MAX => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            httparse::Status::Partial => {}
+        }
+    }
+}
+
+fn asked(request: &httparse::Request<'_, '_>) -> Asked {
+    let of = |name: &str| {
+        let own = request.headers.iter().filter(|one| one.name.eq_ignore_ascii_case(name));
+        own.map(|one| String::from_utf8_lossy(one.value).into_owned()).collect()
+    };
+    Asked {
+        method: request.method.unwrap_or_default().to_owned(),
+        path: request.path.unwrap_or_default().to_owned(),
+        host: of("host"),
+        cookies: of("cookie"),
+    }
+}
+
+/// Writes the answer and closes.
+///
+/// # Errors
+/// Where it is not taken in time; who went away wanted no more.
+pub(crate) fn write(stream: &mut TcpStream, answer: &Answer, with_body: bool) -> io::Result<()> {
+    let reason = match answer.status {
+        200 => "OK",
+        303 => "See Other",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        _ => "Internal Server Error",
+    };
+    let mut head = format!(
+        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\
+         Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nX-Frame-Options: DENY\r\n\
+         Referrer-Policy: no-referrer\r\n",
+        answer.status,
+        answer.kind,
+        answer.body.len()
+    );
+    for (name, value) in &answer.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(head.as_bytes())?;
+    if with_body {
+        stream.write_all(answer.body.as_bytes())?;
+    }
+    stream.shutdown(Shutdown::Write)
+}
