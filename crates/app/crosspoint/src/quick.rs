@@ -140,7 +140,9 @@ fn ours(name: &str) -> &str {
         "bulkload" => "bulk_load",
         "readwhilewriting" => "read_while_writing",
         "updaterandom" => "update_random",
-        "readrandomwriterandom" => "read_random_write_random",
+        "seekrandom" => "seek_random",
+        "deleterandom" => "delete_random",
+        "readwhilescanning" => "read_while_scanning",
         other => other,
     }
 }

@@ -5,14 +5,12 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use follow::{Disks, Live, Screen, ask, line_of};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{self, ExitCode};
@@ -94,11 +92,11 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
             Ok(Some(live)) => break live,
             Ok(None) if Instant::now() < until => std::thread::sleep(EVERY),
             Ok(None) => {
-                let (log, page) = (folder.join("log"), folder.join("report.html"));
                 say!("error: no run goes on in {}", folder.display());
-                [log, page].iter().filter(|one| one.exists()).for_each(|one| {
-                    say!("  there is {}", one.display());
-                });
+                let page = folder.join("report.html");
+                if page.exists() {
+                    say!("  it is over; its report: {}", page.display());
+                }
                 say!("  next: crosspoint run --resume {}", folder.display());
                 return Ok(exit::USAGE);
             }

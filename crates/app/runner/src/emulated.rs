@@ -71,7 +71,7 @@ impl Emulated {
         let refused = |reason: String| StackError::Refused {
             device: stack.device.text(),
             reason,
-            next: format!("crosspoint attach {model}, to see why"),
+            next: "what is said above; crosspoint doctor".to_owned(),
         };
         let at = area.fresh("attached")?;
         let size = stack.size().min(capacity);
