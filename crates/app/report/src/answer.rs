@@ -103,10 +103,28 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
 /// Characters of a headline that one reads at a glance.
 const HEADLINE_MAX: usize = 260;
 
+/// The parts between semicolons, those within brackets left alone.
+fn outside_brackets(sentence: &str) -> Vec<&str> {
+    let (mut parts, mut from, mut depth) = (Vec::new(), 0, 0_u32);
+    for (at, letter) in sentence.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ';' if depth == 0 && sentence[at..].starts_with("; ") => {
+                parts.push(&sentence[from..at]);
+                from = at + 2;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&sentence[from..]);
+    parts
+}
+
 /// A sentence with a part for each storage: as many as one reads at a glance, and the others.
 fn split(sentence: &str) -> (String, String) {
     let mut taken = 0;
-    let parts: Vec<&str> = sentence.trim_end_matches('.').split("; ").collect();
+    let parts = outside_brackets(sentence.trim_end_matches('.'));
     for (count, part) in parts.iter().enumerate() {
         taken += part.len();
         if count > 0 && taken > HEADLINE_MAX {

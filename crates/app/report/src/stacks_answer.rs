@@ -139,7 +139,7 @@ pub(crate) fn engines_sentence(run: &Run) -> Option<String> {
         };
         devices.push(&stack.device);
         parts.push(format!(
-            "{named}{updates} on {} ({} and {} lookups a second; {}{slower})",
+            "{named}{updates} on {} ({} and {} lookups a second, {}{slower})",
             short(&stack.title),
             human_count(a.0),
             human_count(b.0),
@@ -205,7 +205,7 @@ pub(crate) fn fabric_sentence(run: &Run) -> Option<String> {
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         let left_out = match left_out {
             0 => String::new(),
-            count => format!("; {count} of {} tests may not be judged", kept.len() + count),
+            count => format!(", {count} of {} tests may not be judged", kept.len() + count),
         };
         let (Some(least), Some(most)) = (kept.first(), kept.last()) else {
             parts.push(format!("What {} keeps is not known{left_out}", short(&far.title)));
