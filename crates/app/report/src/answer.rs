@@ -489,3 +489,18 @@ fn flush_sentence(run: &Run) -> Option<String> {
     let parts: Vec<String> = parts.into_iter().map(|(_, text)| text).collect();
     (!parts.is_empty()).then(|| format!("A flush takes (median): {}.", parts.join("; ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A headline that ends in the middle of a bracket says nothing of what it is worth.
+    #[test]
+    fn a_long_sentence_is_cut_between_its_parts_alone() {
+        assert_eq!(outside_brackets("a (b; c); d"), ["a (b; c)", "d"]);
+        assert_eq!(outside_brackets("a"), ["a"]);
+        let long = format!("{} (x; y); {}.", "a".repeat(200), "b".repeat(200));
+        let (head, rest) = split(&long);
+        assert!(head.ends_with("(x; y).") && rest.starts_with('b'), "{head} {rest}");
+    }
+}
