@@ -459,6 +459,29 @@ mod tests {
         assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Processors(0.97));
     }
 
+    /// "No counter shows it" beside counters that show a third is what sends people looking elsewhere.
+    #[test]
+    fn where_no_part_takes_half_the_largest_is_named() {
+        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
+            [[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \"rocksdb\"\nrecords = 1000\n\
+            value_size = \"100B\"\n";
+        let limited = |block_reads: f64| {
+            let mut run = run_of(study, Nanos(100_000));
+            let totals = [("get_time", 2e-4), ("get_block_read_time", 2e-4 * block_reads)];
+            run.trials[0].result.totals =
+                totals.map(|(name, value)| (name.to_owned(), value)).into();
+            decisions(&run)[0].here().limited
+        };
+        let of = |found: LimitedBy| match found {
+            LimitedBy::Part(part, share) => ("half", part, (share * 10.0).round() as u32),
+            LimitedBy::Nothing(part, share) => ("most", part, (share * 10.0).round() as u32),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of(limited(0.6)), ("half", Part::BlockReads, 6));
+        assert_eq!(of(limited(0.3)), ("most", Part::BlockReads, 3));
+        assert_eq!(limited(0.1), LimitedBy::Unknown);
+    }
+
     /// A schedule that was kept is the same on every drive: its rate would call them all alike.
     #[test]
     fn a_rate_that_was_asked_for_is_no_answer() {

@@ -1,11 +1,12 @@
 //! The line to a run that goes on: a socket in its folder.
 //!
-//! A thread gives the document to each who connects, and closes. Invariants: the socket
-//! is of its user alone (mode 0600, in a folder of his own); who connects and does not read is left after
-//! half a second; it goes when the run does. What it is not: a way to change anything.
+//! A thread gives the document to each who connects, and closes. Invariants: the socket is of its user alone
+//! (mode 0600 before it listens); who connects and does not read is left after half a second; it goes when
+//! the run does. What it is not: a way to change anything.
 
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::live::Live;
 
@@ -23,26 +25,56 @@ const NAME: &str = ".live";
 const PATIENCE: Duration = Duration::from_millis(500);
 /// A run that answers later than this has hung.
 const ANSWERS_IN: Duration = Duration::from_secs(5);
+/// Who may wait to be told.
+const WAITING_MAX: i32 = 128;
 /// A document is no longer than this.
 const LONGEST: usize = 4 << 20;
 
 /// The end that tells.
 #[derive(Debug)]
 pub struct Line {
-    path: PathBuf,
+    folder: Folder,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// By the folder's descriptor: a path in a socket's address has 107 bytes, and run folders may have more.
-fn through_descriptor<T>(
-    folder: &Path,
-    with: impl FnOnce(&Path) -> io::Result<T>,
-) -> io::Result<T> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let held = rustix::fs::open(folder, flags, Mode::empty())?;
-    let held = std::os::fd::AsRawFd::as_raw_fd(&held);
-    with(&PathBuf::from(format!("/proc/self/fd/{held}/{NAME}")))
+/// A run folder, held: it may be renamed, and a path in a socket's address has 107 bytes at most.
+#[derive(Debug)]
+struct Folder(OwnedFd);
+
+impl Folder {
+    fn open(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Of the socket, through the descriptor.
+    fn address(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{NAME}", self.0.as_raw_fd()))
+    }
+
+    /// A socket that listens only when its user alone may connect.
+    fn listen(&self) -> io::Result<UnixListener> {
+        let address = self.address();
+        // Of a run that was killed; whoever has the lock of the folder is the only one that tells.
+        match std::fs::symlink_metadata(&address) {
+            Ok(facts) if !facts.file_type().is_socket() => {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            Ok(_) => std::fs::remove_file(&address)?,
+            Err(_) => {}
+        }
+        let flags = SocketFlags::CLOEXEC;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        net::bind(&socket, &SocketAddrUnix::new(&address)?)?;
+        std::fs::set_permissions(&address, PermissionsExt::from_mode(0o600))?;
+        net::listen(&socket, WAITING_MAX)?;
+        Ok(socket.into())
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        UnixStream::connect(self.address())
+    }
 }
 
 impl Line {
@@ -51,56 +83,46 @@ impl Line {
     /// # Errors
     /// Where the folder takes no socket; the run goes on without one.
     pub fn open(folder: &Path, live: Arc<Mutex<Live>>) -> io::Result<Self> {
-        let path = folder.join(NAME);
-        // Of a run that was killed; whoever has the lock of the folder is the only one that tells.
-        match std::fs::symlink_metadata(&path) {
-            Ok(facts) if !std::os::unix::fs::FileTypeExt::is_socket(&facts.file_type()) => {
-                return Err(io::ErrorKind::AlreadyExists.into());
-            }
-            Ok(_) => std::fs::remove_file(&path)?,
-            Err(_) => {}
-        }
-        let listener = through_descriptor(folder, |address| {
-            let listener = UnixListener::bind(address)?;
-            std::fs::set_permissions(address, PermissionsExt::from_mode(0o600))?;
-            Ok(listener)
-        })?;
+        let folder = Folder::open(folder)?;
+        let listener = folder.listen()?;
         let over = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&over);
-        let thread = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if ended.load(Ordering::SeqCst) {
-                    break;
-                }
-                let Ok(mut stream) = stream else {
-                    // Descriptors may be scarce for a while; this thread must not keep a processor busy.
-                    std::thread::sleep(PATIENCE);
-                    continue;
-                };
-                let document = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // Who does not read holds up nobody else.
-                std::thread::spawn(move || {
-                    let text = serde_json::to_vec(&document).unwrap_or_default();
-                    let told = stream.set_write_timeout(Some(PATIENCE));
-                    // Who went away wanted no more.
-                    let _ = told.and_then(|()| stream.write_all(&text));
-                });
-            }
+        let thread = std::thread::spawn(move || tell(&listener, &live, &ended));
+        Ok(Self { folder, over, thread: Some(thread) })
+    }
+}
+
+/// Gives the document to each who connects, until it is over.
+fn tell(listener: &UnixListener, live: &Mutex<Live>, over: &AtomicBool) {
+    for stream in listener.incoming() {
+        if over.load(Ordering::SeqCst) {
+            break;
+        }
+        let Ok(mut stream) = stream else {
+            // Descriptors may be scarce for a while; this thread must not keep a processor busy.
+            std::thread::sleep(PATIENCE);
+            continue;
+        };
+        let document = live.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Who does not read holds up nobody else; where no thread is to be had he is not told.
+        let _ = std::thread::Builder::new().spawn(move || {
+            let text = serde_json::to_vec(&document).unwrap_or_default();
+            let told = stream.set_write_timeout(Some(PATIENCE));
+            // Who went away wanted no more.
+            let _ = told.and_then(|()| stream.write_all(&text));
         });
-        Ok(Self { path, over, thread: Some(thread) })
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
-        let folder = self.path.parent().unwrap_or(Path::new("."));
         // It waits for someone to connect.
-        let woken = through_descriptor(folder, |address| UnixStream::connect(address).map(|_| ()));
+        let woken = self.folder.connect();
         if let Some(thread) = self.thread.take().filter(|_| woken.is_ok()) {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(self.folder.address());
     }
 }
 
@@ -126,8 +148,7 @@ fn answer(mut stream: UnixStream) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Where somebody answers and says what cannot be understood, or may not be asked.
 pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
-    let stream = through_descriptor(folder, |address| UnixStream::connect(address));
-    let stream = match stream {
+    let stream = match Folder::open(folder).and_then(|folder| folder.connect()) {
         Ok(stream) => stream,
         Err(error) => {
             return match error.kind() {
@@ -176,8 +197,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let live = shared(&"x".repeat(2 << 20));
         let line = Line::open(dir.path(), live).unwrap();
-        let silent =
-            through_descriptor(dir.path(), |address| UnixStream::connect(address)).unwrap();
+        let silent = Folder::open(dir.path()).unwrap().connect().unwrap();
         assert!(ask(dir.path()).unwrap().is_some());
         drop(line);
         drop(silent);

@@ -225,3 +225,77 @@ pub(crate) fn fabric_sentence(run: &Run) -> Option<String> {
     }
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lookups on two drives of a stored run, as if engines had made them.
+    fn stored() -> (Run, [TrialRecord; 2]) {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        let run = Run::read(std::path::Path::new(place)).unwrap();
+        let of = |stack: &str| {
+            let reads = |one: &&TrialRecord| {
+                let share = one.point.get("read_share").is_some_and(|share| share == "100%");
+                one.experiment == "latency" && share && one.stack == stack
+            };
+            run.trials.iter().find(reads).unwrap().clone()
+        };
+        let both = ["intel-p4800x", "samsung-980-pro"].map(of);
+        (run, both)
+    }
+
+    fn named(trial: &TrialRecord, engine: &str, stack: &str, experiment: &str) -> TrialRecord {
+        let (engine, stack, experiment) = (engine.into(), stack.into(), experiment.into());
+        TrialRecord { engine, stack, experiment, ..trial.clone() }
+    }
+
+    /// A study of two engines that names one drive instead is asked something else than it was.
+    #[test]
+    fn engines_are_set_beside_each_other_on_each_drive() {
+        let (mut run, [fast, slow]) = stored();
+        run.trials = vec![
+            named(&fast, "lmdb", "intel-p4800x", "a"),
+            named(&slow, "rocksdb", "intel-p4800x", "b"),
+            named(&slow, "lmdb", "samsung-980-pro", "a"),
+            named(&slow, "rocksdb", "samsung-980-pro", "b"),
+        ];
+        let said = engines_sentence(&run).unwrap();
+        let first = said.split(" \u{d7} those of RocksDB").next().unwrap();
+        assert!(first.starts_with("The most lookups of LMDB are "), "{said}");
+        let ratio: f64 = first.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(ratio > 1.2, "{said}");
+        assert!(said.contains("; 1.00 \u{d7} on"), "the same on the second drive: {said}");
+        run.trials.retain(|trial| trial.engine == "lmdb");
+        assert_eq!(engines_sentence(&run), None, "one engine has nothing beside it");
+    }
+
+    /// "The fabric keeps 1.42 of the local rate" was the local run that was spoiled.
+    #[test]
+    fn tests_of_which_either_side_was_spoiled_say_nothing_of_a_fabric() {
+        let (mut run, [fast, slow]) = stored();
+        let far = run.header.stacks.iter_mut().find(|one| one.name == "samsung-980-pro").unwrap();
+        far.device = "model:p4800x-over-nvmeof-rdma".into();
+        run.trials = vec![
+            named(&fast, "rocksdb", "intel-p4800x", "one"),
+            named(&slow, "rocksdb", "samsung-980-pro", "one"),
+            named(&slow, "rocksdb", "intel-p4800x", "two"),
+            named(&fast, "rocksdb", "samsung-980-pro", "two"),
+        ];
+        let said = fabric_sentence(&run).unwrap();
+        assert!(said.contains(" to ") && !said.contains("may not be judged"), "{said}");
+        let spoil = |run: &mut Run, place: usize| {
+            run.trials[place].source = study::Source::Measured;
+            run.trials[place].result.limits = vec![stats::Limit::Others { others: 0.5 }];
+        };
+        spoil(&mut run, 2);
+        let said = fabric_sentence(&run).unwrap();
+        assert!(
+            said.contains("1 of 2 tests may not be judged") && !said.contains(" to "),
+            "{said}"
+        );
+        spoil(&mut run, 1);
+        let said = fabric_sentence(&run).unwrap();
+        assert!(said.contains("is not known, 2 of 2 tests may not be judged"), "{said}");
+    }
+}

@@ -3,6 +3,7 @@
 //! Invariant: only what carries the mark, and is a control group, is touched.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,11 @@ pub(crate) fn remove_group(group: &Path, home: &Path, mark: &Mark) -> Result<boo
     if !ours || !is_plain(group) || !is_plain(home) {
         return Err(not_ours(group));
     }
-    if !group.exists() {
-        return Ok(false);
-    }
+    // What cannot be looked at is not gone.
+    match fs::symlink_metadata(group) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found.map_err(StackError::io("look at the group", group))?,
+    };
     if !is_group(group) || !is_group(home) {
         return Err(not_ours(group));
     }
