@@ -1,5 +1,5 @@
-//! Project tasks: `schema` writes the schema of study files, `validation` the tables of
-//! docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time,
+//! Project tasks: `schema` writes the schema of study files and the reference in docs/STUDY.md, `validation`
+//! the tables of docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time,
 //! `speed-databases` the driver of databases, `attached` holds fio on attached disks against predictions,
 //! `pairs` compares a run's two stacks set by set.
 //!
@@ -7,9 +7,11 @@
 //! of the product.
 
 mod attached;
+mod bars;
 mod comparing;
 mod coverage;
 mod databases;
+mod format;
 mod marked;
 mod pairs;
 mod speed;
@@ -71,7 +73,14 @@ fn schema_text() -> String {
 
 fn write_schema() -> Result<(), String> {
     let path = root().join("docs/schema/study.schema.json");
-    std::fs::write(&path, schema_text()).map_err(|error| format!("{}: {error}", path.display()))
+    std::fs::write(&path, schema_text()).map_err(|error| format!("{}: {error}", path.display()))?;
+    marked::replace(&root().join("docs/STUDY.md"), &reference()?)
+}
+
+/// The reference of study files as docs/STUDY.md has it.
+fn reference() -> Result<String, String> {
+    let schema = serde_json::to_value(study::schema()).map_err(|error| error.to_string())?;
+    format::reference(&schema)
 }
 
 fn write_validation() -> Result<(), String> {
@@ -168,6 +177,13 @@ mod tests {
         let path = root().join("docs/schema/study.schema.json");
         let stored = std::fs::read_to_string(path).unwrap_or_default();
         assert!(stored == schema_text(), "out of date; run: cargo xtask schema");
+    }
+
+    /// A reference that is older than the program has keys that it refuses.
+    #[test]
+    fn the_reference_of_study_files_is_current() {
+        let stored = std::fs::read_to_string(root().join("docs/STUDY.md")).unwrap_or_default();
+        assert!(stored.contains(&reference().unwrap()), "out of date; run: cargo xtask schema");
     }
 
     /// The errors that users are told must be those of the models that ship.

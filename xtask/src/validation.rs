@@ -12,6 +12,8 @@ use device::{Evidence, Profile};
 use sim::{Check, check, check_phenomena};
 use units::{Nanos, Seed};
 
+use crate::bars;
+
 const BEGIN: &str = "<!-- computed: cargo xtask validation -->";
 const END: &str = "<!-- end of computed part -->";
 
@@ -35,6 +37,7 @@ pub fn tables(devices: &Path) -> Result<String, String> {
     let profiles = checked(profiles);
     let mut out = format!("{BEGIN}\n");
     counts(&mut out, &profiles);
+    bars::tables(&mut out, &profiles)?;
     held_out(&mut out, &profiles);
     for (profile, checks) in &profiles {
         of_profile(&mut out, profile, checks);
@@ -182,7 +185,11 @@ fn of_profile(out: &mut String, profile: &Profile, checks: &[Check]) {
         let error =
             one.error().filter(|_| held_out).map(|error| format!("{:+.1} %", error * 100.0));
         let error = error.unwrap_or_default();
-        let outside = if one.within() { "inside" } else { "**outside**" };
+        let outside = match (one.within(), one.missed) {
+            (true, _) => "inside".to_owned(),
+            (false, None) => "**outside**".to_owned(),
+            (false, Some(cause)) => format!("**outside**: {}", cause.word()),
+        };
         let (what, source, is) = (one.what(), &one.source, one.evidence.word());
         let _ = writeln!(
             out,
@@ -192,7 +199,7 @@ fn of_profile(out: &mut String, profile: &Profile, checks: &[Check]) {
 }
 
 /// Of absolute values.
-fn median(errors: &[f64]) -> Option<f64> {
+pub fn median(errors: &[f64]) -> Option<f64> {
     let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     let last = sizes.len().checked_sub(1)?;

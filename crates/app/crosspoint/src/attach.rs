@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use attach::{AttachError, Attached, Pace, SPIN_MAX, Spin, Store, Transport};
-use device::{FaultPlan, Model};
+use device::{FaultPlan, FaultPlanError, Model};
+use runner::RunnerError;
 use runner::attached::{Disk, DiskEntry, all, find};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -84,10 +85,11 @@ fn start(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
 /// Reads a plan of faults.
 fn plan_of_faults(path: &Path) -> Result<FaultPlan, Failure> {
     let text = runner::read_text(path).map_err(StackError::io("read", path))?;
-    FaultPlan::parse(&text).map_err(|error| {
-        let next = "docs/FAULTS.md has every key, with examples";
-        refused(path.display().to_string(), error.to_string(), next)
-    })
+    let wrong = |error: FaultPlanError| RunnerError::Faults {
+        of: path.display().to_string(),
+        reason: error.to_string(),
+    };
+    Ok(FaultPlan::parse(&text).map_err(wrong)?)
 }
 
 fn show(disk: &Disk, json: bool) {
@@ -140,9 +142,10 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         return Err(refused(format!("model:{model}"), reason, &next));
     }
     let profile = runner::profile(model)?;
-    if arguments.size > profile.capacity || !arguments.size.get().is_multiple_of(4096) {
+    let whole = arguments.size.get() > 0 && arguments.size.get().is_multiple_of(4096);
+    if arguments.size > profile.capacity || !whole {
         let reason = format!(
-            "a disk of {} is not possible: whole blocks of 4 KiB, at most {}",
+            "a disk of {} is not possible: whole blocks of 4 KiB, one at least, at most {}",
             arguments.size, profile.capacity
         );
         return Err(refused(format!("model:{model}"), reason, "--size 4GiB"));

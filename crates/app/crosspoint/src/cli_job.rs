@@ -43,6 +43,13 @@ pub struct JobArguments {
     /// Of mariadb: tables [default: 4]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
+    /// Of mariadb: InnoDB's buffer pool, a size or a share of the tables' pages [default: 128MiB]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub buffer_pool: Option<String>,
+    /// Of databases: memory of the process, page cache included, a size, of embedded ones also a share of the
+    /// records (20%); root [default: unlimited]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub memory: Option<String>,
     /// Of databases: none, os or device: what a commit survives [default: os, of mariadb device]
     #[arg(long, value_name = "WORD")]
     pub durability: Option<String>,
@@ -72,6 +79,8 @@ impl JobArguments {
             || self.value_size.is_some()
             || self.rows.is_some()
             || self.tables.is_some()
+            || self.buffer_pool.is_some()
+            || self.memory.is_some()
             || self.durability.is_some()
             || self.rate.is_some()
             || self.runtime.is_some()

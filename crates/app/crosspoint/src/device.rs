@@ -237,7 +237,11 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
         // How near a fit comes to what it was chosen for is no error of the model.
         let error = one.error().filter(|_| one.evidence == Evidence::HeldOut);
         let error = error.map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0));
-        let verdict = if one.within() { "ok" } else { "outside" };
+        let verdict = match (one.within(), one.missed) {
+            (true, _) => "ok".to_owned(),
+            (false, None) => "outside".to_owned(),
+            (false, Some(cause)) => format!("outside: {}", cause.word()),
+        };
         out!(
             "  {:<54} {:>26} {:>9} {error:>8}  {:<11} {verdict:<8} {}",
             one.what(),
@@ -256,7 +260,7 @@ fn document(name: &str, one: &Check) -> serde_json::Value {
         "kind": one.kind.map_or("phenomenon", sim::JobKind::word),
         "published": one.published.value(), "band": one.published.band(),
         "predicted": one.predicted, "error": one.error(), "within_band": one.within(),
-        "is": key(one.evidence),
+        "is": key(one.evidence), "missed": one.missed,
         "source": one.source,
     })
 }

@@ -34,8 +34,9 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
     }
     let mut code = exit::OK;
     let mut written = BTreeSet::new();
-    for file in job_files(paths)? {
-        match import(&file) {
+    let (files, mut made) = (job_files(paths)?, 0);
+    for file in &files {
+        match import(file) {
             Ok(text) => {
                 let named = file.with_extension("toml");
                 let target = match (into.or(output), named.file_name()) {
@@ -48,12 +49,21 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
                     continue;
                 }
                 match result_file::write(&text, &target, there) {
-                    Ok(()) => out!("{}", target.display()),
+                    Ok(()) => {
+                        made += 1;
+                        out!("{}", target.display());
+                    }
                     Err(failure) => code = failure.report(),
                 }
             }
             Err(failure) => code = failure.report(),
         }
+    }
+    if made < files.len() {
+        say!(
+            "{made} of {} job files are studies now; why the others are not stands above",
+            files.len()
+        );
     }
     Ok(code)
 }

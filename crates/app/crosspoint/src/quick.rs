@@ -36,9 +36,16 @@ pub fn study_of(engine: &str, target: Option<&str>, job: &JobArguments) -> Resul
         ("size", job.size.is_some()),
     ];
     let key_value = [("records", job.records.is_some()), ("value-size", job.value_size.is_some())];
-    let sql = [("rows", job.rows.is_some()), ("tables", job.tables.is_some())];
-    let of_databases =
-        [("workload", job.workload.is_some()), ("durability", job.durability.is_some())];
+    let sql = [
+        ("rows", job.rows.is_some()),
+        ("tables", job.tables.is_some()),
+        ("buffer-pool", job.buffer_pool.is_some()),
+    ];
+    let of_databases = [
+        ("workload", job.workload.is_some()),
+        ("memory", job.memory.is_some()),
+        ("durability", job.durability.is_some()),
+    ];
     let wrong = match engine {
         "block" => foreign(&key_value).or_else(|| foreign(&sql)).or_else(|| foreign(&of_databases)),
         "mariadb" => foreign(&block).or_else(|| foreign(&key_value)),
@@ -158,7 +165,17 @@ fn key_value_job(text: &mut String, engine: &str, job: &JobArguments) {
         job.threads.unwrap_or(1),
         job.durability.as_deref().unwrap_or("os"),
     );
+    memory(text, job);
     schedule(text, job);
+}
+
+/// What of the database fits in memory.
+fn memory(text: &mut String, job: &JobArguments) {
+    for (key, given) in [("buffer_pool", &job.buffer_pool), ("memory", &job.memory)] {
+        if let Some(given) = given {
+            let _ = writeln!(text, "{key} = {:?}", bytes(given));
+        }
+    }
 }
 
 fn sql_job(text: &mut String, job: &JobArguments) {
@@ -172,6 +189,7 @@ fn sql_job(text: &mut String, job: &JobArguments) {
         job.threads.unwrap_or(8),
         job.durability.as_deref().unwrap_or("device"),
     );
+    memory(text, job);
     if let Some(rate) = &job.rate {
         let _ = writeln!(text, "rate = {:?}", per_second(rate));
     }
@@ -248,6 +266,23 @@ mod tests {
                 assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
             }
         }
+        let pool = JobArguments { buffer_pool: Some("64m".into()), ..JobArguments::default() };
+        assert_eq!(
+            made("mariadb", None, &pool).experiment[0]
+                .sql
+                .as_ref()
+                .map(|sql| sql.buffer_pool.clone()),
+            made(
+                "mariadb",
+                None,
+                &JobArguments { buffer_pool: Some("64MiB".into()), ..pool.clone() }
+            )
+            .experiment[0]
+                .sql
+                .as_ref()
+                .map(|sql| sql.buffer_pool.clone())
+        );
+        assert!(study_of("lmdb", None, &pool).is_err());
         let rows = JobArguments { rows: Some(5), ..JobArguments::default() };
         assert!(
             study_of("lmdb", None, &rows).is_err(),

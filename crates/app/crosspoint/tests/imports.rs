@@ -64,6 +64,8 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
     let output = scratch.run("import jobs -o studies");
     expect(&output, 3);
     assert!(stderr(&output).contains("b.fio") && stderr(&output).contains("no block I/O"));
+    // Of many, who counts what is there does not see what is not.
+    assert!(stderr(&output).contains("1 of 2 job files are studies now"), "{}", stderr(&output));
     expect(&scratch.run("plan studies/a.toml"), 0);
     assert!(!scratch.path().join("studies/b.toml").exists());
     fs::write(scratch.path().join("studies/a.toml"), "mine").expect("written");

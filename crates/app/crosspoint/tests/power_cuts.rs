@@ -128,10 +128,13 @@ fn a_disk_does_what_its_plan_of_faults_says() {
     ] {
         std::fs::write(scratch.path().join("plan.toml"), plan).expect("written");
         let output = scratch.run("attach intel-s3520 --size 16MiB --faults plan.toml");
-        expect(&output, 4);
+        expect(&output, 3);
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
         assert!(stderr(&output).contains("docs/FAULTS.md"), "{}", stderr(&output));
     }
+    let output = scratch.run("attach intel-s3520 --size 0B");
+    expect(&output, 4);
+    assert!(stderr(&output).contains("one at least"), "{}", stderr(&output));
     nothing_left(&scratch);
 }
 

@@ -39,7 +39,7 @@ pub fn check_faults(stack: &Stack) -> Result<(), RunnerError> {
     let Some(faults) = &stack.faults else { return Ok(()) };
     let parsed = FaultPlan::parse(&faults.text());
     parsed.map(|_| ()).map_err(|error| RunnerError::Faults {
-        stack: stack.name.clone(),
+        of: format!("stack `{}`", stack.name),
         reason: match error {
             // Its place is not that in the study.
             FaultPlanError::Syntax(error) => error.message().to_owned(),

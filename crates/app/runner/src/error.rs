@@ -72,10 +72,10 @@ pub enum RunnerError {
         reason: String,
     },
     /// What is to go wrong with a stack's drive cannot.
-    #[error("stack `{stack}`, faults: {reason}")]
+    #[error("{of}, faults: {reason}")]
     Faults {
-        /// The stack.
-        stack: String,
+        /// The stack, or the file of the plan.
+        of: String,
         /// Why not, and what is allowed.
         reason: String,
     },

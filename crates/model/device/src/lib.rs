@@ -20,6 +20,7 @@ mod faulty;
 mod flow;
 mod hdd;
 mod hop;
+mod missed;
 mod model;
 mod nand;
 mod pending;
@@ -41,6 +42,7 @@ pub use faulty::{FaultError, Faulty, FaultyDrive, Judgement};
 pub use flow::{Flow, FlowMixes, FlowParameters};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
+pub use missed::{MissCause, MissLists};
 pub use model::Model;
 pub use nand::{
     Collection, Condition, Nand, NandParameters, WriteCache, steady_write_amplification,

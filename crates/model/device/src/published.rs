@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};
 
-use crate::Condition;
+use crate::missed::MissLists;
+use crate::{Condition, MissCause};
 
 /// A published number: the value, the band that a model must stay in, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -173,6 +174,8 @@ pub struct PublishedFigure {
     pub is: Published<f64>,
     /// What it is to the model.
     pub evidence: Evidence,
+    /// Why the model misses it, where it was seen to.
+    pub missed: Option<MissCause>,
 }
 
 /// Order of the offsets of a job.
@@ -260,6 +263,9 @@ pub struct Acceptance {
     /// What each of them is to the model.
     #[serde(default)]
     pub evidence: EvidenceLists,
+    /// Why the model misses some of them.
+    #[serde(default)]
+    pub missed: MissLists,
     /// Where the figures are from.
     pub source: String,
 }
@@ -288,7 +294,8 @@ impl Acceptance {
             ("write_latency_p99_9", "p99.9 of writes", nanos(self.write_latency_p99_9)),
         ];
         let made = |(key, metric, is): (&'static str, &'static str, Option<Published<f64>>)| {
-            Some(PublishedFigure { key, metric, is: is?, evidence: self.evidence.of(key) })
+            let (evidence, missed) = (self.evidence.of(key), self.missed.of(key));
+            Some(PublishedFigure { key, metric, is: is?, evidence, missed })
         };
         all.into_iter().filter_map(made).collect()
     }
@@ -333,6 +340,10 @@ impl Acceptance {
         }
         if let Some(wrong) = self.evidence.wrong(&published) {
             return Some(format!("evidence of an [[acceptance]] {wrong} ({})", self.source));
+        }
+        let keys: Vec<&str> = published.iter().map(|one| one.key).collect();
+        if let Some(wrong) = self.missed.wrong(&keys) {
+            return Some(format!("`missed` of an [[acceptance]] {wrong} ({})", self.source));
         }
         if published.is_empty() {
             return Some(format!("an [[acceptance]] has no figure ({})", self.source));
@@ -391,6 +402,8 @@ pub struct Phenomenon {
     /// What it is to the model.
     #[serde(default)]
     pub evidence: Evidence,
+    /// Why the model misses it, where it was seen to.
+    pub missed: Option<MissCause>,
     /// Where it was seen.
     pub source: String,
 }

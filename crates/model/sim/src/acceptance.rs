@@ -3,7 +3,9 @@
 //! What those errors say of a prediction is `worth`'s.
 //! Invariant: pure; the error is computed, never stored. What it is not: fitting.
 
-use device::{Acceptance, Condition, Durable, Evidence, JobPattern, Model, Profile, Published};
+use device::{
+    Acceptance, Condition, Durable, Evidence, JobPattern, MissCause, Model, Profile, Published,
+};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Pattern, Spacing};
@@ -112,6 +114,8 @@ pub struct Check {
     pub predicted: f64,
     /// What the published figure is to the model.
     pub evidence: Evidence,
+    /// Why the model was seen to miss it.
+    pub missed: Option<MissCause>,
     /// The job, typed; `None` for a phenomenon.
     pub shape: Option<JobShape>,
     /// Where the published one is from.
@@ -320,6 +324,7 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
                 published: one.is,
                 predicted: predicted(one.metric, recording)?,
                 evidence: one.evidence,
+                missed: one.missed,
                 shape: Some(JobShape::of(job)),
                 source: job.source.clone(),
             })

@@ -34,6 +34,7 @@ pub fn check_phenomena(profile: &Profile, seed: Seed) -> Vec<Check> {
             job: String::new(),
             published: phenomenon.is,
             evidence: phenomenon.evidence,
+            missed: phenomenon.missed,
             shape: None,
             predicted,
             source: phenomenon.source.clone(),

@@ -22,10 +22,11 @@ pub struct BlockMatrix {
     /// `hot-spot:80%/20%`, `gaussian:15%`.
     #[serde(default = "default_offsets")]
     pub offsets: Many<Offsets>,
-    /// Bytes an operation; a multiple of 512.
+    /// Bytes an operation; a multiple of 512, up to 16MiB.
     #[serde(default = "default_block_size")]
     pub block_size: Many<Bytes>,
-    /// Instead of `block_size`: several sizes at once, drawn by their weights.
+    /// Instead of `block_size`: several sizes at once, drawn by their weights: `[{ size = "4KiB", weight = 3
+    /// }, { size = "64KiB", weight = 1 }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub size_mix: Vec<SizeWeight>,
     /// Offsets are multiples of this, itself a multiple of 512; without it, of the (smallest) size.
@@ -50,7 +51,7 @@ pub struct BlockMatrix {
     /// has reached before in this run on the same stack.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_of_max: Option<Many<Share>>,
-    /// Open loop: later changes of the rate, in order of time.
+    /// Open loop: later changes of the rate, in order of time: `[{ at = "10s", rate = "20k/s" }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_step: Vec<RateStep>,
     /// Open loop: operations that are due at once; the rate still counts operations.
@@ -75,7 +76,8 @@ pub struct BlockMatrix {
     /// End after so many bytes, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
-    /// Stamp every write and check every read; wrong data ends the run.
+    /// Stamp every write, check every read and read everything back; wrong data ends the run. See
+    /// Verification below.
     #[serde(default)]
     pub verify: bool,
     /// Completions that the io_uring driver waits for at once, 1 to 4096. More cost less CPU and, on a
@@ -85,7 +87,7 @@ pub struct BlockMatrix {
     /// What is done to the device before each trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precondition: Option<Precondition>,
-    /// Other clients at the same time, recorded apart.
+    /// Other clients at the same time, recorded apart as `background_*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
 }
@@ -121,7 +123,9 @@ pub struct Precondition {
     /// Length of a round.
     #[serde(default = "default_round")]
     pub round: Nanos,
-    /// Rounds after which the trial begins, steady or not; 0: none.
+    /// Rounds of the trial's own operations after which the trial begins, steady or not; 0: none. Steady:
+    /// two windows of five rounds, each within 20 % range and 10 % drift, their means within 5 %; writers
+    /// also twice their span written. Which is reported.
     #[serde(default = "default_rounds")]
     pub rounds_max: u32,
 }

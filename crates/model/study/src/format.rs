@@ -26,7 +26,7 @@ pub struct Study {
     #[serde(default)]
     pub about: String,
     /// The finding that answers the question in the report's first sentence; without it: what each storage
-    /// gives, beside what is here.
+    /// gives, beside the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Finding>,
     /// Name of the stack that others are compared with; by default the first that is measured, else the
@@ -91,7 +91,7 @@ pub struct Stack {
     /// stand-in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Bytes that block experiments address; of several devices, on each. By default 1 GiB, and all of a
+    /// Bytes that block experiments address; of several devices, on each. By default 1GiB, and all of a
     /// device model: heads and caches of a part of it do less than those of the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
@@ -101,37 +101,41 @@ pub struct Stack {
     /// How operations reach the kernel.
     #[serde(default)]
     pub submission: Submission,
-    /// Allow writes to a block device; without it the device is opened read-only.
+    /// Allow writes to a block device; without it the device is opened read-only. See Safety in README.md.
     #[serde(default)]
     pub allow_write: bool,
-    /// File system for databases: the directory's own; or one made anew for each trial, on the device or on a
-    /// loop device of `size` with direct I/O over the temporary file (needs root); or none (`raw`).
+    /// File system for databases: the directory's own; or one made anew for each trial, on the device
+    /// (erased at the end) or on a loop device of `size` with direct I/O over the temporary file (root); or
+    /// none (`raw`, LMDB only).
     #[serde(default)]
     pub file_system: FileSystem,
     /// Holds databases to rates on the device, by the kernel's control group (needs root).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
-    /// Of a device model: attach it as a live disk of `size`, in memory, and run on that (figures are
-    /// `emulated`). Databases stand on a `file_system` made on a loop device over it (needs root).
+    /// Of a device model: attach it as a live disk of `size` (1GiB if the study says none) and run on that;
+    /// figures are `emulated`. Its data lie in memory, as far as they were written. Databases need a
+    /// `file_system`, made on a loop device over it (root). A drive that is faster than this machine's way
+    /// through FUSE is refused when it is attached, unless its time is stretched (`scale`).
     #[serde(default)]
     pub attach: bool,
     /// Of an attached model: every time of the device is so many times as long, 1 to 1000. A drive that is
     /// faster than this machine's way to a live disk needs it, and so does a comparison with a host of more
     /// cores: to a database on two cores a drive that is ten times slower is what the drive is to one on
-    /// twenty. Stacks of one experiment share one scale.
+    /// twenty. Stacks of one experiment share one scale; figures say it.
     #[serde(default = "default_scale")]
     pub scale: u32,
     /// Of an attached model: the tables of `sql` are there before its life begins. Loading takes the device
-    /// no time and leaves no trace on it, as a cache that is put before a database that exists knows nothing
-    /// of how that was loaded.
+    /// no time and leaves no trace on it: a cache is empty, a drive in its `condition`. For a drive that is
+    /// put before, or under, a database that exists.
     #[serde(default)]
     pub staged: bool,
-    /// Of an attached model: what goes wrong with it, as `docs/FAULTS.md` says, without `schema`. Times count
-    /// from when it is attached, or when its life begins if it is `staged`.
+    /// Of an attached model: what goes wrong with it: `seed`, and `[[stack.faults.fault]]` with the keys of
+    /// FAULTS.md. Times count from when it is attached, or, if it is `staged`, from when its life begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<StackFaults>,
-    /// Of a device model: the submission path of the host, such as `psync` or `ext4-psync`; `auto` takes
-    /// `psync` or `io_uring` by `submission`.
+    /// Of a device model: submission path of its host: `psync`, `io_uring`, `io_uring-polled`, `libaio`,
+    /// `spdk`, `ext4-psync`, `psync-2017` or `none`, all as published; `auto` follows `submission`, and is
+    /// this host's own io_uring path once `crosspoint calibrate` has measured it.
     #[serde(default = "default_host")]
     pub host: String,
     /// Of a device model: cores of the host, of two hardware threads each; 0: what the path has.
@@ -213,15 +217,17 @@ pub struct Experiment {
     /// Interval of the time series.
     #[serde(default = "default_interval")]
     pub interval: Nanos,
-    /// Repetitions of each point, 1 to 100, interleaved.
+    /// Repetitions of each point, 1 to 100, interleaved; stacks in an order that is drawn, and then in its
+    /// reverse.
     #[serde(default = "default_repeat")]
     pub repeat: u32,
     /// What a failed operation does.
     #[serde(default)]
     pub on_error: OnError,
-    /// What is asked of every stack at every point: `p99 <= 20ms`, or `p99 <= 20ms at 800/s` where so many
-    /// transactions, lookups, updates or block operations a second must be reached. A run that misses one
-    /// ends with 8.
+    /// What is asked of every stack at every point: `["p99 <= 20ms", "p99 <= 5ms at 2k/s"]` (p50, p90, p99,
+    /// p99_9; with `at` so many transactions, lookups, updates or block operations a second must be
+    /// reached). The report has a column for them, and a run that misses one ends with exit code 8; what
+    /// cannot be said (too few samples, an emulated drive that was not as its model asks) is open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Objective>,
     /// Trials for which this machine lacks something (root, a program, an engine) are left out, with the
@@ -229,7 +235,8 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub optional: bool,
     /// Time after which a trial that has not ended is ended and has failed, loading included, starting and
-    /// stopping a server not; without it ten times what is estimated, and half an hour.
+    /// stopping a server not; without it ten times what is estimated, and half an hour. A schedule that was
+    /// not kept issues what is late for as long again as was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
     /// Block operations on the device itself.

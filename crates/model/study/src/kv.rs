@@ -45,7 +45,8 @@ pub struct KvMatrix {
     /// `read_while_writing` and `read_while_scanning` those of the readers.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Operations a second of all those clients together, where arrivals are not closed.
+    /// Operations a second of all those clients together, where arrivals are not closed; a list is an axis.
+    /// Each client has one in flight: what no client could take is counted as missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Many<Rate>>,
     /// Updates a second of the writer in `read_while_writing`; without it as many as it can.
@@ -92,7 +93,8 @@ pub struct KvMatrix {
     #[serde(default = "default_library")]
     pub library: String,
     /// RocksDB: options by its own names, `name=value;name=value`, as in its OPTIONS files; they count over
-    /// what is set here by default.
+    /// what is set here by default. None that leads out of the stack (`wal_dir`, `db_log_dir`, `db_paths`,
+    /// `cf_paths`).
     #[serde(default)]
     pub options: String,
 }

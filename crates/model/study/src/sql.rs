@@ -21,12 +21,14 @@ pub struct SqlMatrix {
     /// Program of the private server, a path; `auto`: the `mariadbd` or `mysqld` of this machine.
     #[serde(default = "default_auto")]
     pub server: String,
-    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`,
-    /// which puts TCP into what is measured. Nobody else has its password.
+    /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`
+    /// (1024 or above), which puts TCP into what is measured. Nobody else has its password.
     #[serde(default = "default_auto")]
     pub listen: String,
-    /// A server that runs already, instead of a private one: `mysql://USER@HOST:PORT/DATABASE`. The password
-    /// comes from the environment variable CROSSPOINT_SQL_PASSWORD.
+    /// A server that runs already, instead of a private one: `mysql://USER@HOST:PORT/DATABASE` or
+    /// `mysql://USER@/path/of/socket:DATABASE`; the password from the environment variable
+    /// CROSSPOINT_SQL_PASSWORD. The connection is not encrypted. The database must be empty (it is then
+    /// marked as ours, and its tables stay for the next run), or carry our mark for the same tables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dsn: Option<String>,
     /// Name of the dsn's database, if the tables sbtest1, sbtest2, ... that are in it may be lost. Without it
@@ -57,7 +59,8 @@ pub struct SqlMatrix {
     /// Connections, 1 to 1024.
     #[serde(default = "default_threads")]
     pub threads: Many<u32>,
-    /// Transactions a second that are due, Poisson, all connections together; without it, unthrottled.
+    /// Transactions a second that are due, Poisson, all connections together; the next one goes to whichever
+    /// connection is free. Without it, unthrottled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Many<Rate>>,
     /// Transactions of all connections together after which the trial ends, if `measure` does not end it
@@ -74,7 +77,7 @@ pub struct SqlMatrix {
     /// InnoDB's buffer pool, SQLite's page cache: a size, or a share of the loaded database's bytes.
     #[serde(default = "default_buffer_pool")]
     pub buffer_pool: Many<Memory>,
-    /// Page size: 4, 8, 16, 32 or 64 KiB.
+    /// Page size: 4, 8, 16, 32 or 64 KiB; each needs tables of its own.
     #[serde(default = "default_page_size")]
     pub page_size: Many<Bytes>,
     /// Compression: `none`, of pages by `zlib`, `lz4`, `lzo`, `lzma`, `bzip2` or `snappy`, or of the table
@@ -90,16 +93,19 @@ pub struct SqlMatrix {
     /// InnoDB's redo log.
     #[serde(default = "default_redo_log")]
     pub redo_log: Bytes,
-    /// Other variables of the private server, `name=value;name=value`; they count over what is set here.
+    /// Other variables of the private server, `name=value;name=value`; they count over what is set here:
+    /// those of InnoDB and Aria, caches, buffers, threads, the optimizer, isolation and packets; none that
+    /// is a key of its own, and no path.
     #[serde(default)]
     pub settings: String,
-    /// Variables that are set while it runs.
+    /// Variables that are set while it runs: `[{ at = "20s", set = "innodb_buffer_pool_size=16M" }]`. On a
+    /// server of yours they are set back, also by `clean` after a kill.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub change: Vec<SqlChange>,
     /// Memory of the whole server, its page cache included: `unlimited`, or a size.
     #[serde(default)]
     pub memory: Memory,
-    /// Connections that load the tables.
+    /// Connections that load the tables; a load goes on where one was cut off.
     #[serde(default = "default_load_threads")]
     pub load_threads: u32,
     /// Each trial loads a database of its own; `false`: trials on one stack that need the same tables go on

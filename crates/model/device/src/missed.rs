@@ -1,0 +1,171 @@
+//! Why a model misses a published figure that no constant has seen.
+//!
+//! Invariant: a cause is named, never fitted: nothing here enters the model. What it is not: whether a figure
+//! is missed; `sim` computes that, and docs/VALIDATION.md counts it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What is known of why a figure is missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MissCause {
+    /// Reads find their unit at work more often than the time of programming says.
+    BusyUnits,
+    /// Two and more suspensions of programs and erases in a row.
+    Suspensions,
+    /// Stalls of a full write buffer: how long, and how many reads wait behind them.
+    Stalls,
+    /// The drive slows its writes evenly once it is full.
+    Metering,
+    /// Pauses that come whatever the rate.
+    Pauses,
+    /// How much acknowledgements vary.
+    Acknowledgement,
+    /// One client's queue is served apart from the deep ones beside it.
+    Queues,
+    /// Which blocks are collected, and when.
+    Collection,
+    /// A limit that a provider sets.
+    Limiter,
+    /// The host or the path of the source.
+    Host,
+    /// What a virtual machine or its host adds.
+    Hop,
+    /// How a disk drive orders its requests.
+    Scheduler,
+    /// What forcing a write to the medium takes.
+    Forced,
+    /// Two sources that cannot both be true of one drive.
+    Sources,
+    /// Nothing is known.
+    Unexplained,
+}
+
+impl MissCause {
+    /// All of them.
+    pub const ALL: [Self; 15] = [
+        Self::BusyUnits,
+        Self::Suspensions,
+        Self::Stalls,
+        Self::Metering,
+        Self::Pauses,
+        Self::Acknowledgement,
+        Self::Queues,
+        Self::Collection,
+        Self::Limiter,
+        Self::Host,
+        Self::Hop,
+        Self::Scheduler,
+        Self::Forced,
+        Self::Sources,
+        Self::Unexplained,
+    ];
+
+    /// The word for people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::BusyUnits => "busy units",
+            Self::Suspensions => "suspensions",
+            Self::Stalls => "stalls",
+            Self::Metering => "metering",
+            Self::Pauses => "pauses",
+            Self::Acknowledgement => "acknowledgement",
+            Self::Queues => "queues",
+            Self::Collection => "collection",
+            Self::Limiter => "limiter",
+            Self::Host => "host",
+            Self::Hop => "hop",
+            Self::Scheduler => "scheduler",
+            Self::Forced => "forced writes",
+            Self::Sources => "sources",
+            Self::Unexplained => "unexplained",
+        }
+    }
+
+    /// What the drive does, and what the model does instead.
+    #[must_use]
+    pub const fn because(self) -> &'static str {
+        match self {
+            Self::BusyUnits => {
+                "reads of the drive find their flash at work more often than the share of time that \
+                 programs take on planes of the model"
+            }
+            Self::Suspensions => {
+                "a read waits behind two and more suspensions of programs or erases in a row: rarer in the \
+                 model"
+            }
+            Self::Stalls => {
+                "the drive's write buffer is full at other times, and for other lengths, than the model's, \
+                 and reads wait behind it"
+            }
+            Self::Metering => {
+                "once full the drive takes writes at an even pace, and fewer of them; the model takes what \
+                 its flash can program"
+            }
+            Self::Pauses => {
+                "the drive stops for a while whatever the rate (its own upkeep); the model acknowledges from \
+                 its buffer, and reads its flash, at once"
+            }
+            Self::Acknowledgement => {
+                "acknowledgements from the drive's buffer vary; the model's take one time"
+            }
+            Self::Queues => {
+                "at the highest rate the drive serves the paced client's queue apart from the six deep ones; \
+                 the model has one queue"
+            }
+            Self::Collection => {
+                "the drive chooses what it collects, and when; the model collects first in, first out"
+            }
+            Self::Limiter => "the provider's limiter makes requests wait; the model has none there",
+            Self::Host => {
+                "the source's host, file system or array is not the one that it is predicted on, and bounds \
+                 or adds what the drive does not"
+            }
+            Self::Hop => {
+                "guests have less bandwidth than the host; hops of the model cost latency alone"
+            }
+            Self::Scheduler => {
+                "the model's scheduler knows the rotation exactly, the drive's does not"
+            }
+            Self::Forced => {
+                "a forced write takes this drive longer than the two programs of the model"
+            }
+            Self::Sources => {
+                "the source contradicts the datasheet, or another source, that a constant was taken from"
+            }
+            Self::Unexplained => "nothing is known of it",
+        }
+    }
+}
+
+/// Why figures of an `[[acceptance]]` are missed, by their keys.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct MissLists(BTreeMap<MissCause, Vec<String>>);
+
+impl MissLists {
+    /// Why the figure with this key is missed.
+    #[must_use]
+    pub fn of(&self, key: &str) -> Option<MissCause> {
+        let named = |(_, keys): &(&MissCause, &Vec<String>)| keys.iter().any(|one| one == key);
+        self.0.iter().find(named).map(|(cause, _)| *cause)
+    }
+
+    /// What is wrong with it, beside these keys of figures: one without a figure, or under two causes.
+    pub(crate) fn wrong(&self, figures: &[&str]) -> Option<String> {
+        let mut seen: Vec<&str> = Vec::new();
+        for key in self.0.values().flatten() {
+            if !figures.contains(&key.as_str()) {
+                return Some(format!("names `{key}`, of which it has no figure"));
+            }
+            if seen.contains(&key.as_str()) {
+                return Some(format!("names `{key}` twice"));
+            }
+            seen.push(key);
+        }
+        None
+    }
+}

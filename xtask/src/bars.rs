@@ -1,0 +1,102 @@
+//! What held-out figures come to: the median of each group beside its bar, and why figures are missed.
+//!
+//! Invariants: a figure belongs to one group by what its job is; a miss without a cause, or a cause of what
+//! is not missed, is an error, so that no miss goes unmentioned. What it is not: the comparison.
+
+use std::fmt::Write;
+
+use device::{Evidence, MissCause, Profile};
+use sim::Check;
+
+use crate::validation::median;
+
+/// Groups that bars are set for: name, and the most that the median may be; none: no bar.
+const GROUPS: [(&str, Option<f64>); 5] = [
+    ("reads: rate, mean, p50", Some(0.05)),
+    ("mixes and writes: rate, mean, p50", Some(0.15)),
+    ("p99", Some(0.25)),
+    ("p99.9 and beyond", None),
+    ("overwriting a filled drive: time and depth of the cliff, and after it", Some(0.30)),
+];
+
+/// The group of a figure, by its place among [`GROUPS`]; phenomena of other kinds are in none.
+fn group(one: &Check) -> Option<usize> {
+    let Some(shape) = &one.shape else {
+        return one.metric.starts_with("filled, random writes").then_some(4);
+    };
+    let reads = shape.read_percent >= 100.0 && shape.background_writes == 0;
+    match one.metric.split(" of ").next().unwrap_or(one.metric) {
+        "p99" => Some(2),
+        "p99.9" | "p99.99" | "p99.999" => Some(3),
+        _ if reads => Some(0),
+        _ => Some(1),
+    }
+}
+
+/// Both tables.
+///
+/// # Errors
+/// Names every held-out figure outside its band that has no cause, and every cause of one that is inside.
+pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<(), String> {
+    let all =
+        || profiles.iter().flat_map(|(profile, checks)| checks.iter().map(move |c| (profile, c)));
+    let held_out = || all().filter(|(_, one)| one.evidence == Evidence::HeldOut);
+    let wrong: Vec<String> = all()
+        .filter(|(_, one)| {
+            let missed = one.evidence == Evidence::HeldOut && !one.within();
+            missed != one.missed.is_some()
+        })
+        .map(|(profile, one)| {
+            let what =
+                if one.within() { "a cause, and is inside" } else { "no cause, and is outside" };
+            format!("{}: {} has {what}", profile.name, one.what())
+        })
+        .collect();
+    if !wrong.is_empty() {
+        return Err(format!("`missed` of the profiles is out of date:\n{}", wrong.join("\n")));
+    }
+    let _ = writeln!(out, "\n## Held-out error, all devices\n");
+    let _ = writeln!(
+        out,
+        "| figures of | count | median error | at most, as we ask | within 10 % | within 25 % |"
+    );
+    let _ = writeln!(out, "|---|---|---|---|---|---|");
+    for (place, (name, bar)) in GROUPS.iter().enumerate() {
+        let own = held_out().filter(|(_, one)| group(one) == Some(place));
+        let errors: Vec<f64> = own.filter_map(|(_, one)| one.error()).collect();
+        let within = |band: f64| errors.iter().filter(|error| error.abs() <= band).count();
+        let found = median(&errors).map_or("-".to_owned(), |m| format!("{:.1} %", m * 100.0));
+        let bar = bar.map_or("-".to_owned(), |bar| format!("{:.0} %", bar * 100.0));
+        let _ = writeln!(
+            out,
+            "| {name} | {} | {found} | {bar} | {} | {} |",
+            errors.len(),
+            within(0.10),
+            within(0.25)
+        );
+    }
+    let _ = writeln!(out, "\n## Why held-out figures are outside their bands\n");
+    let _ = writeln!(
+        out,
+        "Each miss stands in the tables below with one of these words: what the sources' figures suggest, \
+         which nobody could try on the drive.\n"
+    );
+    let _ = writeln!(out, "| cause | figures | median error | the drive, and the model |");
+    let _ = writeln!(out, "|---|---|---|---|");
+    for cause in MissCause::ALL {
+        let own: Vec<&Check> =
+            held_out().map(|(_, one)| one).filter(|one| one.missed == Some(cause)).collect();
+        let errors: Vec<f64> = own.iter().filter_map(|one| one.error()).collect();
+        let found = median(&errors).map_or("-".to_owned(), |m| format!("{:.0} %", m * 100.0));
+        if !own.is_empty() {
+            let _ = writeln!(
+                out,
+                "| {} | {} | {found} | {} |",
+                cause.word(),
+                own.len(),
+                cause.because()
+            );
+        }
+    }
+    Ok(())
+}

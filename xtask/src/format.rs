@@ -1,0 +1,198 @@
+//! The reference of study files in docs/STUDY.md, made from the types that read them.
+//!
+//! Invariants: every key, default and word stands there as the schema has it; a table that the schema has and
+//! this list has not is an error. What it is not: the explanation around it, which people write.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+const BEGIN: &str = "<!-- computed: cargo xtask schema -->";
+const END: &str = "<!-- end of computed part -->";
+
+/// Tables of a study in the order of the reference: heading, and name of the type.
+const TABLES: [(&str, &str); 13] = [
+    ("The study", "Study"),
+    ("`[[stack]]`", "Stack"),
+    ("`limit` of a stack", "IoLimit"),
+    ("`[[experiment]]`", "Experiment"),
+    ("`[experiment.block]`", "BlockMatrix"),
+    ("`[experiment.block.precondition]`", "Precondition"),
+    ("`[[experiment.block.beside]]`", "Beside"),
+    ("`rate_step` of block operations", "RateStep"),
+    ("`size_mix` of block operations", "SizeWeight"),
+    ("`[experiment.act]`", "ActMatrix"),
+    ("`[experiment.kv]`", "KvMatrix"),
+    ("`[experiment.sql]`", "SqlMatrix"),
+    ("`change` of `sql`", "SqlChange"),
+];
+
+/// What stands for values that are no words: name of the type, and how the reference calls it.
+const SCALARS: [(&str, &str); 10] = [
+    ("Bytes", "size"),
+    ("Nanos", "time"),
+    ("Rate", "rate"),
+    ("Share", "percent"),
+    ("DeviceName", "`file`, `model:...` or a path"),
+    ("Memory", "`unlimited`, size or percent"),
+    ("Offsets", "`uniform`, `zipf:S`, `hot-spot:A%/B%`, `gaussian:S%`"),
+    ("SqlKeys", "`uniform`, `gaussian`, `special`, `pareto`, `zipf:S`"),
+    ("Objective", "limit of a percentile"),
+    ("StackFaults", "table"),
+];
+
+/// More words than this stand in a table of their own alone.
+const WORDS_INLINE: usize = 9;
+
+/// The computed part of docs/STUDY.md.
+///
+/// # Errors
+/// Names a table or a type that this module does not know.
+pub fn reference(schema: &Value) -> Result<String, String> {
+    let definitions = schema["$defs"].as_object().ok_or("the schema defines nothing")?;
+    let known = |name: &str| TABLES.iter().any(|(_, own)| *own == name);
+    let tables = definitions.iter().filter(|(_, one)| one.get("properties").is_some());
+    if let Some((name, _)) = tables.into_iter().find(|(name, _)| !known(name)) {
+        return Err(format!("`{name}` has no place among the tables of the reference"));
+    }
+    let mut out = format!("{BEGIN}\n");
+    for (heading, name) in TABLES {
+        let table = if name == "Study" { schema } else { &schema["$defs"][name] };
+        of_table(&mut out, (heading, table), schema)?;
+    }
+    words(&mut out, schema);
+    let _ = write!(out, "\n{END}");
+    Ok(out)
+}
+
+/// One table: what it is, then its keys, those that are required first.
+fn of_table(
+    out: &mut String,
+    (heading, table): (&str, &Value),
+    schema: &Value,
+) -> Result<(), String> {
+    let _ = writeln!(out, "\n### {heading}\n\n{}\n", text(table));
+    let _ = writeln!(out, "| key | value | default | meaning |\n|---|---|---|---|");
+    let keys = table["properties"].as_object().ok_or_else(|| format!("{heading} has no keys"))?;
+    let required = |key: &str| {
+        table["required"].as_array().is_some_and(|all| all.iter().any(|one| one == key))
+    };
+    let (first, rest): (Vec<_>, Vec<_>) = keys.iter().partition(|(key, _)| required(key));
+    for (key, one) in first.into_iter().chain(rest) {
+        let default = if required(key) { "required".to_owned() } else { default(one) };
+        let value = value(one, schema).map_err(|reason| format!("{heading}, `{key}`: {reason}"))?;
+        let _ = writeln!(out, "| `{key}` | {value} | {default} | {} |", text(one));
+    }
+    Ok(())
+}
+
+/// Every word that a key may have, with its meaning.
+fn words(out: &mut String, schema: &Value) {
+    let _ = writeln!(out, "\n### Words\n\n| of | word | meaning |\n|---|---|---|");
+    for (heading, name) in TABLES {
+        let table = if name == "Study" { schema } else { &schema["$defs"][name] };
+        for (key, one) in table["properties"].as_object().into_iter().flatten() {
+            let mut of = format!("{heading} `{key}`");
+            for (word, meaning) in definition(one, schema).map(words_of).unwrap_or_default() {
+                let _ = writeln!(out, "| {of} | `{word}` | {meaning} |");
+                of.clear();
+            }
+        }
+    }
+}
+
+/// The type of a key, without the list that it may be and the absence.
+fn definition<'a>(one: &'a Value, schema: &'a Value) -> Option<&'a Value> {
+    let name = named(one)?;
+    Some(&schema["$defs"][name.strip_prefix("Many_").unwrap_or(name)])
+}
+
+/// Name of the type that a key refers to.
+fn named(one: &Value) -> Option<&str> {
+    let reference = one.get("$ref").or_else(|| one["anyOf"][0].get("$ref"));
+    reference?.as_str()?.rsplit('/').next()
+}
+
+fn words_of(definition: &Value) -> Vec<(&str, String)> {
+    let words = definition["oneOf"].as_array().into_iter().flatten();
+    words.filter_map(|one| Some((one["const"].as_str()?, text(one)))).collect()
+}
+
+/// What may stand there.
+fn value(one: &Value, schema: &Value) -> Result<String, String> {
+    let Some(name) = named(one) else {
+        let kind = one["type"].as_str().or_else(|| one["type"][0].as_str());
+        return match kind {
+            Some("integer") => Ok("number".into()),
+            Some("boolean") => Ok("`true`, `false`".into()),
+            Some("string") => Ok("text".into()),
+            Some("array") => Ok(match named(&one["items"]) {
+                Some(name) if TABLES.iter().any(|(_, own)| *own == name) => "tables".into(),
+                _ => format!("list: {}", value(&one["items"], schema)?),
+            }),
+            _ => Err("a type that is not known".into()),
+        };
+    };
+    if let Some(single) = name.strip_prefix("Many_") {
+        let own = match single {
+            "boolean" => "`true`, `false`".to_owned(),
+            "string" => "text".to_owned(),
+            "uint32" => "number".to_owned(),
+            _ => value(&serde_json::json!({ "$ref": single }), schema)?,
+        };
+        return Ok(format!("{own}, or a list"));
+    }
+    if TABLES.iter().any(|(_, own)| *own == name) {
+        return Ok("table".into());
+    }
+    if let Some((_, word)) = SCALARS.iter().find(|(own, _)| *own == name) {
+        return Ok((*word).to_owned());
+    }
+    let words = words_of(&schema["$defs"][name]);
+    match words.len() {
+        0 => Err(format!("`{name}` is neither words nor known")),
+        few if few <= WORDS_INLINE => {
+            Ok(words.iter().map(|(word, _)| format!("`{word}`")).collect::<Vec<_>>().join(", "))
+        }
+        _ => Ok("a word (below)".into()),
+    }
+}
+
+fn default(one: &Value) -> String {
+    match &one["default"] {
+        Value::Null => "none".into(),
+        Value::String(text) if text.is_empty() => "empty".into(),
+        Value::String(text) => format!("`{text}`"),
+        Value::Array(all) if all.is_empty() => "empty".into(),
+        other => format!("`{other}`"),
+    }
+}
+
+/// A description as one line of a table.
+fn text(one: &Value) -> String {
+    let text = one["description"].as_str().unwrap_or_default();
+    text.replace('\n', " ").replace('|', "\\|").replace("docs/", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reference that leaves out a key, or has another default than the program, sends its reader wrong.
+    #[test]
+    fn every_key_and_word_of_the_schema_stands_in_the_reference() {
+        let schema = serde_json::to_value(study::schema()).unwrap();
+        let reference = reference(&schema).unwrap();
+        for (heading, name) in TABLES {
+            let table = if name == "Study" { &schema } else { &schema["$defs"][name] };
+            for key in table["properties"].as_object().unwrap().keys() {
+                assert!(reference.contains(&format!("\n| `{key}` | ")), "{heading}: {key}");
+            }
+        }
+        assert!(reference.contains("| `queue_depth` | number, or a list | `1` |"), "{reference}");
+        assert!(reference.contains("| `name` | text | required |"), "{reference}");
+        assert!(reference.contains("| `read_while_writing` | "), "{reference}");
+        let unknown = serde_json::json!({ "$defs": { "New": { "properties": {} } } });
+        assert!(super::reference(&unknown).unwrap_err().contains("`New`"));
+    }
+}
