@@ -20,13 +20,26 @@ pub(crate) const TRIAL: &str = "trial.json";
 /// Of a trial: its histograms.
 pub(crate) const LOG: &str = "latency.hlog";
 
+/// No file of a run is longer.
+const LONGEST: u64 = 1 << 30;
+
 /// The bytes of a file of a run; what is no file (a pipe would be waited for) is damage.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ArchiveError> {
     let read = || {
         let mut options = fs::OpenOptions::new();
-        let mut file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        if !file.metadata()?.is_file() {
+        // A link may lead out of the run, to what its reader may read and its viewer may not.
+        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+        let opened = options.read(true).custom_flags(flags).open(path);
+        let mut file = opened.map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP) => std::io::Error::other("it is a link"),
+            _ => error,
+        })?;
+        let facts = file.metadata()?;
+        if !facts.is_file() {
             return Err(std::io::Error::other("it is no file"));
+        }
+        if facts.len() > LONGEST {
+            return Err(std::io::Error::other("it is longer than 1 GiB"));
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;

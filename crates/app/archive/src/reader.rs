@@ -47,8 +47,16 @@ impl Run {
         let Opened { header, study, sums } = read_header(path)?;
         let dir = path.join(TRIALS);
         let (mut trials, mut running) = (Vec::new(), Vec::new());
+        // Links lead out of the run.
+        let linked = |path: &Path| fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
+        if linked(&dir) {
+            return Err(ArchiveError::damaged(&dir, "it is a link"));
+        }
         for entry in fs::read_dir(&dir).map_err(ArchiveError::io("read", &dir))? {
             let entry = entry.map_err(ArchiveError::io("read", &dir))?;
+            if linked(&entry.path()) {
+                return Err(ArchiveError::damaged(&entry.path(), "it is a link"));
+            }
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(slug) = name.strip_prefix(RUNNING) {
                 running.extend(Self::killed(&dir, slug));
@@ -280,6 +288,28 @@ mod tests {
         let limits = [Limit::Thread { busy: 0.98 }, Limit::Processors { busy: 0.99, others: 0.12 }];
         assert_eq!(read.limits, limits);
         assert_eq!(read.said().count(), 3, "each is said once");
+    }
+
+    /// Who may put a link into a run must not have a server read for him what he may not.
+    #[test]
+    fn a_link_in_a_run_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, writer) = run(dir.path());
+        drop(writer);
+        let (trial, aside) = (path.join("trials/0001-e-a"), dir.path().join("aside"));
+        fs::rename(&trial, &aside).unwrap();
+        std::os::unix::fs::symlink(&aside, &trial).unwrap();
+        let told = Run::read(&path).unwrap_err().to_string();
+        assert!(told.contains("it is a link"), "{told}");
+        fs::remove_file(&trial).unwrap();
+        fs::rename(&aside, &trial).unwrap();
+        let (log, other) = (trial.join("latency.hlog"), dir.path().join("log"));
+        fs::rename(&log, &other).unwrap();
+        std::os::unix::fs::symlink(&other, &log).unwrap();
+        let told = Run::read(&path).unwrap_err().to_string();
+        assert!(told.contains("it is a link"), "{told}");
+        fs::rename(&other, &log).unwrap();
+        assert!(Run::read(&path).is_ok());
     }
 
     #[test]

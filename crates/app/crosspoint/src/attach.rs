@@ -24,7 +24,7 @@ use stack::{
     users_of,
 };
 use stats::Served;
-use units::{Nanos, Seed};
+use units::{Bytes, Nanos, Seed};
 
 use crate::cli::{AttachArguments, TransportWord};
 use crate::exit::{self, ExitCode};
@@ -136,20 +136,25 @@ impl Asked {
     }
 }
 
+/// A disk is of whole blocks, and no larger than its drive.
+fn check_size(model: &str, size: Bytes, capacity: Bytes) -> Result<(), Failure> {
+    if size.get() > 0 && size.get().is_multiple_of(4096) && size <= capacity {
+        return Ok(());
+    }
+    let reason = format!(
+        "a disk of {} is not possible: whole blocks of 4 KiB, one at least, at most {capacity}",
+        size.exact()
+    );
+    Err(refused(format!("model:{model}"), reason, "--size 4GiB"))
+}
+
 /// Serves until a signal asks to detach or somebody unmounts it.
 fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     if let Err((reason, next)) = attach::available() {
         return Err(refused(format!("model:{model}"), reason, &next));
     }
     let profile = runner::profile(model)?;
-    let whole = arguments.size.get() > 0 && arguments.size.get().is_multiple_of(4096);
-    if arguments.size > profile.capacity || !whole {
-        let reason = format!(
-            "a disk of {} is not possible: whole blocks of 4 KiB, one at least, at most {}",
-            arguments.size, profile.capacity
-        );
-        return Err(refused(format!("model:{model}"), reason, "--size 4GiB"));
-    }
+    check_size(model, arguments.size, profile.capacity)?;
     let faults = arguments.faults.as_deref().map(plan_of_faults).transpose()?;
     let condition = runner::condition_of(arguments.condition);
     let state = state_directory()?;

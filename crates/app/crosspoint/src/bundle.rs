@@ -42,6 +42,14 @@ pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, 
     let name = read.name.clone();
     let output = output.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_path_buf);
     let failed = |error| Failure::Output(output.display().to_string(), error);
+    // Below it the bundle would be taken for a part of the run.
+    let (inside, own) = (output.parent().map(fs::canonicalize), fs::canonicalize(run));
+    if let (Some(Ok(inside)), Ok(own)) = (inside, own)
+        && inside.starts_with(own.join("trials"))
+    {
+        let why = "it would lie among the trials of the run; choose another -o";
+        return Err(failed(io::Error::other(why)));
+    }
     let mut files = Vec::new();
     collect(run, "", &mut files).map_err(failed)?;
     let members = members_of(&name, files, made(read)?);
@@ -109,6 +117,10 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
         } else if !is_of_run(&format!("{below}{name}")) {
             // A page, a log: made of the run, or beside it.
         } else if kind.is_file() && is_plain(&name) {
+            let there: u64 = out.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+            if there + entry.metadata()?.len() > BYTES_MAX {
+                return Err(io::Error::other("the run has more than 1 GiB, no bundle has"));
+            }
             out.push((format!("{below}{name}"), fs::read(entry.path())?));
         } else {
             return Err(io::Error::other(format!("{below}{name:?} is no plain file of a run")));

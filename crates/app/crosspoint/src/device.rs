@@ -13,6 +13,7 @@ use toml::{Table, Value};
 use crate::cli::DeviceAction;
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
+use crate::words::plain;
 
 /// Does what was asked.
 pub fn run(action: DeviceAction) -> Result<ExitCode, Failure> {
@@ -248,7 +249,7 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
             one.published_text(),
             one.text(one.predicted),
             one.evidence.word(),
-            one.source
+            plain(&one.source)
         );
     }
     out!("");

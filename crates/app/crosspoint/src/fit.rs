@@ -18,6 +18,7 @@ use crate::cli::FitArguments;
 use crate::exit::{self, ExitCode};
 use crate::fit_picture::picture;
 use crate::progress;
+use crate::quick::quoted;
 use crate::result_file::{self, There};
 use crate::running::Running;
 use crate::show::Failure;
@@ -132,7 +133,7 @@ fn print_categories(residuals: &[Residual], own: [Off; 2]) {
 fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending), Failure> {
     let modelled = target.to_str().is_some_and(|name| name.starts_with("model:"));
     let writable = modelled || target.is_dir() || !arguments.i_will_lose_data.is_empty();
-    let quoted = |path: &Path| format!("{:?}", path.display().to_string());
+    let quoted = |path: &Path| quoted(&path.display().to_string());
     let mut set = Vec::new();
     if modelled {
         set.push(format!("stack.target.device={}", quoted(target)));

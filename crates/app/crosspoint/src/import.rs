@@ -51,7 +51,7 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
                 match result_file::write(&text, &target, there) {
                     Ok(()) => {
                         made += 1;
-                        out!("{}", target.display());
+                        out!("{}", plain(&target.display().to_string()));
                     }
                     Err(failure) => code = failure.report(),
                 }

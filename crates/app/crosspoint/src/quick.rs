@@ -59,7 +59,8 @@ pub fn study_of(engine: &str, target: Option<&str>, job: &JobArguments) -> Resul
     let runtime = job.runtime.as_deref().map_or_else(|| "10s".to_owned(), time);
     let _ = write!(
         text,
-        "\n[[experiment]]\nname = \"job\"\nwarm_up = \"1s\"\nmeasure = {runtime:?}\ninterval = \"250ms\"\n\n"
+        "\n[[experiment]]\nname = \"job\"\nwarm_up = \"1s\"\nmeasure = {}\ninterval = \"250ms\"\n\n",
+        quoted(&runtime)
     );
     match engine {
         "block" => block_job(&mut text, job)?,
@@ -73,15 +74,15 @@ fn stack(text: &mut String, engine: &str, target: &str, job: &JobArguments) {
     let size = job.size.as_deref().map_or_else(|| "1GiB".to_owned(), bytes);
     text.push_str("[[stack]]\nname = \"target\"\n");
     if target.starts_with("model:") {
-        let _ = writeln!(text, "device = {target:?}");
+        let _ = writeln!(text, "device = {}", quoted(target));
         // A database runs on a live one.
         if engine != "block" {
             let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
         } else if job.size.is_some() {
-            let _ = writeln!(text, "size = {size:?}");
+            let _ = writeln!(text, "size = {}", quoted(&size));
         }
     } else if target.starts_with("/dev/") {
-        let _ = writeln!(text, "device = {target:?}");
+        let _ = writeln!(text, "device = {}", quoted(target));
         if engine != "block" {
             let _ = writeln!(text, "file_system = \"ext4\"");
         }
@@ -91,7 +92,10 @@ fn stack(text: &mut String, engine: &str, target: &str, job: &JobArguments) {
             if target == "." { "this disk".into() } else { format!("the disk of {target}") };
         let _ = writeln!(
             text,
-            "title = {title:?}\ndevice = \"file\"\ndirectory = {target:?}\nsize = {size:?}"
+            "title = {}\ndevice = \"file\"\ndirectory = {}\nsize = {}",
+            quoted(&title),
+            quoted(target),
+            quoted(&size)
         );
     }
 }
@@ -118,8 +122,9 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
     let size = job.bs.as_deref().map_or_else(|| "4KiB".to_owned(), bytes);
     let _ = writeln!(
         text,
-        "[experiment.block]\npattern = {pattern:?}\nread_share = \"{share}%\"\nblock_size = {size:?}\n\
+        "[experiment.block]\npattern = {pattern:?}\nread_share = \"{share}%\"\nblock_size = {}\n\
          queue_depth = {}\nthreads = {}",
+        quoted(&size),
         job.iodepth.unwrap_or(1),
         job.threads.unwrap_or(1)
     );
@@ -133,7 +138,7 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
 /// A rate that is kept whatever completes.
 fn schedule(text: &mut String, job: &JobArguments) {
     if let Some(rate) = &job.rate {
-        let _ = writeln!(text, "arrivals = \"poisson\"\nrate = {:?}", per_second(rate));
+        let _ = writeln!(text, "arrivals = \"poisson\"\nrate = {}", quoted(&per_second(rate)));
     }
 }
 
@@ -157,13 +162,13 @@ fn ours(name: &str) -> &str {
 fn key_value_job(text: &mut String, engine: &str, job: &JobArguments) {
     let _ = writeln!(
         text,
-        "[experiment.kv]\nengine = {engine:?}\nworkload = {:?}\nrecords = {}\nvalue_size = {:?}\n\
-         readers = {}\ndurability = {:?}",
-        job.workload.as_deref().map_or("overwrite", ours),
+        "[experiment.kv]\nengine = {engine:?}\nworkload = {}\nrecords = {}\nvalue_size = {}\n\
+         readers = {}\ndurability = {}",
+        quoted(job.workload.as_deref().map_or("overwrite", ours)),
         job.records.unwrap_or(100_000),
-        job.value_size.as_deref().map_or_else(|| "400B".to_owned(), bytes),
+        quoted(&job.value_size.as_deref().map_or_else(|| "400B".to_owned(), bytes)),
         job.threads.unwrap_or(1),
-        job.durability.as_deref().unwrap_or("os"),
+        quoted(job.durability.as_deref().unwrap_or("os")),
     );
     memory(text, job);
     schedule(text, job);
@@ -173,7 +178,7 @@ fn key_value_job(text: &mut String, engine: &str, job: &JobArguments) {
 fn memory(text: &mut String, job: &JobArguments) {
     for (key, given) in [("buffer_pool", &job.buffer_pool), ("memory", &job.memory)] {
         if let Some(given) = given {
-            let _ = writeln!(text, "{key} = {:?}", bytes(given));
+            let _ = writeln!(text, "{key} = {}", quoted(&bytes(given)));
         }
     }
 }
@@ -181,18 +186,23 @@ fn memory(text: &mut String, job: &JobArguments) {
 fn sql_job(text: &mut String, job: &JobArguments) {
     let _ = writeln!(
         text,
-        "[experiment.sql]\nengine = \"mysql\"\nworkload = {:?}\ntables = {}\nrows = {}\nthreads = {}\n\
-         durability = {:?}",
-        job.workload.as_deref().unwrap_or("read_write"),
+        "[experiment.sql]\nengine = \"mysql\"\nworkload = {}\ntables = {}\nrows = {}\nthreads = {}\n\
+         durability = {}",
+        quoted(job.workload.as_deref().unwrap_or("read_write")),
         job.tables.unwrap_or(4),
         job.rows.unwrap_or(25_000),
         job.threads.unwrap_or(8),
-        job.durability.as_deref().unwrap_or("device"),
+        quoted(job.durability.as_deref().unwrap_or("device")),
     );
     memory(text, job);
     if let Some(rate) = &job.rate {
-        let _ = writeln!(text, "rate = {:?}", per_second(rate));
+        let _ = writeln!(text, "rate = {}", quoted(&per_second(rate)));
     }
+}
+
+/// A text as TOML has it: Rust's own escapes are others.
+pub fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
 }
 
 /// fio's `16k` is 16 KiB; anything else as studies have it.
@@ -246,6 +256,17 @@ mod tests {
         }
         assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(60));
         assert_eq!((bytes("4096"), bytes("1M")), ("4096B".into(), "1MiB".into()));
+    }
+
+    /// Directories have the names that people give them.
+    #[test]
+    fn any_name_of_a_directory_is_text() {
+        for name in ["caf\u{65}\u{301}", "a\u{a0}b", "q\"u'o\\te"] {
+            for engine in ["block", "lmdb", "mariadb"] {
+                let study = made(engine, Some(name), &JobArguments::default());
+                assert_eq!(study.stack[0].directory, name);
+            }
+        }
     }
 
     /// A job that writes to a device must say so to the guard; one that reads must not be able to write.

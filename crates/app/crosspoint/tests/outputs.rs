@@ -153,7 +153,11 @@ fn what_is_far_too_large_is_refused_in_a_second_and_little_memory() {
     write("fan/c", "# nothing\n");
     let names: Vec<String> = (0..300_000).map(|number| format!("/dev/{number}")).collect();
     write("names.conf", &format!("device-names: {}\ntest-duration-sec: 1\n", names.join(",")));
+    let pipe = std::process::Command::new("mkfifo").arg(scratch.path().join("pipe.toml")).status();
+    assert!(pipe.expect("mkfifo").success());
     for (words, code, said) in [
+        ("plan pipe.toml", 2, "it is a pipe"),
+        ("device check pipe.toml", 3, "it is a pipe"),
         ("plan points.toml", 3, "at most 100000"),
         ("plan beside.toml", 3, "at most 64"),
         ("plan line.toml", 3, "unknown field"),

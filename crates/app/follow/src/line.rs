@@ -6,7 +6,7 @@
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,7 +72,13 @@ impl Folder {
         Ok(socket.into())
     }
 
+    /// To a socket that lies in the folder and is its owner's: any other is none of this run.
     fn connect(&self) -> io::Result<UnixStream> {
+        let facts = std::fs::symlink_metadata(self.address())?;
+        let owner = rustix::fs::fstat(&self.0)?.st_uid;
+        if !facts.file_type().is_socket() || facts.uid() != owner {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         UnixStream::connect(self.address())
     }
 }
@@ -201,6 +207,17 @@ mod tests {
         assert!(ask(dir.path()).unwrap().is_some());
         drop(line);
         drop(silent);
+    }
+
+    /// A link to somebody's socket, which says nothing, would hold up who looks at the list.
+    #[test]
+    fn a_socket_elsewhere_is_none_of_the_run() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let listener = UnixListener::bind(other.path().join("s")).unwrap();
+        std::os::unix::fs::symlink(other.path().join("s"), dir.path().join(NAME)).unwrap();
+        assert!(ask(dir.path()).unwrap().is_none());
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "nobody connected");
     }
 
     /// A killed run leaves its socket; a file of somebody else is not removed for one.

@@ -4,6 +4,7 @@
 //! built in is a file.
 
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use device::{BUILT_IN as PROFILES, Profile};
@@ -57,6 +58,11 @@ pub fn built_in_studies() -> Vec<&'static str> {
 /// What the system says, also of what is no text, and of what is longer than any such file.
 pub fn read_text(path: &Path) -> std::io::Result<String> {
     let most = study::LONGEST_TEXT as u64;
+    // A named pipe that nobody writes into would be waited for; the shell's own pipes have writers.
+    let pipe = std::fs::metadata(path)?.file_type().is_fifo();
+    if pipe && !["/dev", "/proc"].iter().any(|dir| path.starts_with(dir)) {
+        return Err(std::io::Error::other("it is a pipe, no file"));
+    }
     let mut text = String::new();
     std::fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {

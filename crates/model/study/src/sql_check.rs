@@ -13,6 +13,8 @@ use crate::{
 
 /// Least pool: InnoDB refuses less.
 const POOL_MIN: Bytes = Bytes(5 << 20);
+/// And at most: what no host has.
+const POOL_MAX: Bytes = Bytes(1 << 50);
 
 /// Whether what goes together does.
 ///
@@ -50,11 +52,12 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
     }
     for pool in sql.buffer_pool.values() {
         match pool {
-            Memory::Size(size) if *size >= POOL_MIN => {}
+            Memory::Size(size) if (POOL_MIN..=POOL_MAX).contains(size) => {}
             Memory::Share(_) => {}
             other => {
                 let message = format!(
-                    "buffer_pool = {}; allowed: at least {POOL_MIN}, or a share of the database such as 10%",
+                    "buffer_pool = {}; allowed: {POOL_MIN} to {POOL_MAX}, or a share of the database \
+                     such as 10%",
                     other.text()
                 );
                 return Err(wrong("buffer_pool", message));
@@ -129,8 +132,16 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
         let message = "compression = table needs pages of at most 16 KiB";
         return Err(("compression", message.into()));
     }
-    if matches!(sql.memory, Memory::Share(_)) {
-        return Err(("memory", "memory; allowed: unlimited, or a size".into()));
+    let enough = match sql.memory {
+        Memory::Share(_) => false,
+        Memory::Size(size) => size >= Memory::LEAST,
+        Memory::Unlimited => true,
+    };
+    if !enough {
+        let (wanted, least) = (sql.memory.text(), Memory::LEAST);
+        let message =
+            format!("memory = {wanted}; allowed: unlimited, or a size of at least {least}");
+        return Err(("memory", message));
     }
     for (key, pairs) in [("settings", sql.settings.as_str())]
         .into_iter()
@@ -262,8 +273,10 @@ mod tests {
         for (keys, told) in [
             ("tables = 0\n", "1 to 1000"),
             ("page_size = \"5KiB\"\n", "4, 8, 16"),
-            ("buffer_pool = \"1MiB\"\n", "at least"),
-            ("buffer_pool = \"unlimited\"\n", "at least"),
+            ("buffer_pool = \"1MiB\"\n", "a share of the database"),
+            ("buffer_pool = \"unlimited\"\n", "a share of the database"),
+            ("buffer_pool = \"18446744073709551615B\"\n", "a share of the database"),
+            ("memory = \"1B\"\n", "a size of at least"),
             ("compression = \"table\"\npage_size = \"64KiB\"\n", "16 KiB"),
             ("settings = \"innodb_io_capacity=1;b\"\n", "name=value"),
             ("settings = \"datadir=/x\"\n", "setting `datadir=/x`"),
