@@ -288,22 +288,13 @@ mod tests {
             }
         }
         let pool = JobArguments { buffer_pool: Some("64m".into()), ..JobArguments::default() };
-        assert_eq!(
-            made("mariadb", None, &pool).experiment[0]
-                .sql
-                .as_ref()
-                .map(|sql| sql.buffer_pool.clone()),
-            made(
-                "mariadb",
-                None,
-                &JobArguments { buffer_pool: Some("64MiB".into()), ..pool.clone() }
-            )
-            .experiment[0]
-                .sql
-                .as_ref()
-                .map(|sql| sql.buffer_pool.clone())
-        );
+        let sql = made("mariadb", None, &pool).experiment[0].sql.clone().expect("sql");
+        assert_eq!(sql.buffer_pool.values()[0].text(), "64MiB");
         assert!(study_of("lmdb", None, &pool).is_err());
+        let held = JobArguments { memory: Some("128m".into()), ..JobArguments::default() };
+        let kv = made("lmdb", None, &held).experiment[0].kv.clone().expect("kv");
+        assert_eq!(kv.memory.text(), "128MiB");
+        assert!(study_of("block", None, &held).is_err());
         let rows = JobArguments { rows: Some(5), ..JobArguments::default() };
         assert!(
             study_of("lmdb", None, &rows).is_err(),

@@ -113,11 +113,12 @@ impl MissCause {
                 "acknowledgements from the drive's buffer vary; the model's take one time"
             }
             Self::Queues => {
-                "at the highest rate the drive serves the paced client's queue apart from the six deep ones; \
-                 the model has one queue"
+                "at the highest rate the drive serves the paced client's writes apart from the six deep \
+                 queues, so that their middle and their tail lie elsewhere than those of the model's one"
             }
             Self::Collection => {
-                "the drive chooses what it collects, and when; the model collects first in, first out"
+                "how much is erased when the drive begins, what it collects, and when; the model collects \
+                 first in, first out"
             }
             Self::Limiter => "the provider's limiter makes requests wait; the model has none there",
             Self::Host => {

@@ -18,8 +18,8 @@ pub struct BlockMatrix {
     /// Where the next block lies.
     #[serde(default = "default_pattern")]
     pub pattern: Many<Pattern>,
-    /// How the offsets of random operations are distributed: `uniform`, `zipf:0.99`,
-    /// `hot-spot:80%/20%`, `gaussian:15%`.
+    /// How the offsets of random operations are distributed: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (80
+    /// % of the operations to 20 % of the space); `gaussian:15%` (its standard deviation, of the space).
     #[serde(default = "default_offsets")]
     pub offsets: Many<Offsets>,
     /// Bytes an operation; a multiple of 512, up to 16MiB.
@@ -54,7 +54,7 @@ pub struct BlockMatrix {
     /// Open loop: later changes of the rate, in order of time: `[{ at = "10s", rate = "20k/s" }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_step: Vec<RateStep>,
-    /// Open loop: operations that are due at once; the rate still counts operations.
+    /// Open loop: operations that are due at once, up to a million; the rate still counts operations.
     #[serde(default = "one")]
     pub burst: u32,
     /// Closed loop: pause of a slot after each completion.
@@ -96,9 +96,9 @@ pub struct BlockMatrix {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeWeight {
-    /// Bytes an operation; a multiple of 512.
+    /// Bytes an operation; a multiple of 512, up to 16MiB.
     pub size: Bytes,
-    /// Its weight among the others, above 0.
+    /// Its weight among the others, a whole number above 0.
     pub weight: u32,
 }
 
@@ -140,7 +140,7 @@ pub struct Beside {
     /// How the offsets of random operations are distributed.
     #[serde(default)]
     pub offsets: Offsets,
-    /// Bytes an operation; a multiple of 512.
+    /// Bytes an operation; a multiple of 512, up to 16MiB.
     #[serde(default = "four_kib")]
     pub block_size: Bytes,
     /// Share of operations that read; the rest write.

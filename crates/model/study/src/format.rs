@@ -17,7 +17,7 @@ use crate::{
 pub struct Study {
     /// Version of the format; 1.
     pub schema: u32,
-    /// Name of the study: letters, digits and dashes.
+    /// Name of the study: 1 to 64 letters, digits, `-` and `_`.
     pub name: String,
     /// The question that the report answers first.
     #[serde(default = "default_question")]
@@ -79,16 +79,17 @@ pub struct Stack {
     /// What it is, for people; empty: the name of the device.
     #[serde(default)]
     pub title: String,
-    /// `file` (a temporary file, removed afterwards), `model:NAME`, or a block device by its stable
-    /// path, such as `/dev/disk/by-id/...`; several devices separated by commas. Databases stand on a device
-    /// without a file system (LMDB only) or on the `file_system` that is made on it.
+    /// `file` (a temporary file, removed afterwards), `model:NAME`, `model:FILE.toml`, or a block device by
+    /// its stable path, such as `/dev/disk/by-id/...`; several devices separated by commas, over which
+    /// operations are spread. Databases stand on a device without a file system (LMDB only) or on the
+    /// `file_system` that is made on it.
     pub device: DeviceName,
     /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
     #[serde(default = "default_directory")]
     pub directory: String,
-    /// The drive that this is, by the name of a device profile (`crosspoint device list`), where you know it:
-    /// what is published of that drive is then compared with what ran here. A stack without one is a
-    /// stand-in.
+    /// The drive that this is, by the name of a device profile (`crosspoint device list`), where you know
+    /// it: what is published of that drive is then compared with what ran here. A stack without one is a
+    /// stand-in: shown, and not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// Bytes that block experiments address; of several devices, on each. By default 1GiB, and all of a
@@ -109,7 +110,8 @@ pub struct Stack {
     /// none (`raw`, LMDB only).
     #[serde(default)]
     pub file_system: FileSystem,
-    /// Holds databases to rates on the device, by the kernel's control group (needs root).
+    /// Holds databases to rates on the device, by the kernel's control group (needs root): `{ reads =
+    /// "5k/s", writes = "2k/s", read_bytes = "100MB", write_bytes = "50MB" }`, each optional.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<IoLimit>,
     /// Of a device model: attach it as a live disk of `size` (1GiB if the study says none) and run on that;
@@ -138,7 +140,8 @@ pub struct Stack {
     /// this host's own io_uring path once `crosspoint calibrate` has measured it.
     #[serde(default = "default_host")]
     pub host: String,
-    /// Of a device model: cores of the host, of two hardware threads each; 0: what the path has.
+    /// Of a device model: cores of the host, of two hardware threads each, up to 1024; 0: what the path
+    /// has.
     #[serde(default)]
     pub cores: u32,
     /// Of a device model: state of the flash before the first request.
@@ -221,7 +224,7 @@ pub struct Experiment {
     /// reverse.
     #[serde(default = "default_repeat")]
     pub repeat: u32,
-    /// What a failed operation does.
+    /// What a failed operation does; failures are counted and sampled either way.
     #[serde(default)]
     pub on_error: OnError,
     /// What is asked of every stack at every point: `["p99 <= 20ms", "p99 <= 5ms at 2k/s"]` (p50, p90, p99,

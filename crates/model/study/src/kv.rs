@@ -38,7 +38,8 @@ pub struct KvMatrix {
     /// readers beside the one that writes or scans (0: that one alone), else all of them.
     #[serde(default = "default_readers")]
     pub readers: Many<u32>,
-    /// How records are drawn.
+    /// How records are drawn: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (operations / records);
+    /// `gaussian:15%` (standard deviation).
     #[serde(default = "default_keys")]
     pub keys: Offsets,
     /// When operations are due: `closed`, or by a schedule, `constant` or `poisson`, of `rate`. In
@@ -68,8 +69,9 @@ pub struct KvMatrix {
     /// Records a transaction while loading.
     #[serde(default = "default_load_batch")]
     pub load_batch: u32,
-    /// Memory of the whole process, its page cache included: `unlimited`, a size, or a share of the
-    /// records' bytes (`20%`: the database is five times memory).
+    /// Memory of the whole process, its page cache included: `unlimited`, a size of at least 96MiB, or a
+    /// share of the records' bytes that comes to as much (`20%`: the database is five times memory). Needs
+    /// root.
     #[serde(default)]
     pub memory: Memory,
     /// Evict the database from the page cache after the load; `false`: clients begin with what it left there.
@@ -88,8 +90,8 @@ pub struct KvMatrix {
     /// LMDB: bytes of the map; by default four times the records, or the whole device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub map_size: Option<Bytes>,
-    /// RocksDB: `librocksdb.so` to load, a path; `auto`: the one that the system has; `vendored`: the one
-    /// that the program was built with, if it was.
+    /// RocksDB: `librocksdb.so` to load, a path; `auto`: the one that the system has; `vendored`: RocksDB
+    /// 11.8.1, which the program has if it was built with `--features rocksdb-vendored`.
     #[serde(default = "default_library")]
     pub library: String,
     /// RocksDB: options by its own names, `name=value;name=value`, as in its OPTIONS files; they count over

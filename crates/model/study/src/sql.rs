@@ -50,10 +50,10 @@ pub struct SqlMatrix {
     pub tables: u32,
     /// Rows a table, 1 to 2 billion; about 240 bytes each with their index.
     pub rows: u64,
-    /// Rows of a range.
+    /// Rows of a range, 1 to a million.
     #[serde(default = "default_range_size")]
     pub range_size: u32,
-    /// How rows are drawn.
+    /// How rows are drawn, by sysbench's arithmetic; the column `k` is drawn likewise.
     #[serde(default)]
     pub keys: SqlKeys,
     /// Connections, 1 to 1024.
@@ -74,14 +74,16 @@ pub struct SqlMatrix {
     /// What a committed transaction survives: `innodb_flush_log_at_trx_commit` 0, 2 or 1.
     #[serde(default = "default_durability")]
     pub durability: Many<Durability>,
-    /// InnoDB's buffer pool, SQLite's page cache: a size, or a share of the loaded database's bytes.
+    /// InnoDB's buffer pool, SQLite's page cache: a size of at least 5MiB, or a share of the loaded
+    /// database's bytes; never `unlimited`. A server has a least size of its own: of small tables a share
+    /// may be more than it says, and the result says what it was.
     #[serde(default = "default_buffer_pool")]
     pub buffer_pool: Many<Memory>,
     /// Page size: 4, 8, 16, 32 or 64 KiB; each needs tables of its own.
     #[serde(default = "default_page_size")]
     pub page_size: Many<Bytes>,
-    /// Compression: `none`, of pages by `zlib`, `lz4`, `lzo`, `lzma`, `bzip2` or `snappy`, or of the table
-    /// (`table`, InnoDB's ROW_FORMAT=COMPRESSED to half a page).
+    /// Compression: `none`, of pages by `zlib`, `lz4`, `lzo`, `lzma`, `bzip2` or `snappy` (with the
+    /// server's plugins), or of the table (`table`, InnoDB's ROW_FORMAT=COMPRESSED to half a page).
     #[serde(default = "default_compression")]
     pub compression: Many<SqlCompression>,
     /// InnoDB writes each page twice, so that a torn one can be mended.
@@ -102,10 +104,11 @@ pub struct SqlMatrix {
     /// server of yours they are set back, also by `clean` after a kill.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub change: Vec<SqlChange>,
-    /// Memory of the whole server, its page cache included: `unlimited`, or a size.
+    /// Memory of the whole server, its page cache included: `unlimited`, or a size of at least 96MiB; no
+    /// share. Needs root.
     #[serde(default)]
     pub memory: Memory,
-    /// Connections that load the tables; a load goes on where one was cut off.
+    /// Connections that load the tables, 1 to 256; a load goes on where one was cut off.
     #[serde(default = "default_load_threads")]
     pub load_threads: u32,
     /// Each trial loads a database of its own; `false`: trials on one stack that need the same tables go on
