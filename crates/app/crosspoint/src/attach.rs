@@ -21,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use sim::HostModel;
 use stack::{
     Journal, StackError, Undo, WorkArea, check_directory, loop_over, release, state_directory,
-    users_of,
+    still_used,
 };
 use stats::Served;
 use units::{Bytes, Nanos, Seed};
@@ -34,6 +34,8 @@ use crate::show::Failure;
 const TELL: Duration = Duration::from_millis(100);
 /// Time that a disk has to be there, and to go.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time after which whoever has a disk open uses it, and does not only pass by.
+const PASSING_BY: Duration = Duration::from_secs(1);
 
 /// Does what was asked.
 pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
@@ -220,7 +222,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
 
 /// Takes a disk off, if nobody uses it.
 fn let_go(disk: &Disk) -> Result<(), String> {
-    let users = users_of(&disk.file, disk.block.as_deref());
+    let users = still_used(&disk.file, disk.block.as_deref(), PASSING_BY);
     if !users.is_empty() {
         return Err(format!("it is in use by {}", users.join(", ")));
     }
@@ -419,7 +421,7 @@ fn detach_one(disk: Disk, state: &Path) -> Result<Disk, Failure> {
         return Err(refused(disk.file.display().to_string(), reason, "end that first"));
     }
     disk.goes_on()?;
-    let users = users_of(&disk.file, disk.block.as_deref());
+    let users = still_used(&disk.file, disk.block.as_deref(), PASSING_BY);
     if !users.is_empty() {
         let reason = format!("it is in use by {}", users.join(", "));
         return Err(refused(disk.file.display().to_string(), reason, "end that first"));

@@ -10,7 +10,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use attach::{Attached, Pace, PowerCut, Spin, Store, Transport};
 use device::{Condition, Fault, FaultPlan, Model, Window};
@@ -25,8 +25,6 @@ use crate::cut_databases::{CutDatabase, Kept, SURE};
 const SIZE_LEAST: Bytes = Bytes::mib(64);
 /// What a client is said to need for the way; far more than it does, so that no model is too fast.
 const PATH: Nanos = Nanos::from_millis(10);
-/// Looks at whether the power has gone.
-const LOOK: Duration = Duration::from_millis(2);
 /// Time that a loop device has to go after its file system has.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -161,21 +159,15 @@ impl Drive {
     /// Takes a file system off the drive, and waits until nothing reaches it any more.
     fn take_off(&self, volume: Volume) -> Result<(), StackError> {
         drop(volume);
-        let began = Instant::now();
-        loop {
-            let users = stack::users_of(&self.attached.file(), None);
-            if users.is_empty() {
-                return Ok(());
-            }
-            if began.elapsed() > PATIENCE {
-                return Err(StackError::Refused {
-                    device: self.attached.file().display().to_string(),
-                    reason: format!("it is still in use by {}", users.join(", ")),
-                    next: "end that, then: crosspoint clean".into(),
-                });
-            }
-            std::thread::sleep(LOOK);
+        let users = stack::still_used(&self.attached.file(), None, PATIENCE);
+        if users.is_empty() {
+            return Ok(());
         }
+        Err(StackError::Refused {
+            device: self.attached.file().display().to_string(),
+            reason: format!("it is still in use by {}", users.join(", ")),
+            next: "end that, then: crosspoint clean".into(),
+        })
     }
 
     fn detach(self) -> Result<(), StackError> {

@@ -16,6 +16,8 @@ use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+/// How often who uses a disk is looked at: a power cut in two hundred waits for it.
+const LOOK: Duration = Duration::from_millis(2);
 /// Time that mkfs or losetup has: a large device is discarded first.
 const TOOL_MAX: Duration = Duration::from_secs(1800);
 
@@ -168,8 +170,7 @@ fn by_helper(path: &Path) -> rustix::io::Result<()> {
 
 /// Who uses a disk of ours, the file `disk`: processes that have something open beside it or the loop
 /// device, other loop devices over it, and mounts of that device. For people.
-#[must_use]
-pub fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
+fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
     let mut found: Vec<String> = disk.parent().map(holders).unwrap_or_default();
     let others = loops_over(disk).into_iter().map(|name| format!("/dev/{name}"));
     found.extend(others.filter(|name| device.is_none_or(|own| own != Path::new(name))));
@@ -179,6 +180,20 @@ pub fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
         found.extend(holders(device));
     }
     found
+}
+
+/// Who still uses a disk of ours after it was looked at for `patience`; returns as soon as nobody does. Some
+/// only pass by: a process between its fork and its exec has its parent's files, and a new device is probed.
+#[must_use]
+pub fn still_used(disk: &Path, device: Option<&Path>, patience: Duration) -> Vec<String> {
+    let began = Instant::now();
+    loop {
+        let users = users_of(disk, device);
+        if users.is_empty() || began.elapsed() > patience {
+            return users;
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Detaches the loop devices over a file and unmounts the place in which it is, each if it is there.
@@ -272,5 +287,22 @@ mod tests {
         assert_eq!(parse_mounts(text), [expected]);
         assert_eq!(unescaped("a\\04"), PathBuf::from("a\\04"));
         assert!(holds_mount(Path::new("/proc")));
+    }
+
+    /// A detach must not be refused for a process that only passes by, nor made for one that stays.
+    #[test]
+    fn who_passes_by_does_not_use_a_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = fs::canonicalize(dir.path()).unwrap().join("disk");
+        let mut reader = Command::new("cat");
+        reader.current_dir(dir.path()).stdin(Stdio::piped());
+        let mut reader = reader.spawn().unwrap();
+        let users = still_used(&disk, None, Duration::ZERO);
+        assert!(users[0].starts_with(&reader.id().to_string()), "{users:?}");
+        // It ends with its input.
+        drop(reader.stdin.take());
+        let ended = std::thread::spawn(move || reader.wait().map(|status| status.success()));
+        assert_eq!(still_used(&disk, None, PATIENCE), Vec::<String>::new());
+        assert!(ended.join().unwrap().unwrap());
     }
 }
