@@ -51,14 +51,14 @@ pub(crate) fn predict(
     let (groups, _) = block_groups(&trial.job, extent)?;
     let clients: Vec<_> = groups.iter().flat_map(|group| group.clients(seed)).collect();
     let threads = groups.iter().filter(|g| !g.plan.background).map(|g| g.clients).sum();
-    let host = *host;
-    let device = Model::new(profile, condition_of(stack.condition), seed);
-    let target = BlockPath::new(device, host, clients.len(), seed);
+    let (met, path) = host.met_by(profile, u32::try_from(clients.len()).unwrap_or(u32::MAX));
+    let device = Model::new(&met, condition_of(stack.condition), seed);
+    let target = BlockPath::new(device, path, clients.len(), seed);
     let stopping = || stop.load(Ordering::Relaxed);
     let Some(recording) = run_unless(target, clients, trial.timeline, &stopping) else {
         return Ok(None);
     };
-    let limits = limit(&recording, host, threads).into_iter().collect();
+    let limits = limit(&recording, *host, threads).into_iter().collect();
     let path = "virtual time".to_owned();
     let notes = beyond(profile, &trial.job).into_iter().collect();
     Ok(Some(TrialResult { recording, path, limits, notes, ..TrialResult::default() }))
@@ -89,7 +89,7 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     if job.arrivals == study::Arrivals::Closed && in_flight > deepest {
         left.push(format!("at most {deepest} operations in flight were measured"));
     }
-    if job.threads > 1 && p.thread_submit.is_none() {
+    if job.threads > 1 && p.thread_time.is_none() {
         left.push("one thread was measured".to_owned());
     }
     let mixed = ![Share::ALL, Share::NONE].contains(&job.read_share) || !job.beside.is_empty();

@@ -8,7 +8,8 @@
 //! times follow a power of the rank that has the mean that was measured there.
 //! Reads among writes, and writes among reads, take what was measured in mixes over what was measured of
 //! one kind alone, at the same number in flight and quantile: the share of writes among the last requests
-//! chooses between mixes. This is the flow-equivalent server of Chandy, Herzog and Woo (IBM J. Res. Dev.
+//! chooses between mixes; beyond the last number in flight of the mixes that ratio stays. What one client
+//! thread alone was measured to get stands apart where it was (`alone`). This is the flow-equivalent server of Chandy, Herzog and Woo (IBM J. Res. Dev.
 //! 19, 1975), with the measured distribution in place of its mean.
 //!
 //! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are the measured ones.
@@ -41,17 +42,18 @@ pub struct FlowParameters {
     pub read_means: Option<Constant<Vec<Vec<Vec<Nanos>>>>>,
     /// The same of a write.
     pub write_means: Option<Constant<Vec<Vec<Vec<Nanos>>>>>,
-    /// Time of a thread for one operation before it is with the device, which the times above do not contain;
-    /// absent: they contain all of the host.
-    pub thread_submit: Option<Constant<Nanos>>,
+    /// Time of a client thread for one operation, which the times above contain: it bounds what one thread
+    /// can do; absent: not known.
+    pub thread_time: Option<Constant<Nanos>>,
     /// The same of a write; absent: as of a read.
-    pub thread_submit_write: Option<Constant<Nanos>>,
-    /// The same once it is done.
-    pub thread_complete: Option<Constant<Nanos>>,
-    /// The same between operations, in no latency.
+    pub thread_time_write: Option<Constant<Nanos>>,
+    /// Its time between operations, in no latency.
     pub thread_between: Option<Constant<Nanos>>,
     /// Mixes of the smallest size; absent: not measured, each kind is as if alone.
     pub mixes: Option<FlowMixes>,
+    /// What one client thread alone gets, the thread's time within; absent: as the tables above give it. A
+    /// thread that is its own limit, or that is put off its processor, is not what several are.
+    pub alone: Option<Box<FlowParameters>>,
 }
 
 /// What was measured of mixes of the smallest size.
@@ -134,6 +136,15 @@ impl FlowParameters {
             .or_else(|| means("read_means", &self.read_means))
             .or_else(|| means("write_means", &self.write_means))
             .or_else(|| self.mixes.as_ref()?.impossible(columns))
+            .or_else(|| self.impossible_alone())
+    }
+
+    fn impossible_alone(&self) -> Option<String> {
+        let alone = self.alone.as_ref()?;
+        if alone.alone.is_some() {
+            return Some("`alone` has no `alone` of its own".into());
+        }
+        alone.impossible().map(|reason| format!("`alone`: {reason}"))
     }
 }
 
@@ -249,15 +260,17 @@ impl Flow {
         let above = above.clamp(1, self.shares.len() - 1);
         let (low, high) = (self.shares[above - 1], self.shares[above]);
         let part = (share - low) / (high - low);
-        let time = |rows: &Table| {
+        let time_at = |rows: &Table, in_flight: usize| {
             let beyond = (in_flight as f64 / rows.len() as f64).max(1.0);
             rows[in_flight.min(rows.len()) - 1].time(above, part) * beyond
         };
+        let time = |rows: &Table| time_at(rows, in_flight);
         let kind = usize::from(operation.changes());
         let tables = &self.times[kind];
         let mixed = self.mixes.as_ref().map_or(1.0, |mixes| {
-            let alone = time(&tables[0]);
-            mixes.time(kind, self.written, alone, time) / alone
+            let within = in_flight.min(mixes.times[kind][0].len());
+            let alone = time_at(&tables[0], within);
+            mixes.time(kind, self.written, alone, |rows| time_at(rows, within)) / alone
         });
         let length = f64::from(length);
         // The two measured sizes around it, or the last two; one alone stands for all.
@@ -384,12 +397,24 @@ mod tests {
             ]),
             read_means: None,
             write_means: None,
-            thread_submit: None,
-            thread_submit_write: None,
-            thread_complete: None,
+            thread_time: None,
+            thread_time_write: None,
             thread_between: None,
             mixes: None,
+            alone: None,
         }
+    }
+
+    /// A thread that has no table of its own inside of its own.
+    #[test]
+    fn one_thread_alone_has_tables_that_are_tested_as_the_others_are() {
+        let mut p = parameters();
+        p.alone = Some(Box::new(parameters()));
+        assert_eq!(p.impossible(), None);
+        p.alone.as_mut().unwrap().read_times.value[0][0].reverse();
+        assert!(p.impossible().unwrap().contains("`alone`: each row of `read_times`"));
+        p.alone.as_mut().unwrap().alone = Some(Box::new(parameters()));
+        assert!(p.impossible().unwrap().contains("of its own"));
     }
 
     /// One outlier at the end of the last part must not pull all of it.

@@ -158,6 +158,14 @@ const PARTS_MAX: u64 = 65_536;
 const IN_FLIGHT_MAX: u64 = 1 << 20;
 
 impl Profile {
+    /// The device as one client thread alone meets it, where that was measured apart.
+    #[must_use]
+    pub fn of_one_thread(&self) -> Option<Self> {
+        let Parameters::Flow(flow) = &self.parameters else { return None };
+        let alone = flow.alone.clone()?;
+        Some(Self { parameters: Parameters::Flow(alone), ..self.clone() })
+    }
+
     /// Reads a profile that stands alone from the text of its file.
     ///
     /// # Errors

@@ -256,7 +256,8 @@ fn run_job(
         let beside = BlockGroup { recorded: false, ..BlockGroup::new(writes) };
         clients.extend(beside.clients(seed.derive("beside", 0)));
     }
-    let device = Model::new(profile, job.condition, seed);
+    let (met, host) = host.met_by(profile, clients.len() as u32);
+    let device = Model::new(&met, job.condition, seed);
     let recording = run(BlockPath::new(device, host, clients.len(), seed), clients, timeline);
     let ops = recording.total(None).counts.ops;
     let needed = operations_needed(job);

@@ -1,6 +1,7 @@
 //! A block device behind a host's submission path, as a target.
 //!
-//! Invariants: an operation at queue depth 1 takes exactly submission, device, wake-up and completion; ties
+//! Invariants: an operation at queue depth 1 takes exactly submission, device, wake-up and completion (of a
+//! device whose times contain the submission, the longer of both in place of these two); ties
 //! are served in a fixed order (the device first, then the host's own events in order of arrival). What it
 //! is not: aware of what the device is, or a page cache; every operation reaches the device.
 
@@ -134,7 +135,9 @@ impl<D: Device> Target for BlockPath<D> {
         let write = matches!(op.class, OpClass::Write | OpClass::BackgroundWrite);
         let takes = if write { self.host.submit_write } else { self.host.submit };
         let submitted = self.cores.compute(client, now, takes, now);
-        self.events.push(submitted, Event::new(SUBMIT, slot));
+        // What a core's other work adds is the host's own.
+        let reaches = if self.host.contained { submitted.since(takes) } else { submitted };
+        self.events.push(reaches.max(now), Event::new(SUBMIT, slot));
     }
 
     #[inline]
@@ -220,6 +223,7 @@ mod tests {
         jitter: Nanos::ZERO,
         cores: 0,
         siblings: true,
+        contained: false,
         source: "test",
     };
 
@@ -289,6 +293,19 @@ mod tests {
         // Alone it sleeps each time.
         let ops = run(host, 64, 1, 1, 1).total(None).counts.ops;
         assert!((190..=194).contains(&ops), "{ops}");
+    }
+
+    /// What was measured whole has the submission within: alone an operation takes the device's time or the
+    /// thread's, whichever is longer, and the thread bounds the rate as ever.
+    #[test]
+    fn a_submission_within_the_devices_time_is_not_added_to_it() {
+        let ops = |submit: u64, depth| {
+            let host = HostModel { submit: Nanos(submit), contained: true, ..NO_HOST };
+            run(host, 64, depth, 1, 1).total(None).counts.ops
+        };
+        assert_eq!(ops(4_000, 1), 1_000, "10 us of the device each");
+        assert_eq!(ops(12_000, 1), 833, "12 us of the thread each");
+        assert!((2_480..=2_520).contains(&ops(4_000, 16)), "{}", ops(4_000, 16));
     }
 
     /// Without siblings two cores give two threads' worth to any number of them.

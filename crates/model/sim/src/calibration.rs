@@ -167,6 +167,7 @@ impl Calibration {
             jitter: Nanos(jitter as u64),
             cores: self.cores,
             siblings: self.siblings,
+            contained: false,
             source: "measured on this host by `crosspoint calibrate`",
         })
     }

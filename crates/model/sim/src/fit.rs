@@ -8,11 +8,12 @@ use std::fmt::Write;
 
 use device::{Profile, ProfileError};
 use stats::estimate;
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
 
-use crate::fit_points::{FitPoint, FitTimes, SIZES, SMALL, mix_shares};
+use crate::fit_points::FitPoint;
 use crate::fit_run::recording_of;
+use crate::fit_tables::{Tables, quoted};
 use crate::fit_thread::{DeviceTimes, ThreadTime};
 
 /// Why nothing was fitted.
@@ -48,52 +49,6 @@ pub struct Naming {
     pub source: String,
 }
 
-/// Columns of the table, percent.
-const PERCENTILES: [f64; 15] =
-    [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0];
-
-/// Points of one size and share, by depth.
-type Rows<'a> = Vec<&'a FitPoint>;
-
-/// One thread that is busier than this says more of itself than of the device.
-const THREAD_BUSY: f64 = 0.7;
-
-/// The fitted points of `share` and `size` by operations in flight: of several threads where there are
-/// some, of one where it was not the limit.
-fn rows(
-    points: &[FitPoint],
-    share: Share,
-    size: Bytes,
-    thread: ThreadTime,
-) -> Result<Rows<'_>, FitError> {
-    let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops() > 0;
-    let fitted = || points.iter().filter(of_job).filter(|p| !p.held_out());
-    let mut rows: Rows<'_> = fitted().filter(|p| p.threads > 1).collect();
-    let several: Vec<u32> = rows.iter().map(|p| p.in_flight()).collect();
-    let limit = several.iter().min().copied().unwrap_or(u32::MAX);
-    rows.extend(fitted().filter(|p| {
-        let idle = p.queue_depth < limit || thread.busy(p) < THREAD_BUSY;
-        p.threads == 1 && idle && !several.contains(&p.queue_depth)
-    }));
-    rows.sort_by_key(|point| point.in_flight());
-    let first = rows.first().is_some_and(|point| point.in_flight() == 1);
-    if first {
-        Ok(rows)
-    } else {
-        Err(FitError::Missing(format!("{size} {share} reads at depth 1")))
-    }
-}
-
-fn depths(rows: &Rows<'_>) -> Vec<u32> {
-    rows.iter().map(|point| point.in_flight()).collect()
-}
-
-/// Those of both that are at the same numbers in flight, so that reads and writes share a grid.
-fn together<'a>(one: &Rows<'a>, other: &Rows<'a>) -> Rows<'a> {
-    let there = depths(other);
-    one.iter().copied().filter(|point| there.contains(&point.in_flight())).collect()
-}
-
 /// The profile of what was measured, as the text of its file. Without writes it takes reads for them, and
 /// says so.
 ///
@@ -104,7 +59,9 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     let mut text = text_of(points, naming, &times)?;
     for _ in 0..ROUNDS {
         let profile = Profile::parse(&text).map_err(FitError::Profile)?;
-        for point in points.iter().filter(|point| point.ops() > 0 && !point.held_out()) {
+        for point in
+            points.iter().filter(|point| point.ops() > 0 && !point.held_out() && point.threads > 1)
+        {
             approach(&mut times, &profile, point);
         }
         text = text_of(points, naming, &times)?;
@@ -141,163 +98,33 @@ fn approach(times: &mut DeviceTimes, profile: &Profile, point: &FitPoint) {
 
 /// The profile of these times.
 fn text_of(points: &[FitPoint], naming: &Naming, device: &DeviceTimes) -> Result<String, FitError> {
-    let thread = device.thread;
-    let all = |share| {
-        let tables = SIZES.iter().map(|size| rows(points, share, *size, thread));
-        tables.collect::<Result<Vec<Rows<'_>>, FitError>>()
-    };
-    let mut reads = all(Share::ALL)?;
-    let written = all(Share::NONE).ok().map(|writes| {
-        let both = reads.iter().zip(&writes);
-        let writes: Vec<Rows<'_>> = both.map(|(read, write)| together(write, read)).collect();
-        reads = reads.iter().zip(&writes).map(|(read, write)| together(read, write)).collect();
-        writes
-    });
-    let in_flight: Vec<Vec<u32>> = reads.iter().map(depths).collect();
-    let kind = if written.is_some() { "measured" } else { "assumed" };
-    let unseen = if written.is_some() { "" } else { "writes (taken as reads); " };
+    let several = Tables::of_several(points, device.thread)?;
+    let one = Tables::of_one(points, device.thread)?;
+    let kind = if several.writes.is_some() { "measured" } else { "assumed" };
+    let unseen = if several.writes.is_some() { "" } else { "writes (taken as reads); " };
     let Naming { name, title, capacity, source } = naming;
     let mut text = format!(
         "# Fitted by `crosspoint device fit`.\nschema = 1\nname = \"{name}\"\ntitle = \"{title}\"\n\
          capacity = \"{}\"\nnot_covered = \"{unseen}anything that the measurements did not show: caches \
-         beyond the measured span, state of the drive, other patterns; the host's path is part of it\"\n\n\
-         [flow]\n",
+         beyond the measured span, state of the drive, other patterns; the host's path is part of it\"\n",
         capacity.exact()
     );
-    let sizes: Vec<String> = SIZES.iter().map(|size| format!("\"{}\"", size.exact())).collect();
-    let half = thread.within[0].min(thread.within[1]) / 2.0;
-    let [submit, submit_write] = thread.within.map(|within| quoted(Nanos((within - half) as u64)));
-    let writes = written.as_ref().unwrap_or(&reads);
-    let of_reads = |row: TimesOf| move |p: &FitPoint| device.of(p, 0, row(&p.reads));
-    let of_writes = |row: TimesOf| {
-        let written = written.is_some();
-        move |p: &FitPoint| match written {
-            true => device.of(p, 1, row(&p.writes)),
-            false => device.of(p, 0, row(&p.reads)),
-        }
-    };
-    put(
-        &mut text,
-        source,
-        &[
-            ("sizes", format!("[{}]", sizes.join(", ")), "measured"),
-            ("in_flight", format!("{in_flight:?}"), "measured"),
-            ("percentiles", format!("{PERCENTILES:?}"), "measured"),
-            ("thread_submit", submit, "measured"),
-            ("thread_submit_write", submit_write, kind),
-            ("thread_complete", quoted(Nanos(half as u64)), "measured"),
-            ("thread_between", quoted(Nanos(thread.between as u64)), "measured"),
-            ("read_times", tables(&reads, of_reads(times)), "measured"),
-            ("read_means", tables(&reads, of_reads(means)), "measured"),
-            ("write_times", tables(writes, of_writes(times)), kind),
-            ("write_means", tables(writes, of_writes(means)), kind),
-        ],
-    );
-    if written.is_some() {
-        mixes(points, &mut text, (source, device));
-    }
+    let thread = device.thread;
+    let [of_read, of_write] = thread.within.map(|within| quoted(Nanos(within as u64)));
+    let between = quoted(Nanos(thread.between as u64));
+    let costs = [
+        ("thread_time", of_read, "measured"),
+        ("thread_time_write", of_write, kind),
+        ("thread_between", between.clone(), "measured"),
+    ];
+    several.write(&mut text, ("flow", source), &costs, &|p, kind, times| device.of(p, kind, times));
+    // What bounds one thread is in what it got.
+    let costs = [("thread_between", between, "measured")];
+    one.write(&mut text, ("flow.alone", source), &costs, &|_, _, times| times);
     for point in points.iter().filter(|point| point.held_out() && point.ops() > 0) {
         acceptance(&mut text, point, source);
     }
     Ok(text)
-}
-
-/// The tables of the mixes, where all were measured.
-fn mixes(points: &[FitPoint], text: &mut String, (source, device): (&str, &DeviceTimes)) {
-    let shares = mix_shares();
-    let found: Result<Vec<Rows<'_>>, FitError> =
-        shares.iter().map(|share| rows(points, *share, SMALL, device.thread)).collect();
-    let Ok(found) = found else { return };
-    let found: Vec<Rows<'_>> = found
-        .iter()
-        .map(|own| found.iter().fold(own.clone(), |own, one| together(&own, one)))
-        .collect();
-    let both = |point: &&FitPoint| point.reads.ops > 0 && point.writes.ops > 0;
-    if !found.iter().flatten().all(both) {
-        return;
-    }
-    let words: Vec<String> = shares.iter().map(|share| format!("\"{share}\"")).collect();
-    text.push_str("\n[flow.mixes]\n");
-    put(
-        text,
-        source,
-        &[
-            ("read_shares", format!("[{}]", words.join(", ")), "measured"),
-            ("in_flight", format!("{:?}", depths(&found[0])), "measured"),
-            ("read_times", tables(&found, |p| device.of(p, 0, times(&p.reads))), "measured"),
-            ("read_means", tables(&found, |p| device.of(p, 0, means(&p.reads))), "measured"),
-            ("write_times", tables(&found, |p| device.of(p, 1, times(&p.writes))), "measured"),
-            ("write_means", tables(&found, |p| device.of(p, 1, means(&p.writes))), "measured"),
-        ],
-    );
-}
-
-/// Writes constants: name, value, kind.
-fn put(text: &mut String, source: &str, constants: &[(&str, String, &str)]) {
-    for (key, value, kind) in constants {
-        let _ = writeln!(
-            text,
-            "{key} = {{ value = {value}, kind = \"{kind}\", source = \"{source}\" }}"
-        );
-    }
-}
-
-/// Times at the columns of the table.
-fn times(of: &FitTimes) -> Vec<Nanos> {
-    let at = |percent: f64| Nanos(of.latency.value_at_quantile(percent / 100.0));
-    PERCENTILES.into_iter().map(at).collect()
-}
-
-/// Mean times between the columns of the table.
-fn means(of: &FitTimes) -> Vec<Nanos> {
-    let all = of.latency.len() as f64;
-    let ends: Vec<f64> = PERCENTILES.iter().map(|percent| percent / 100.0 * all).collect();
-    let mut sums = vec![(0.0, 0.0); PERCENTILES.len() - 1];
-    let (mut below, mut place) = (0.0, 0);
-    for value in of.latency.iter_recorded() {
-        let mut left = value.count_since_last_iteration() as f64;
-        let middle = of.latency.median_equivalent(value.value_iterated_to()) as f64;
-        // Values of one bucket may belong to several columns.
-        while left > 0.0 && place < sums.len() {
-            let here = left.min(ends[place + 1] - below);
-            sums[place].0 += here * middle;
-            sums[place].1 += here;
-            (below, left) = (below + here, left - here);
-            if left > 0.0 || below >= ends[place + 1] {
-                place += 1;
-            }
-        }
-    }
-    // Columns without values of their own lie between their ends.
-    let times = times(of);
-    let mut last = Nanos::ZERO;
-    let mean = |(place, (sum, count)): (usize, &(f64, f64))| {
-        let (low, high) = (times[place], times[place + 1]);
-        let mean =
-            if *count > 0.0 { Nanos((sum / count) as u64) } else { Nanos((low + high).get() / 2) };
-        last = mean.clamp(low, high).max(last);
-        last
-    };
-    sums.iter().enumerate().map(mean).collect()
-}
-
-fn quoted(time: Nanos) -> String {
-    format!("\"{}\"", time.exact())
-}
-
-/// Times of a row from those of a job.
-type TimesOf = fn(&FitTimes) -> Vec<Nanos>;
-
-/// The text of tables of times.
-fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String {
-    let line = |point: &&FitPoint| {
-        let times: Vec<String> = row(point).into_iter().map(quoted).collect();
-        format!("    [{}]", times.join(", "))
-    };
-    let table = |rows: &Rows<'_>| {
-        format!("  [\n{},\n  ]", rows.iter().map(line).collect::<Vec<_>>().join(",\n"))
-    };
-    format!("[\n{},\n]", tables.iter().map(table).collect::<Vec<_>>().join(",\n"))
 }
 
 /// What was held out becomes what the profile is held against.
@@ -329,8 +156,9 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit_points::FitCategory;
+    use crate::fit_points::{FitCategory, FitTimes, SIZES, SMALL, mix_shares};
     use crate::residuals;
+    use units::Share;
 
     /// So many operations as a device would give them that takes `base` us at depth 1 and one more for each
     /// in flight; one in a thousand takes ten times as long.

@@ -64,7 +64,7 @@ pub enum FitCategory {
     Mixes,
     /// Held out: other sizes, and larger blocks at other depths.
     Sizes,
-    /// Held out: several threads, and one thread where the tables have as many operations of several.
+    /// Held out: several threads.
     Threads,
 }
 
@@ -134,10 +134,6 @@ impl FitPoint {
         match () {
             () if SIZES.contains(&self.block_size) && depths.contains(depth) => FitCategory::Fitted,
             () if !small => FitCategory::Sizes,
-            // The tables have that number in flight, of several threads.
-            () if THREAD_DEPTHS.contains(&(depth / THREADS)) && depth % THREADS == 0 => {
-                FitCategory::Threads
-            }
             () if self.read_share == Share::ALL => FitCategory::Reads,
             () => FitCategory::Writes,
         }
@@ -154,12 +150,11 @@ impl FitPoint {
 pub(crate) const SIZES: [Bytes; 6] =
     [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
 pub(crate) const SMALL: Bytes = Bytes(4096);
-/// Depths of the grid, at the smallest size, at the others, and of mixes. Numbers in flight that the grid
-/// of several threads has are not among them: those of one thread enter no table. The deepest is: the rate
-/// that it reaches is what says how long a thread takes.
+/// Depths of the grid of one thread, at the smallest size, at the others, and of mixes. The rate of the
+/// deepest is what says how long a thread takes.
 const SMALL_DEPTHS: [u32; 7] = [1, 2, 3, 6, 12, 24, 64];
 const LARGE_DEPTHS: [u32; 4] = [1, 2, 4, 16];
-const MIX_DEPTHS: [u32; 3] = [1, 2, 3];
+const MIX_DEPTHS: [u32; 4] = [1, 2, 3, 12];
 /// The grid of several threads: so many, at these depths each. With one thread alone its limit would be
 /// taken for the device's.
 const THREADS: u32 = 4;

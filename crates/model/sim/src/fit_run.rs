@@ -51,9 +51,9 @@ pub(crate) fn recording_of(
         queue_depth: point.queue_depth,
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
-    let device = Model::new(profile, Condition::Steady, seed);
     let threads = point.threads.max(1);
-    let host = HostModel::io_uring().to(profile);
+    let (met, host) = HostModel::io_uring().to(profile).met_by(profile, threads);
+    let device = Model::new(&met, Condition::Steady, seed);
     let target = BlockPath::new(device, host, threads as usize, seed);
     let group = BlockGroup { clients: threads, ..BlockGroup::new(plan) };
     run(target, group.clients(seed), timeline)

@@ -1,4 +1,4 @@
-//! What of a measured time is the submitting thread's, and what the device's.
+//! What the submitting thread needs for an operation, and what the device's times are beside it.
 //!
 //! Invariant: times of the device are never below a nanosecond. What it is not: the fit, which makes tables
 //! of them.
@@ -15,8 +15,8 @@ const SEVERAL: f64 = 1.15;
 /// What one thread does by itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ThreadTime {
-    /// Of an operation, in its latency, nanoseconds: of reads and of writes, which memory makes the thread
-    /// do.
+    /// Of an operation, within its latency, nanoseconds: of reads and of writes, which memory makes the
+    /// thread do.
     pub within: [f64; 2],
     /// Of an operation, in no latency.
     pub between: f64,
@@ -67,22 +67,20 @@ impl ThreadTime {
 /// A job, by share of reads, size, depth and threads.
 type Key = (Share, Bytes, u32, u32);
 
-/// Times of the device at each job: what was measured less the thread's part, times a factor that makes the
-/// fitted profile give what was measured. Threads that wait for processors, or for their own earlier
-/// operations, have fewer with the device than their depth says, and the factor makes up for that.
+/// Times of the device at each job of several threads: what was measured, the thread's own part within, and
+/// as much more or less as makes the fitted profile give the measured mean. Operations that wait for their
+/// thread have fewer with the device than their depth says, and that makes up for it. Added, not
+/// multiplied: a long tail stays as long as it was.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceTimes {
     pub thread: ThreadTime,
-    /// Of reads and of writes; 1 where there is none.
-    factors: BTreeMap<Key, [f64; 2]>,
+    /// Of reads and of writes, nanoseconds; 0 where there is none.
+    more: BTreeMap<Key, [f64; 2]>,
 }
-
-/// Factors stay within these.
-const FACTORS: std::ops::RangeInclusive<f64> = 0.2..=5.0;
 
 impl DeviceTimes {
     pub fn new(thread: ThreadTime) -> Self {
-        Self { thread, factors: BTreeMap::new() }
+        Self { thread, more: BTreeMap::new() }
     }
 
     fn key(point: &FitPoint) -> Key {
@@ -91,17 +89,14 @@ impl DeviceTimes {
 
     /// What the device takes of response times of `kind` (0: reads, 1: writes) at a job.
     pub fn of(&self, point: &FitPoint, kind: usize, times: Vec<Nanos>) -> Vec<Nanos> {
-        let factor = self.factors.get(&Self::key(point)).map_or(1.0, |both| both[kind]);
-        let within = self.thread.within[kind];
-        let own = |time: Nanos| Nanos(((time.get() as f64 - within) * factor).max(1.0) as u64);
+        let more = self.more.get(&Self::key(point)).map_or(0.0, |both| both[kind]);
+        let own = |time: Nanos| Nanos((time.get() as f64 + more).max(1.0) as u64);
         times.into_iter().map(own).collect()
     }
 
-    /// Moves the factor of a job towards what makes up for a mean that was predicted off by so much.
+    /// Moves the times of a job towards what makes up for a mean that was predicted off by so much.
     pub fn move_by(&mut self, point: &FitPoint, kind: usize, (measured, predicted): (f64, f64)) {
-        let both = self.factors.entry(Self::key(point)).or_insert([1.0; 2]);
-        let own = (measured - self.thread.within[kind]).max(measured * 0.1);
-        both[kind] =
-            (both[kind] + (measured - predicted) / own).clamp(*FACTORS.start(), *FACTORS.end());
+        let both = self.more.entry(Self::key(point)).or_insert([0.0; 2]);
+        both[kind] = (both[kind] + measured - predicted).clamp(-measured, measured);
     }
 }

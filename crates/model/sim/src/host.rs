@@ -4,6 +4,9 @@
 //! jitter; `submit + complete + between` occupy the submitting thread, and a core where cores are counted,
 //! so one thread has a maximum rate. What it is not: a scheduler; whoever asks first gets the core.
 
+use std::borrow::Cow;
+
+use device::Profile;
 use units::Nanos;
 
 use crate::cores::SIBLING_BUSY_PERCENT;
@@ -31,6 +34,9 @@ pub struct HostModel {
     pub cores: u32,
     /// Whether a core is of two hardware threads.
     pub siblings: bool,
+    /// Whether the device's times have the submission within, as what was measured whole has: a request is
+    /// with the device from when its submission begins, and seen when both are done.
+    pub contained: bool,
     /// Where the constants come from.
     pub source: &'static str,
 }
@@ -90,6 +96,7 @@ const fn path(name: &'static str, costs: [u64; 3], source: &'static str) -> Host
         jitter: BASE_JITTER,
         cores: 0,
         siblings: true,
+        contained: false,
         source,
     }
 }
@@ -141,23 +148,35 @@ impl HostModel {
         Self { wake: Nanos::ZERO, jitter: BASE_JITTER, ..self }
     }
 
+    /// The device as so many client threads meet it, and this path, which is one to `profile`, to that.
+    #[must_use]
+    pub fn met_by(self, profile: &Profile, threads: u32) -> (Cow<'_, Profile>, Self) {
+        match (threads == 1).then(|| profile.of_one_thread()).flatten() {
+            Some(own) => {
+                let host = Self { cores: self.cores, ..self.to(&own) };
+                (Cow::Owned(own), host)
+            }
+            None => (Cow::Borrowed(profile), self),
+        }
+    }
+
     /// The same path as `profile` meets it: memory completes within the submission, and what was measured
     /// whole contains its path, or says what a thread's part of it is.
     #[must_use]
-    pub fn to(self, profile: &device::Profile) -> Self {
+    pub fn to(self, profile: &Profile) -> Self {
         match &profile.parameters {
             device::Parameters::Ram(_) => self.without_wake(),
             device::Parameters::Flow(p) => {
                 let time = |time: &Option<device::Constant<Nanos>>| {
                     time.as_ref().map_or(Nanos::ZERO, |time| time.value)
                 };
-                let submit = time(&p.thread_submit);
-                let of_write = p.thread_submit_write.as_ref();
+                let submit = time(&p.thread_time);
+                let of_write = p.thread_time_write.as_ref();
                 Self {
                     submit,
                     submit_write: of_write.map_or(submit, |time| time.value),
-                    complete: time(&p.thread_complete),
                     between: time(&p.thread_between),
+                    contained: true,
                     ..NONE
                 }
             }

@@ -15,6 +15,7 @@ mod driver;
 mod fit;
 mod fit_points;
 mod fit_run;
+mod fit_tables;
 mod fit_thread;
 mod host;
 mod machine;

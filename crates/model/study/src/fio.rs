@@ -400,6 +400,12 @@ impl<'a> Job<'a> {
             Some("0") if self.section.options.contains_key("buffered") => true,
             _ => false,
         };
+        if !direct {
+            self.note(
+                "direct: not set, so that the page cache answers; fio drops the file from it before, \
+                 this program does not: add direct=1 to measure the drive",
+            );
+        }
         match self.take(&["ioengine"]).unwrap_or("psync") {
             "io_uring" => put("submission", "auto"),
             engine if SYNCHRONOUS.contains(&engine) => put("submission", "psync"),

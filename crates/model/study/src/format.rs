@@ -58,7 +58,7 @@ pub enum Finding {
     Race,
     /// When and why an engine makes its writer wait.
     Stalls,
-    /// What memory gives on each storage.
+    /// What memory gives on each storage: of one workload with three sizes of memory or buffer pool, or more.
     Memory,
     /// What is left of the rate behind a fabric.
     Fabric,

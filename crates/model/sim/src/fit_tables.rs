@@ -1,0 +1,254 @@
+//! The tables of a fitted profile: which measured points are their rows, and their text.
+//!
+//! Invariant: rows of reads and of writes are at the same numbers in flight. What it is not: the fit, which
+//! says what of a measured time is the device's.
+
+use std::fmt::Write;
+
+use units::{Bytes, Nanos, Share};
+
+use crate::fit::FitError;
+use crate::fit_points::{FitPoint, FitTimes, SIZES, SMALL, mix_shares};
+use crate::fit_thread::ThreadTime;
+
+/// Columns of the table, percent.
+const PERCENTILES: [f64; 15] =
+    [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0];
+
+/// Points of one size and share, by depth.
+type Rows<'a> = Vec<&'a FitPoint>;
+
+/// One thread that is busier than this says more of itself than of the device.
+const THREAD_BUSY: f64 = 0.7;
+
+/// The fitted points of `share` and `size` by operations in flight: of several threads where there are
+/// some, of one where it was not the limit.
+fn rows_of_several(
+    points: &[FitPoint],
+    share: Share,
+    size: Bytes,
+    thread: ThreadTime,
+) -> Result<Rows<'_>, FitError> {
+    let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops() > 0;
+    let fitted = || points.iter().filter(of_job).filter(|p| !p.held_out());
+    let mut rows: Rows<'_> = fitted().filter(|p| p.threads > 1).collect();
+    let several: Vec<u32> = rows.iter().map(|p| p.in_flight()).collect();
+    let limit = several.iter().min().copied().unwrap_or(u32::MAX);
+    rows.extend(fitted().filter(|p| {
+        let idle = p.queue_depth < limit || thread.busy(p) < THREAD_BUSY;
+        p.threads == 1 && idle && !several.contains(&p.queue_depth)
+    }));
+    rows.sort_by_key(|point| point.in_flight());
+    from_one(rows, share, size)
+}
+
+fn depths(rows: &Rows<'_>) -> Vec<u32> {
+    rows.iter().map(|point| point.in_flight()).collect()
+}
+
+/// Those of both that are at the same numbers in flight, so that reads and writes share a grid.
+fn together<'a>(one: &Rows<'a>, other: &Rows<'a>) -> Rows<'a> {
+    let there = depths(other);
+    one.iter().copied().filter(|point| there.contains(&point.in_flight())).collect()
+}
+
+/// The fitted points of one thread, by depth; beyond its deepest those of several, where one could do as many.
+fn rows_of_one(
+    points: &[FitPoint],
+    share: Share,
+    size: Bytes,
+    thread: ThreadTime,
+) -> Result<Rows<'_>, FitError> {
+    let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops() > 0;
+    let fitted = || points.iter().filter(of_job).filter(|p| !p.held_out());
+    let mut rows: Rows<'_> = fitted().filter(|p| p.threads == 1).collect();
+    let deepest = rows.iter().map(|p| p.in_flight()).max().unwrap_or(0);
+    rows.extend(fitted().filter(|p| p.in_flight() > deepest && thread.busy(p) < 1.0));
+    rows.sort_by_key(|point| point.in_flight());
+    from_one(rows, share, size)
+}
+
+/// The rows, if the first is of one operation in flight.
+fn from_one(rows: Rows<'_>, share: Share, size: Bytes) -> Result<Rows<'_>, FitError> {
+    match rows.first() {
+        Some(point) if point.in_flight() == 1 => Ok(rows),
+        _ => Err(FitError::Missing(format!("{size} {share} reads at depth 1"))),
+    }
+}
+
+/// The points that are the rows of the tables of a server.
+pub(crate) struct Tables<'a> {
+    /// By size.
+    reads: Vec<Rows<'a>>,
+    /// Where they were measured.
+    pub writes: Option<Vec<Rows<'a>>>,
+    /// By share of reads, where all were measured.
+    mixes: Option<Vec<Rows<'a>>>,
+}
+
+/// What of the times of a job, of reads (0) or writes (1), is in the table.
+type Part<'p> = &'p dyn Fn(&FitPoint, usize, Vec<Nanos>) -> Vec<Nanos>;
+
+/// Constants: name, value, kind.
+type Constants<'c> = &'c [(&'c str, String, &'c str)];
+
+impl<'a> Tables<'a> {
+    /// Of any number of threads.
+    pub fn of_several(points: &'a [FitPoint], thread: ThreadTime) -> Result<Self, FitError> {
+        Self::new(|share, size| rows_of_several(points, share, size, thread))
+    }
+
+    /// Of one thread alone.
+    pub fn of_one(points: &'a [FitPoint], thread: ThreadTime) -> Result<Self, FitError> {
+        Self::new(|share, size| rows_of_one(points, share, size, thread))
+    }
+
+    fn new(rows: impl Fn(Share, Bytes) -> Result<Rows<'a>, FitError>) -> Result<Self, FitError> {
+        let all = |share| -> Result<Vec<Rows<'a>>, FitError> {
+            SIZES.iter().map(|size| rows(share, *size)).collect()
+        };
+        let mut reads = all(Share::ALL)?;
+        let writes = all(Share::NONE).ok().map(|writes| {
+            let both = reads.iter().zip(&writes);
+            let writes: Vec<Rows<'a>> = both.map(|(read, write)| together(write, read)).collect();
+            reads = reads.iter().zip(&writes).map(|(read, write)| together(read, write)).collect();
+            writes
+        });
+        let mixes: Result<Vec<Rows<'a>>, FitError> =
+            mix_shares().iter().map(|share| rows(*share, SMALL)).collect();
+        let mixes = mixes.ok().filter(|_| writes.is_some()).map(|found| {
+            let all =
+                |own: &Rows<'a>| found.iter().fold(own.clone(), |own, one| together(&own, one));
+            found.iter().map(all).collect::<Vec<Rows<'a>>>()
+        });
+        let both = |point: &&FitPoint| point.reads.ops > 0 && point.writes.ops > 0;
+        let mixes = mixes.filter(|found| found.iter().flatten().all(both));
+        Ok(Self { reads, writes, mixes })
+    }
+
+    /// Writes the table `[at]` and `[at.mixes]`, with more constants of its own.
+    pub fn write(
+        &self,
+        text: &mut String,
+        (at, source): (&str, &str),
+        own: Constants<'_>,
+        part: Part<'_>,
+    ) {
+        let written = self.writes.is_some();
+        let kind = if written { "measured" } else { "assumed" };
+        let writes = self.writes.as_ref().unwrap_or(&self.reads);
+        let of_reads = |row: TimesOf| move |p: &FitPoint| part(p, 0, row(&p.reads));
+        let of_writes = |row: TimesOf| {
+            move |p: &FitPoint| match written {
+                true => part(p, 1, row(&p.writes)),
+                false => part(p, 0, row(&p.reads)),
+            }
+        };
+        let sizes: Vec<String> = SIZES.iter().map(|size| format!("\"{}\"", size.exact())).collect();
+        let in_flight: Vec<Vec<u32>> = self.reads.iter().map(depths).collect();
+        let _ = writeln!(text, "\n[{at}]");
+        put(
+            text,
+            source,
+            &[
+                ("sizes", format!("[{}]", sizes.join(", ")), "measured"),
+                ("in_flight", format!("{in_flight:?}"), "measured"),
+                ("percentiles", format!("{PERCENTILES:?}"), "measured"),
+            ],
+        );
+        put(text, source, own);
+        put(
+            text,
+            source,
+            &[
+                ("read_times", tables(&self.reads, of_reads(times)), "measured"),
+                ("read_means", tables(&self.reads, of_reads(means)), "measured"),
+                ("write_times", tables(writes, of_writes(times)), kind),
+                ("write_means", tables(writes, of_writes(means)), kind),
+            ],
+        );
+        let Some(found) = &self.mixes else { return };
+        let shares: Vec<String> = mix_shares().iter().map(|share| format!("\"{share}\"")).collect();
+        let _ = writeln!(text, "\n[{at}.mixes]");
+        put(
+            text,
+            source,
+            &[
+                ("read_shares", format!("[{}]", shares.join(", ")), "measured"),
+                ("in_flight", format!("{:?}", depths(&found[0])), "measured"),
+                ("read_times", tables(found, of_reads(times)), "measured"),
+                ("read_means", tables(found, of_reads(means)), "measured"),
+                ("write_times", tables(found, of_writes(times)), "measured"),
+                ("write_means", tables(found, of_writes(means)), "measured"),
+            ],
+        );
+    }
+}
+
+/// Writes constants: name, value, kind.
+fn put(text: &mut String, source: &str, constants: &[(&str, String, &str)]) {
+    for (key, value, kind) in constants {
+        let _ = writeln!(
+            text,
+            "{key} = {{ value = {value}, kind = \"{kind}\", source = \"{source}\" }}"
+        );
+    }
+}
+
+/// Times at the columns of the table.
+fn times(of: &FitTimes) -> Vec<Nanos> {
+    let at = |percent: f64| Nanos(of.latency.value_at_quantile(percent / 100.0));
+    PERCENTILES.into_iter().map(at).collect()
+}
+
+/// Mean times between the columns of the table.
+fn means(of: &FitTimes) -> Vec<Nanos> {
+    let all = of.latency.len() as f64;
+    let ends: Vec<f64> = PERCENTILES.iter().map(|percent| percent / 100.0 * all).collect();
+    let mut sums = vec![(0.0, 0.0); PERCENTILES.len() - 1];
+    let (mut below, mut place) = (0.0, 0);
+    for value in of.latency.iter_recorded() {
+        let mut left = value.count_since_last_iteration() as f64;
+        let middle = of.latency.median_equivalent(value.value_iterated_to()) as f64;
+        // Values of one bucket may belong to several columns.
+        while left > 0.0 && place < sums.len() {
+            let here = left.min(ends[place + 1] - below);
+            sums[place].0 += here * middle;
+            sums[place].1 += here;
+            (below, left) = (below + here, left - here);
+            if left > 0.0 || below >= ends[place + 1] {
+                place += 1;
+            }
+        }
+    }
+    // Columns without values of their own lie between their ends.
+    let times = times(of);
+    let mut last = Nanos::ZERO;
+    let mean = |(place, (sum, count)): (usize, &(f64, f64))| {
+        let (low, high) = (times[place], times[place + 1]);
+        let mean =
+            if *count > 0.0 { Nanos((sum / count) as u64) } else { Nanos((low + high).get() / 2) };
+        last = mean.clamp(low, high).max(last);
+        last
+    };
+    sums.iter().enumerate().map(mean).collect()
+}
+
+pub(crate) fn quoted(time: Nanos) -> String {
+    format!("\"{}\"", time.exact())
+}
+
+/// Times of a row from those of a job.
+type TimesOf = fn(&FitTimes) -> Vec<Nanos>;
+
+/// The text of tables of times.
+fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String {
+    let line = |point: &&FitPoint| {
+        let times: Vec<String> = row(point).into_iter().map(quoted).collect();
+        format!("    [{}]", times.join(", "))
+    };
+    let table = |rows: &Rows<'_>| {
+        format!("  [\n{},\n  ]", rows.iter().map(line).collect::<Vec<_>>().join(",\n"))
+    };
+    format!("[\n{},\n]", tables.iter().map(table).collect::<Vec<_>>().join(",\n"))
+}
