@@ -127,7 +127,10 @@ pub fn tally(places: &[PlaceView]) -> String {
                 |one: &&ClaimView| one.verdict == verdict.word() && one.lies == Some(Lies::Outside);
             match claims().filter(outside).count() {
                 0 => format!("{count} {}", verdict.word()),
-                outside => format!("{count} {} ({outside} with ours outside)", verdict.word()),
+                outside => format!(
+                    "{count} {} (in {outside} of them our number, which decides nothing, lies outside)",
+                    verdict.word()
+                ),
             }
         })
         .collect();

@@ -373,7 +373,7 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
                 format!("{name} {}", off_words(off))
             }
             _ => format!(
-                "whoever serves it waited for processors {:.0} % of the time",
+                "what serves it waited for processors: all took some {:.0} % longer",
                 served.starved_share * 100.0
             ),
         }),

@@ -9,7 +9,7 @@ use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Limit;
 use stats::cliffs::{Course, course};
 use study::Source;
-use units::human_count;
+use units::{Bytes, human_count};
 use workload::OpClass;
 
 use crate::groups::stack_title;
@@ -108,6 +108,8 @@ const LOOKUPS_MIN: u64 = 1000;
 const LOOKUPS_A_PAGE: u64 = 20;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
+/// Bytes that are too few to say where they were read from.
+const CACHED_MIN: u64 = 4 << 20;
 
 /// What spoils the figures of `run`, the worst first.
 #[must_use]
@@ -272,10 +274,22 @@ fn cpu_bound(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
+/// Reads of a block job that the page cache answered, be it a file without O_DIRECT.
+fn cached(trial: &TrialRecord) -> Option<(f64, String)> {
+    let intervals = trial.result.recording.intervals.iter();
+    let read: u64 = intervals.map(|one| one.tallies[OpClass::Read].counts.bytes).sum();
+    // Of an emulated drive the counters are another's.
+    let disk = trial.result.disk.filter(|_| trial.source == Source::Measured)?.read_bytes;
+    (read >= CACHED_MIN && read >= disk.saturating_mul(LOOKUPS_A_PAGE)).then(|| {
+        let text = format!("{} were read, {} of them from the device", Bytes(read), Bytes(disk));
+        (read as f64 / disk.max(1) as f64, text)
+    })
+}
+
 /// Lookups of a database that read next to nothing from the device.
 fn in_memory(trial: &TrialRecord) -> Option<(f64, String)> {
     if trial.engine == "block" {
-        return None;
+        return cached(trial);
     }
     let done = |class: OpClass| {
         let of = |interval: &stats::Interval| interval.tallies[class].counts.ops;
@@ -387,7 +401,17 @@ mod tests {
         cached.result.usage = Some(Usage { blocks_in: 80_000, ..Usage::default() });
         assert_eq!(in_memory(&cached), None, "8000 lookups, 10000 pages");
         let block = TrialRecord { engine: "block".into(), ..cached };
-        assert_eq!(in_memory(&block), None);
+        assert_eq!(in_memory(&block), None, "it read nothing");
+        let mut block = block;
+        let reads = &mut block.result.recording.intervals[0].tallies;
+        reads.of(OpClass::Read).counts.bytes = 64 << 20;
+        let from_disk =
+            |bytes| Some(stats::DiskCounters { read_bytes: bytes, ..Default::default() });
+        block.result.disk = from_disk(64 << 20);
+        assert_eq!(in_memory(&block), None, "all of it is from the device");
+        block.result.disk = from_disk(1 << 20);
+        let found = in_memory(&block).expect("a page cache is no disk").1;
+        assert!(found.contains("1 MiB of them from the device"), "{found}");
     }
 
     /// A drive that was emulated badly is another drive.

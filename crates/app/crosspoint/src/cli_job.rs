@@ -53,14 +53,15 @@ pub struct JobArguments {
     /// Of databases: none, os or device: what a commit survives [default: os, of mariadb device]
     #[arg(long, value_name = "WORD")]
     pub durability: Option<String>,
-    /// Operations a second by a schedule, whatever completes: 5k/s [default: as fast as it can]
+    /// Operations a second by a schedule of random (Poisson) arrivals, whatever completes: 5k/s [default: as
+    /// fast as it can]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
     /// Time that is measured [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
-    /// Print the study that this is, and do not run it
-    #[arg(long)]
+    /// Print the study that this is, a shipped one too, and do not run it
+    #[arg(long, conflicts_with = "resume")]
     pub print: bool,
 }
 
@@ -84,6 +85,5 @@ impl JobArguments {
             || self.durability.is_some()
             || self.rate.is_some()
             || self.runtime.is_some()
-            || self.print
     }
 }

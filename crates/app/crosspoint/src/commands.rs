@@ -73,7 +73,11 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
 
 /// A study's text with overrides applied.
 fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
-    let with = |error: study::StudyError, text: &StudyText| {
+    let with = |mut error: study::StudyError, text: &StudyText| {
+        if Path::new(&found.name).extension().is_some_and(|kind| kind == "fio") {
+            error.help =
+                Some(format!("a fio job becomes a study with: crosspoint import {}", found.name));
+        }
         Failure::Runner(Box::new(error.into()), Some(text.clone()))
     };
     // A model that is not there says so before what could not be done with it.

@@ -1,6 +1,7 @@
 //! `crosspoint import`: fio job files, one, several or a folder of them, as studies.
 //!
-//! Invariant: a file that is refused stops no other; every option that is not carried over is named.
+//! Invariant: a file that is refused stops no other, and the exit code is that of the first; every option
+//! that is not carried over is named.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,10 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         std::fs::create_dir_all(dir).map_err(failed)?;
     }
     let mut code = exit::OK;
+    let mut refused = |failure: Failure| {
+        let of_it = failure.report();
+        code = if code == exit::OK { of_it } else { code };
+    };
     let mut written = BTreeSet::new();
     let (files, mut made) = (job_files(paths)?, 0);
     for file in &files {
@@ -45,7 +50,7 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
                 };
                 if !written.insert(target.clone()) {
                     let twice = std::io::Error::other("two job files have this name");
-                    code = Failure::Output(target.display().to_string(), twice).report();
+                    refused(Failure::Output(target.display().to_string(), twice));
                     continue;
                 }
                 match result_file::write(&text, &target, there) {
@@ -53,10 +58,10 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
                         made += 1;
                         out!("{}", plain(&target.display().to_string()));
                     }
-                    Err(failure) => code = failure.report(),
+                    Err(failure) => refused(failure),
                 }
             }
-            Err(failure) => code = failure.report(),
+            Err(failure) => refused(failure),
         }
     }
     if made < files.len() {

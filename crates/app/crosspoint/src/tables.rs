@@ -24,7 +24,14 @@ pub fn print(
     (of, format): (Rows, Option<Format>),
     file: Option<(&Path, There)>,
 ) -> Result<ExitCode, Failure> {
-    let format = format.unwrap_or(match of {
+    // A file that is called x.csv is a table of commas.
+    let named = file.and_then(|(path, _)| path.extension()?.to_str()).and_then(|end| match end {
+        "csv" => Some(Format::Csv),
+        "json" => Some(Format::Json),
+        "parquet" => Some(Format::Parquet),
+        _ => None,
+    });
+    let format = format.or(named).unwrap_or(match of {
         Rows::Figures => Format::Table,
         Rows::Series | Rows::Histograms => Format::Csv,
     });

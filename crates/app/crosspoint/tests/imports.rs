@@ -67,6 +67,10 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
     // Of many, who counts what is there does not see what is not.
     assert!(stderr(&output).contains("1 of 2 job files are studies now"), "{}", stderr(&output));
     expect(&scratch.run("plan studies/a.toml"), 0);
+    // A user of fio runs the job itself first.
+    let refused = scratch.run("plan jobs/a.fio");
+    expect(&refused, 3);
+    assert!(stderr(&refused).contains("crosspoint import jobs/a.fio"), "{}", stderr(&refused));
     assert!(!scratch.path().join("studies/b.toml").exists());
     fs::write(scratch.path().join("studies/a.toml"), "mine").expect("written");
     expect(&scratch.run("import jobs/a.fio -o studies/a.toml"), 5);

@@ -94,7 +94,7 @@ pub(crate) fn answer(run: &Run, decisions: &[Decision<'_>]) -> Answer {
     points.retain(|point| *point != headline && Some(point) != own.as_ref());
     let headline = match headline.is_empty() {
         false => headline,
-        true if points.is_empty() => nothing_sentence(run),
+        true if points.is_empty() => rated_sentence(run).unwrap_or_else(|| nothing_sentence(run)),
         true => points.remove(0),
     };
     Answer { headline, lead, doubts: doubts(run), points }
@@ -253,6 +253,28 @@ fn write_sentence(run: &Run) -> Option<String> {
     let threads = threads_text(first);
     let threads = threads.trim_end_matches(',');
     Some(format!("A {of_shape} write{threads} without reads takes (median): {}.", parts.join("; ")))
+}
+
+/// What operations that were due by a schedule took, where nothing else was asked.
+fn rated_sentence(run: &Run) -> Option<String> {
+    let all = groups(run);
+    let part = |group: &Group<'_>| {
+        let (ops, word) = match group.classes().as_slice() {
+            [READS] => (READS, "read"),
+            [WRITES] => (WRITES, "write"),
+            _ => (Ops::All, "operation"),
+        };
+        let p99 = group.percentile(ops, 99.0).ok()?;
+        let (title, rate) = (short(group.stack_title()), group.first.point.get("rate")?);
+        let (of_shape, source) = (shape(group), group.source_text(P99));
+        Some(format!(
+            "{title} at {rate}: 1 {of_shape} {word} in 100 takes over {} ({source})",
+            time(&p99)
+        ))
+    };
+    let due = |group: &&Group<'_>| group.first.engine == "block" && group.is_open_loop();
+    let parts: Vec<String> = all.iter().filter(due).filter_map(part).take(4).collect();
+    (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
 /// How much latency grows on the way to the highest rate, and where it begins to.
@@ -445,7 +467,11 @@ fn act_sentence(run: &Run) -> Option<String> {
         };
         match (most, least) {
             (Some(_), Some(_)) if !ordered => {
-                format!("{key} passes at {} and FAILS at {}", all(passes), all(fails))
+                let both = (all(passes), all(fails));
+                format!(
+                    "{key} passes at {} and FAILS at {}: not the load alone decided",
+                    both.0, both.1
+                )
             }
             (Some(most), Some(least)) => {
                 format!("{key} passes up to {most}x and FAILS from {least}x on")

@@ -200,7 +200,7 @@ fn limited_words(limited: LimitedBy) -> String {
         LimitedBy::Nothing(part, share) => {
             format!("no part takes half; the most: {} ({:.0} %)", part.words(), share * 100.0)
         }
-        LimitedBy::Unknown => "no counter shows it".into(),
+        LimitedBy::Unknown => "not known: nothing that was counted shows it".into(),
     }
 }
 

@@ -75,8 +75,14 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
     let doubted = own.clone().filter(|c| matches!(c.standing, Standing::NotJudged(_))).count();
     let mut text = match (doubted, own.count()) {
-        (0, count) => format!("delivered as modelled in {count} of {count}"),
-        (doubted, count) => format!("not delivered as modelled in {doubted} of {count}"),
+        (_, 0) => "none of its numbers stands in the tables above".to_owned(),
+        (0, 1) => "its number in the tables above was delivered as modelled".to_owned(),
+        (0, count) => format!("its {count} numbers in the tables above were delivered as modelled"),
+        (doubted, count) => {
+            format!(
+                "{doubted} of its {count} numbers in the tables above were not delivered as modelled"
+            )
+        }
     };
     text.push_str("; under a database the model itself is not validated");
     text
