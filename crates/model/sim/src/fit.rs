@@ -6,35 +6,15 @@
 
 use std::fmt::Write;
 
-use device::{Profile, ProfileError};
+use device::Profile;
 use stats::estimate;
 use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
 
-use crate::fit_points::FitPoint;
+use crate::fit_points::{FitError, FitPoint};
 use crate::fit_run::recording_of;
 use crate::fit_tables::{Tables, quoted};
 use crate::fit_thread::{DeviceTimes, ThreadTime};
-
-/// Why nothing was fitted.
-#[derive(Debug)]
-pub enum FitError {
-    /// A job that the fit needs was not measured, or nothing was completed in it.
-    Missing(String),
-    /// The measurements make no profile.
-    Profile(ProfileError),
-}
-
-impl std::fmt::Display for FitError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Missing(job) => write!(out, "no measurement of {job}"),
-            Self::Profile(error) => write!(out, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for FitError {}
 
 /// What the fitted profile is called, and where it is from.
 #[derive(Debug, Clone)]

@@ -3,8 +3,29 @@
 //! Invariant: a job is fitted to or held out by what it is, never by what was measured. What it is not: the
 //! fit.
 
+use device::ProfileError;
 use stats::Histogram;
 use units::{Bytes, Nanos, Share};
+
+/// Why nothing was fitted.
+#[derive(Debug)]
+pub enum FitError {
+    /// A job that the fit needs was not measured, or nothing was completed in it.
+    Missing(String),
+    /// The measurements make no profile.
+    Profile(ProfileError),
+}
+
+impl std::fmt::Display for FitError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Missing(job) => write!(out, "no measurement of {job}"),
+            Self::Profile(error) => write!(out, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for FitError {}
 
 /// Response times of one kind of operation.
 #[derive(Debug, Clone)]

@@ -7,8 +7,7 @@ use std::fmt::Write;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::fit::FitError;
-use crate::fit_points::{FitPoint, FitTimes, SIZES, SMALL, mix_shares};
+use crate::fit_points::{FitError, FitPoint, FitTimes, SIZES, SMALL, mix_shares};
 use crate::fit_thread::ThreadTime;
 
 /// Columns of the table, percent.
@@ -21,6 +20,12 @@ type Rows<'a> = Vec<&'a FitPoint>;
 /// One thread that is busier than this says more of itself than of the device.
 const THREAD_BUSY: f64 = 0.7;
 
+/// The points of `share` and `size` that are fitted to.
+fn fitted_of(points: &[FitPoint], share: Share, size: Bytes) -> impl Iterator<Item = &FitPoint> {
+    let of_job = move |p: &&FitPoint| p.read_share == share && p.block_size == size;
+    points.iter().filter(of_job).filter(|p| p.ops() > 0 && !p.held_out())
+}
+
 /// The fitted points of `share` and `size` by operations in flight: of several threads where there are
 /// some, of one where it was not the limit.
 fn rows_of_several(
@@ -29,8 +34,7 @@ fn rows_of_several(
     size: Bytes,
     thread: ThreadTime,
 ) -> Result<Rows<'_>, FitError> {
-    let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops() > 0;
-    let fitted = || points.iter().filter(of_job).filter(|p| !p.held_out());
+    let fitted = || fitted_of(points, share, size);
     let mut rows: Rows<'_> = fitted().filter(|p| p.threads > 1).collect();
     let several: Vec<u32> = rows.iter().map(|p| p.in_flight()).collect();
     let limit = several.iter().min().copied().unwrap_or(u32::MAX);
@@ -59,8 +63,7 @@ fn rows_of_one(
     size: Bytes,
     thread: ThreadTime,
 ) -> Result<Rows<'_>, FitError> {
-    let of_job = |p: &&FitPoint| p.read_share == share && p.block_size == size && p.ops() > 0;
-    let fitted = || points.iter().filter(of_job).filter(|p| !p.held_out());
+    let fitted = || fitted_of(points, share, size);
     let mut rows: Rows<'_> = fitted().filter(|p| p.threads == 1).collect();
     let deepest = rows.iter().map(|p| p.in_flight()).max().unwrap_or(0);
     rows.extend(fitted().filter(|p| p.in_flight() > deepest && thread.busy(p) < 1.0));
