@@ -11,7 +11,7 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(path).expect("the document exists")
 }
 
-/// The first example in TOML of a document.
+/// The examples in TOML of a document.
 fn examples(name: &str) -> Vec<String> {
     let text = document(name);
     let examples = text.split("```toml").skip(1).filter_map(|rest| rest.split("```").next());

@@ -3,6 +3,7 @@
 //! Invariants: what is shown carries its source; the report asks nothing of the network. What it is not: a
 //! judge; what is shown was found by `analysis`.
 
+mod act_answer;
 mod answer;
 mod bounds;
 mod chart;

@@ -9,10 +9,11 @@
 //! Reads among writes, and writes among reads, take what was measured in mixes over what was measured of
 //! one kind alone, at the same number in flight and quantile: the share of writes among the last requests
 //! chooses between mixes; beyond the last number in flight of the mixes that ratio stays. What one client
-//! thread alone was measured to get stands apart where it was (`alone`). This is the flow-equivalent server of Chandy, Herzog and Woo (IBM J. Res. Dev.
-//! 19, 1975), with the measured distribution in place of its mean.
+//! thread alone was measured to get stands apart where it was (`alone`). This is the flow-equivalent server
+//! of Chandy, Herzog and Woo (IBM J. Res. Dev. 19, 1975), with the measured distribution in place of its
+//! mean.
 //!
-//! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are the measured ones.
+//! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are those of its table.
 //! What it is not: a mechanism; it knows nothing of what the device is, nor of what it was not shown.
 
 use rand::{Rng, SeedableRng};

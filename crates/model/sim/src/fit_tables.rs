@@ -37,9 +37,10 @@ fn rows_of_several(
     let fitted = || fitted_of(points, share, size);
     let mut rows: Rows<'_> = fitted().filter(|p| p.threads > 1).collect();
     let several: Vec<u32> = rows.iter().map(|p| p.in_flight()).collect();
-    let limit = several.iter().min().copied().unwrap_or(u32::MAX);
     rows.extend(fitted().filter(|p| {
-        let idle = p.queue_depth < limit || thread.busy(p) < THREAD_BUSY;
+        // Nothing else is known of one in flight, nor where several threads were not measured.
+        let alone = p.queue_depth == 1 || several.is_empty();
+        let idle = alone || thread.busy(p) < THREAD_BUSY;
         p.threads == 1 && idle && !several.contains(&p.queue_depth)
     }));
     rows.sort_by_key(|point| point.in_flight());
@@ -56,7 +57,8 @@ fn together<'a>(one: &Rows<'a>, other: &Rows<'a>) -> Rows<'a> {
     one.iter().copied().filter(|point| there.contains(&point.in_flight())).collect()
 }
 
-/// The fitted points of one thread, by depth; beyond its deepest those of several, where one could do as many.
+/// The fitted points of one thread, by depth; beyond its deepest those of several, where one could do as
+/// many.
 fn rows_of_one(
     points: &[FitPoint],
     share: Share,
@@ -254,4 +256,34 @@ fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String 
         format!("  [\n{},\n  ]", rows.iter().map(line).collect::<Vec<_>>().join(",\n"))
     };
     format!("[\n{},\n]", tables.iter().map(table).collect::<Vec<_>>().join(",\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads would be as slow as one that is its own limit.
+    #[test]
+    fn a_busy_thread_is_no_row_of_several() {
+        let point = |queue_depth, threads, iops: u64| {
+            let mut reads = FitTimes { ops: iops, ..FitTimes::default() };
+            reads.latency.saturating_record(4000);
+            let (read_share, block_size, writes) = (Share::ALL, SMALL, FitTimes::default());
+            FitPoint { read_share, block_size, queue_depth, threads, seconds: 1.0, reads, writes }
+        };
+        let points = [
+            point(1, 1, 250_000),
+            point(2, 1, 310_000),
+            point(3, 1, 100_000),
+            point(12, 1, 310_000),
+            point(1, 4, 1_000_000),
+        ];
+        let thread = ThreadTime { within: [3000.0; 2], between: 0.0 };
+        let several = rows_of_several(&points, Share::ALL, SMALL, thread).unwrap();
+        assert_eq!(depths(&several), [1, 3, 4], "one at 2 and at 12 says what its thread takes");
+        let one = rows_of_one(&points, Share::ALL, SMALL, thread).unwrap();
+        assert_eq!(depths(&one), [1, 2, 3, 12]);
+        let alone = rows_of_several(&points[..4], Share::ALL, SMALL, thread).unwrap();
+        assert_eq!(depths(&alone), [1, 2, 3, 12], "nothing else is known");
+    }
 }

@@ -395,11 +395,9 @@ impl<'a> Job<'a> {
         if file.is_none() && self.number(&["numjobs"])?.unwrap_or(1) > 1 {
             self.note("numjobs: fio makes a file for each process; here they share one");
         }
-        let direct = match self.take(&["direct", "buffered"]) {
-            Some("1") if self.section.options.contains_key("direct") => true,
-            Some("0") if self.section.options.contains_key("buffered") => true,
-            _ => false,
-        };
+        let by_direct = self.section.options.contains_key("direct");
+        let wanted = if by_direct { "1" } else { "0" };
+        let direct = self.take(&["direct", "buffered"]) == Some(wanted);
         if !direct {
             self.note(
                 "direct: not set, so that the page cache answers; fio drops the file from it before, \
