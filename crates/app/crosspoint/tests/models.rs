@@ -34,6 +34,17 @@ fn a_profile_is_fitted_tested_and_usable() {
     assert!((time("thread_time_write") / time("thread_time") - 1.0).abs() < 0.2);
     let fitted = document["categories"][0]["mean_latency_error"].as_f64().expect("a number");
     assert!(fitted < 0.02, "what was fitted comes back {fitted} off");
+    // Who asks what was not measured reads that.
+    let words = "run block model:mine.toml --rw randrw --bs 64k --threads 2 --rate 1k/s --runtime 1s --out runs/out";
+    expect(&scratch.run(words), 0);
+    let trials = scratch.path().join("runs/out/trials");
+    let trial = std::fs::read_dir(trials).expect("trials").next().expect("one").expect("read");
+    let said = std::fs::read_to_string(trial.path().join("trial.json")).expect("a trial");
+    for outside in
+        ["of several threads blocks of 4 KiB", "closed loops", "mixes of blocks of 4 KiB"]
+    {
+        assert!(said.contains(outside), "{outside}: {said}");
+    }
     // It is a device like any other from here on.
     let check = scratch.run("device check mine.toml");
     // 8 where a held-out value is more than a tenth off: how good the fit is, is no matter of this test.

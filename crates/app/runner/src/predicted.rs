@@ -92,9 +92,21 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     if job.threads > 1 && p.thread_time.is_none() {
         left.push("one thread was measured".to_owned());
     }
+    let larger = sizes.clone().any(|size| size > *least);
+    if job.threads > 1 && larger {
+        left.push(format!("of several threads blocks of {least} were measured"));
+    }
+    if job.offsets != study::Offsets::Uniform {
+        left.push("uniform offsets were measured".to_owned());
+    }
+    if job.arrivals != study::Arrivals::Closed {
+        left.push("closed loops were measured".to_owned());
+    }
     let mixed = ![Share::ALL, Share::NONE].contains(&job.read_share) || !job.beside.is_empty();
     if mixed && p.mixes.is_none() {
         left.push("reads and writes were measured apart".to_owned());
+    } else if mixed && larger {
+        left.push(format!("mixes of blocks of {least} were measured"));
     }
     if job.pattern == study::Pattern::Sequential {
         left.push("random offsets were measured".to_owned());

@@ -92,11 +92,11 @@ fn text_of(points: &[FitPoint], naming: &Naming, device: &DeviceTimes) -> Result
     let thread = device.thread;
     let [of_read, of_write] = thread.within.map(|within| quoted(Nanos(within as u64)));
     let between = quoted(Nanos(thread.between as u64));
-    let costs = [
-        ("thread_time", of_read, "measured"),
-        ("thread_time_write", of_write, kind),
-        ("thread_between", between.clone(), "measured"),
-    ];
+    let mut costs = vec![("thread_between", between.clone(), "measured")];
+    // What a thread takes shows where several get more.
+    if points.iter().any(|point| point.threads > 1 && point.ops() > 0) {
+        costs.extend([("thread_time", of_read, "measured"), ("thread_time_write", of_write, kind)]);
+    }
     several.write(&mut text, ("flow", source), &costs, &|p, kind, times| device.of(p, kind, times));
     // What bounds one thread is in what it got.
     let costs = [("thread_between", between, "measured")];
