@@ -35,7 +35,8 @@ fn a_profile_is_fitted_tested_and_usable() {
     let fitted = document["categories"][0]["mean_latency_error"].as_f64().expect("a number");
     assert!(fitted < 0.02, "what was fitted comes back {fitted} off");
     // Who asks what was not measured reads that.
-    let words = "run block model:mine.toml --rw randrw --bs 64k --threads 2 --rate 1k/s --runtime 1s --out runs/out";
+    let words = "run block model:mine.toml --rw randrw --bs 64k --threads 2 --rate 1k/s --runtime 1s \
+                 --out runs/out";
     expect(&scratch.run(words), 0);
     let trials = scratch.path().join("runs/out/trials");
     let trial = std::fs::read_dir(trials).expect("trials").next().expect("one").expect("read");
