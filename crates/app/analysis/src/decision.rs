@@ -372,10 +372,7 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
             Some((off, name)) if off.abs() > served.starved_share => {
                 format!("{name} {}", off_words(off))
             }
-            _ => format!(
-                "what serves it waited for processors: all took some {:.0} % longer",
-                served.starved_share * 100.0
-            ),
+            _ => served.starved_words(),
         }),
     }
 }

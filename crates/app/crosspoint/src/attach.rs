@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use attach::{AttachError, Attached, Pace, SPIN_MAX, Spin, Store, Transport};
 use device::{FaultPlan, FaultPlanError, Model};
-use runner::RunnerError;
-use runner::attached::{Disk, DiskEntry, all, find};
+use runner::attached::{Disk, DiskEntry, NotServed, all, find};
+use runner::{ExitClass, RunnerError};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use sim::HostModel;
@@ -32,6 +32,8 @@ use crate::show::Failure;
 
 /// How often the state of a disk is written down.
 const TELL: Duration = Duration::from_millis(100);
+/// Characters that are kept of who uses a disk.
+const USERS_MAX: usize = 1000;
 /// Time that a disk has to be there, and to go.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which whoever has a disk open uses it, and does not only pass by.
@@ -41,13 +43,31 @@ const PASSING_BY: Duration = Duration::from_secs(1);
 pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     match &arguments.model {
         None => list(arguments.json),
-        Some(model) if arguments.foreground => serve(model, arguments),
+        Some(model) if arguments.foreground => tell_owner(serve(model, arguments), arguments),
         Some(_) => start(arguments),
     }
 }
 
 fn refused(device: String, reason: String, next: &str) -> Failure {
     StackError::Refused { device, reason, next: next.to_owned() }.into()
+}
+
+/// What a disk's own run is told in its place, when it is refused: the trial has failed, and the run goes on.
+fn tell_owner(
+    served: Result<ExitCode, Failure>,
+    arguments: &AttachArguments,
+) -> Result<ExitCode, Failure> {
+    let refused = match &served {
+        Err(Failure::Runner(error, _)) if arguments.owner.is_some() => match error.as_ref() {
+            RunnerError::Stack(StackError::Refused { reason, next, .. }) => Some((reason, next)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some((reason, next)) = refused else { return served };
+    let said = NotServed { refused: reason.clone(), next: next.clone() };
+    out!("{}", serde_json::to_string(&said).unwrap_or_default());
+    Ok(ExitClass::Refused.into())
 }
 
 /// Starts a process that serves, and waits until the disk is there.
@@ -203,7 +223,12 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         if asked.stop.swap(false, Ordering::Relaxed) {
             match let_go(&disk) {
                 Ok(()) => break,
-                Err(reason) => say!("{} stays: {reason}", disk.file.display()),
+                Err(reason) => {
+                    say!("{} stays: {reason}", disk.file.display());
+                    disk.stayed += 1;
+                    disk.used_by = reason.chars().take(USERS_MAX).collect();
+                    let _ = entry.tell(&disk);
+                }
             }
         }
     }
@@ -228,7 +253,10 @@ fn let_go(disk: &Disk) -> Result<(), String> {
     }
     let place = disk.file.parent().unwrap_or(Path::new("/"));
     let backing = disk.block.is_some().then_some(disk.file.as_path());
-    release(place, backing).map_err(|error| error.to_string())
+    release(place, backing).map_err(|error| match error {
+        StackError::Refused { reason, .. } => reason,
+        error => error.to_string(),
+    })
 }
 
 /// Where the data are kept.
@@ -317,6 +345,8 @@ fn make(
         staging: false,
         owner: arguments.owner,
         powerless: false,
+        stayed: 0,
+        used_by: String::new(),
         ended: false,
     };
     Ok((attached, disk))

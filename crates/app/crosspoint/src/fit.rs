@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use archive::{Run, TrialRecord};
 use device::Profile;
-use runner::Ending;
+use runner::{Ending, RunnerError};
 use serde_json::json;
 use sim::{FitCategory, FitPoint, FitTimes, Naming, Residual};
 use units::{Bytes, Nanos, Seed, Share, human_count};
@@ -39,9 +39,16 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let run = Run::read(&folder)?;
     let points = points(&run, |_| true);
     let naming = naming(arguments, &run);
-    let refuse =
-        |reason: String| runner::RunnerError::Profile { name: naming.name.clone(), reason };
-    let text = sim::fit(&points, &naming).map_err(|error| refuse(error.to_string()))?;
+    let refuse = |reason: String| RunnerError::Profile { name: naming.name.clone(), reason };
+    let text = sim::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
+        true => refuse(error.to_string()),
+        false => RunnerError::NotThatStudy {
+            path: folder.clone(),
+            study: run.study.name.clone(),
+            wanted: STUDY,
+            reason: error.to_string(),
+        },
+    })?;
     let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let residuals = sim::residuals(&profile, &points, Seed(1));
     let path = arguments.output.clone().unwrap_or_else(|| format!("{}.toml", naming.name).into());

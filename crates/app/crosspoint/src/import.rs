@@ -39,7 +39,13 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         code = if code == exit::OK { of_it } else { code };
     };
     let mut written = BTreeSet::new();
-    let (files, mut made) = (job_files(paths)?, 0);
+    let (mut files, mut made) = (Vec::new(), 0);
+    for path in paths {
+        match job_files(path) {
+            Ok(found) => files.extend(found),
+            Err(failure) => refused(failure),
+        }
+    }
     for file in &files {
         match import(file) {
             Ok(text) => {
@@ -73,27 +79,21 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
     Ok(code)
 }
 
-/// The files, and those that end in `.fio` of folders.
-fn job_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
-    let mut files = Vec::new();
-    for path in paths {
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
-        }
-        let unreadable = |source| RunnerError::StudyFile { path: path.clone(), source };
-        let entries = std::fs::read_dir(path).map_err(unreadable)?.flatten();
-        let jobs = entries.map(|entry| entry.path());
-        let mut jobs: Vec<PathBuf> =
-            jobs.filter(|path| path.extension().is_some_and(|is| is == "fio")).collect();
-        jobs.sort();
-        if jobs.is_empty() {
-            let source = std::io::Error::other("no file in it ends in .fio");
-            return Err(RunnerError::StudyFile { path: path.clone(), source }.into());
-        }
-        files.extend(jobs);
+/// The file, or those that end in `.fio` of a folder.
+fn job_files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
     }
-    Ok(files)
+    let unreadable = |source| RunnerError::StudyFile { path: path.into(), source };
+    let entries = std::fs::read_dir(path).map_err(unreadable)?.flatten();
+    let jobs = entries.map(|entry| entry.path());
+    let mut jobs: Vec<PathBuf> =
+        jobs.filter(|path| path.extension().is_some_and(|is| is == "fio")).collect();
+    jobs.sort();
+    if jobs.is_empty() {
+        return Err(unreadable(std::io::Error::other("no file in it ends in .fio")).into());
+    }
+    Ok(jobs)
 }
 
 fn import(file: &Path) -> Result<String, Failure> {

@@ -74,6 +74,12 @@ fn a_folder_of_jobs_becomes_a_folder_of_studies() {
     assert!(!scratch.path().join("studies/b.toml").exists());
     fs::write(scratch.path().join("studies/a.toml"), "mine").expect("written");
     expect(&scratch.run("import jobs/a.fio -o studies/a.toml"), 5);
+    // A folder without jobs stops no other file.
+    fs::create_dir(scratch.path().join("empty")).expect("a directory");
+    let output = scratch.run("import empty jobs/a.fio -o more");
+    expect(&output, 2);
+    assert!(stderr(&output).contains("ends in .fio"), "{}", stderr(&output));
+    expect(&scratch.run("plan more/a.toml"), 0);
 }
 
 const ACT: &str = "device-names: /dev/a,/dev/b\ntest-duration-sec: 10\nread-reqs-per-sec: 4000\n\

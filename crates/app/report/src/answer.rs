@@ -3,7 +3,7 @@
 //! Every sentence is made from figures of the run and names its source. Invariant: says nothing that
 //! the run did not measure or predict. What it is not: advice.
 
-use archive::{Run, TrialOutcome};
+use archive::{Run, TrialOutcome, TrialRecord};
 use sim::Worth;
 use stats::Limit;
 use stats::estimate::Estimate;
@@ -160,12 +160,22 @@ fn nothing_sentence(run: &Run) -> String {
     let reason = failed.iter().find_map(|trial| trial.result.failure.as_deref());
     match (failed.len(), reason) {
         (0, _) if run.trials.is_empty() => "No trial has finished yet.".into(),
+        (0, _) if run.trials.iter().all(no_operation) => {
+            "No operation completed while it was measured: the times are longer than the trials. \
+             Measure for longer: --set experiment.*.measure=60s."
+                .into()
+        }
         (0, _) => "No trial answers in one sentence; see the figures.".into(),
         (count, reason) => format!(
             "No trial gave an answer; {count} failed: {}",
             reason.unwrap_or("no reason was recorded")
         ),
     }
+}
+
+/// Whether a trial saw no operation end.
+fn no_operation(trial: &TrialRecord) -> bool {
+    trial.result.recording.counts(None).ops == 0
 }
 
 /// `, one of 16 threads` where there are several.

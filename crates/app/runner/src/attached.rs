@@ -48,8 +48,24 @@ pub struct Disk {
     /// Whether a plan of faults took its power away.
     #[serde(default)]
     pub powerless: bool,
+    /// How often it was to be detached and was not, since it was used.
+    #[serde(default)]
+    pub stayed: u32,
+    /// By whom, the last time.
+    #[serde(default)]
+    pub used_by: String,
     /// Whether it was detached.
     pub ended: bool,
+}
+
+/// Why a disk that a run wants is not attached: what the process that was to serve it says in its place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotServed {
+    /// Why.
+    pub refused: String,
+    /// What to do.
+    pub next: String,
 }
 
 /// Bytes of a file, blanks at its end included.
@@ -201,7 +217,8 @@ impl Disk {
     /// When it does not.
     pub fn end(self, state: &Path, patience: Duration) -> Result<Self, StackError> {
         let dir = directory(state);
-        let Some((path, _)) = read(&dir)?.into_iter().find(|(_, one)| one.file == self.file) else {
+        let entry = read(&dir)?.into_iter().find(|(_, one)| one.file == self.file);
+        let Some((path, before)) = entry else {
             return Ok(self);
         };
         let number = i32::try_from(self.process).ok().and_then(Pid::from_raw);
@@ -222,6 +239,13 @@ impl Disk {
             let mut text = String::new();
             let _ = file.read_to_string(&mut text);
             last = serde_json::from_str(&text).unwrap_or(last);
+            if last.stayed != before.stayed {
+                return Err(StackError::Refused {
+                    device: self.file.display().to_string(),
+                    reason: last.used_by,
+                    next: "end that first".into(),
+                });
+            }
             if gone {
                 let _ = fs::remove_file(&path);
                 return match last.ended {

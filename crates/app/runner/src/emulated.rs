@@ -20,7 +20,7 @@ use study::Stack;
 use units::Bytes;
 
 use crate::RunnerError;
-use crate::attached::{Disk, all};
+use crate::attached::{Disk, NotServed, all};
 use crate::watch::{Event, Watcher};
 
 /// Word of the verb that attaches.
@@ -66,18 +66,13 @@ impl Emulated {
         area: &WorkArea,
         (stack, model, capacity): (&Stack, &str, Bytes),
         block: bool,
-    ) -> Result<Self, StackError> {
+    ) -> Result<Self, RunnerError> {
         let failed = StackError::io("attach a disk in", area.path());
-        let refused = |reason: String| StackError::Refused {
-            device: stack.device.text(),
-            reason,
-            next: "what is said above; crosspoint doctor".to_owned(),
-        };
         let at = area.fresh("attached")?;
         let size = stack.size().min(capacity);
         let mut command = match std::env::current_exe() {
             Ok(program) => Command::new(program),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(failed(error).into()),
         };
         command.args([VERB, model, "--foreground", "--json", "--size"]).arg(size.exact());
         command.arg("--at").arg(&at).args(["--condition", stack.condition.word()]);
@@ -104,7 +99,18 @@ impl Emulated {
         }
         let Ok(disk) = serde_json::from_str::<Disk>(&line) else {
             let _ = child.wait();
-            return Err(refused("it could not be attached".into()));
+            let device = stack.device.text();
+            return Err(match serde_json::from_str::<NotServed>(&line) {
+                Ok(NotServed { refused: reason, next }) => {
+                    RunnerError::NotAttached { device, reason, next }
+                }
+                Err(_) => StackError::Refused {
+                    device,
+                    reason: "it could not be attached".into(),
+                    next: "what is said above; crosspoint doctor".into(),
+                }
+                .into(),
+            });
         };
         let place = disk.file.parent().unwrap_or(Path::new("/")).to_owned();
         // What undoes it is noted by the process that serves.

@@ -108,6 +108,18 @@ pub enum RunnerError {
         /// A finished trial of it.
         slug: String,
     },
+    /// A run is not of the study that is needed.
+    #[error("{path} is a run of the study `{study}`, not of `{wanted}`: {reason}")]
+    NotThatStudy {
+        /// The run folder.
+        path: PathBuf,
+        /// Its study.
+        study: String,
+        /// The one that is needed.
+        wanted: &'static str,
+        /// What it lacks.
+        reason: String,
+    },
     /// Everything in the study is left out.
     #[error("nothing of this study can run: {}", .0.join("; "))]
     NothingToRun(Vec<String>),
@@ -117,6 +129,16 @@ pub enum RunnerError {
         /// The stack.
         stack: String,
         /// What is missing.
+        reason: String,
+        /// What to do.
+        next: String,
+    },
+    /// The drive of a stack, a model, could not be attached: the trial has failed, others go on.
+    #[error("refused: {device}: {reason}")]
+    NotAttached {
+        /// The model.
+        device: String,
+        /// Why not.
         reason: String,
         /// What to do.
         next: String,
@@ -141,15 +163,18 @@ impl RunnerError {
     #[must_use]
     pub fn class(&self) -> ExitClass {
         match self {
-            Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
-                ExitClass::Usage
-            }
+            Self::StudyFile { .. }
+            | Self::NoStudy { .. }
+            | Self::NotThatStudy { .. }
+            | Self::OutputExists(_) => ExitClass::Usage,
             Self::Study(_)
             | Self::Profile { .. }
             | Self::Host { .. }
             | Self::Faults { .. }
             | Self::NothingToRun(_) => ExitClass::BadStudy,
-            Self::Stack(StackError::Refused { .. }) => ExitClass::Refused,
+            Self::Stack(StackError::Refused { .. }) | Self::NotAttached { .. } => {
+                ExitClass::Refused
+            }
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
             Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
             Self::Archive(
@@ -166,12 +191,18 @@ impl RunnerError {
     #[must_use]
     pub fn next(&self) -> String {
         match self {
-            Self::StudyFile { source, .. } => after(source),
+            Self::StudyFile { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => after(source),
+                _ => "give a text file: a study, or a fio job file for crosspoint import".into(),
+            },
             Self::NoStudy { near: Some(near), .. } => format!("did you mean {near}?"),
             Self::NoStudy { .. } => "crosspoint studies says what each asks".into(),
             Self::Study(error) => error.help.clone().unwrap_or_else(|| {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
+            Self::NotThatStudy { wanted, .. } => {
+                format!("crosspoint run {wanted}, or a run of it that is there: crosspoint studies")
+            }
             Self::NothingToRun(_) => "crosspoint plan STUDY says what can run where".into(),
             Self::Profile { name, .. } if name.ends_with(".toml") => {
                 "correct the file; crosspoint device show intel-p3700 --toml prints one to start from".into()
@@ -179,9 +210,9 @@ impl RunnerError {
             Self::Profile { .. } => "crosspoint device list names those that are built in".into(),
             Self::Faults { .. } => "docs/FAULTS.md has every key, with examples".into(),
             Self::Host { stack, .. } => format!("--set stack.{stack}.host=auto"),
-            Self::Stack(StackError::Refused { next, .. }) | Self::Environment { next, .. } => {
-                next.clone()
-            }
+            Self::Stack(StackError::Refused { next, .. })
+            | Self::NotAttached { next, .. }
+            | Self::Environment { next, .. } => next.clone(),
             Self::Stack(StackError::NoSpace { .. }) => {
                 "use another disk: --set stack.NAME.directory=/path, or less: --set stack.NAME.size=256MiB"
                     .into()
@@ -227,7 +258,8 @@ impl RunnerError {
 fn after(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            "check the path; a stack's directory: --set stack.NAME.directory=/path".into()
+            "check the path; where it is a stack's directory: --set stack.NAME.directory=/path"
+                .into()
         }
         io::ErrorKind::PermissionDenied => "use a place that you may write to, or sudo".into(),
         io::ErrorKind::StorageFull => "make room, or use another disk".into(),

@@ -251,7 +251,7 @@ impl<'a> Runner<'a> {
             }
             ran += 1;
             self.began = Instant::now();
-            let outcome = self.offered(trial, watcher)?;
+            let outcome = self.attempt(trial, watcher)?;
             left -= trial_seconds(trial);
             // Its server and its file system were taken away under it: that is no failure of theirs.
             let outcome = outcome.filter(|_| !self.options.abort.load(Ordering::SeqCst));
@@ -283,6 +283,9 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        if let Some(error) = self.not_attached.take().filter(|_| self.refused == ran) {
+            return Err(error);
+        }
         let asks = self.study.experiment.iter().any(|one| !one.objectives.is_empty());
         Ok(RunEnd { path: self.writer.path().to_owned(), ending, ran, asks })
     }
@@ -300,6 +303,21 @@ impl<'a> Runner<'a> {
             }
             None => headline(record),
         }
+    }
+
+    /// Runs one trial; where its emulated drive could not be attached it has failed, and others go on.
+    fn attempt(
+        &mut self,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<TrialResult>, RunnerError> {
+        let error = match self.offered(trial, watcher) {
+            Err(error @ RunnerError::NotAttached { .. }) => error,
+            outcome => return outcome,
+        };
+        let failure = Some(format!("{error}; next: {}", error.next()));
+        (self.refused, self.not_attached) = (self.refused + 1, Some(error));
+        Ok(Some(TrialResult { failure, ..TrialResult::default() }))
     }
 
     /// Runs one trial at the rate that it is to be offered; without one it has failed, and others go on.

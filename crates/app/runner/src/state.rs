@@ -50,6 +50,10 @@ pub(crate) struct Runner<'a> {
     pub loaded: BTreeMap<String, Loaded>,
     /// Results of racers whose turn is still to come, by the trial's number.
     pub raced: BTreeMap<u32, TrialResult>,
+    /// Trials whose emulated drive could not be attached.
+    pub refused: u32,
+    /// Why that of the last could not.
+    pub not_attached: Option<RunnerError>,
 }
 
 impl<'a> Runner<'a> {
@@ -73,6 +77,8 @@ impl<'a> Runner<'a> {
             ahead: Ahead::default(),
             loaded: BTreeMap::new(),
             raced: BTreeMap::new(),
+            refused: 0,
+            not_attached: None,
         }
     }
 

@@ -35,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use device::{Completion, Device, FaultPlan, Request};
 use rustix::fs::OFlags;
@@ -69,6 +69,8 @@ pub mod parsing {
 /// Reads of a batch, and batches, that the way there and back is measured with.
 const PROBES: usize = 250;
 const BATCHES: usize = 8;
+/// For how long a way that is too slow for the model is measured again before the model is refused.
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// Why a device cannot be attached.
 #[derive(Debug)]
@@ -259,10 +261,19 @@ impl Attached {
     /// [`AttachError`]; where the way takes too long for the model, it is not timed any more.
     pub fn measure(&mut self, file: &Path) -> Result<(), AttachError> {
         self.disk.end_timing();
-        let way = probe(file, || self.disk.inside());
-        let way = way.map_err(|error| AttachError::Io("measure the way", error))?;
-        let floor = way.floor;
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
+        let began = Instant::now();
+        let look = || {
+            let way = probe(file, || self.disk.inside());
+            way.map_err(|error| AttachError::Io("measure the way", error))
+        };
+        let mut way = look()?;
+        // What else the machine does comes and goes.
+        while least_scale(way.floor, (takes, path)) > scale && began.elapsed() < LOOK_AGAIN {
+            let again = look()?;
+            way = if again.floor < way.floor { again } else { way };
+        }
+        let floor = way.floor;
         let least = least_scale(floor, (takes, path));
         if least > scale {
             return Err(AttachError::TooFast { takes, path, floor, scale: least });

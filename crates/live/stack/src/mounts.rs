@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 
 use crate::mark::Mark;
@@ -169,17 +170,36 @@ fn by_helper(path: &Path) -> rustix::io::Result<()> {
 }
 
 /// Who uses a disk of ours, the file `disk`: processes that have something open beside it or the loop
-/// device, other loop devices over it, and mounts of that device. For people.
+/// device, other loop devices over either, mounts of that device, and what else the kernel holds it for. A
+/// loop device that is over something else by now is not ours. For people.
 fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
     let mut found: Vec<String> = disk.parent().map(holders).unwrap_or_default();
-    let others = loops_over(disk).into_iter().map(|name| format!("/dev/{name}"));
-    found.extend(others.filter(|name| device.is_none_or(|own| own != Path::new(name))));
-    if let Some(device) = device {
-        let places = mounted_from(device).into_iter();
+    let (own, others): (Vec<PathBuf>, Vec<PathBuf>) = loops_over(disk)
+        .into_iter()
+        .map(|name| Path::new("/dev").join(name))
+        .partition(|path| device == Some(path));
+    found.extend(others.iter().map(|path| path.display().to_string()));
+    for device in own {
+        let before = found.len();
+        let places = mounted_from(&device).into_iter();
         found.extend(places.map(|place| format!("the file system at {}", place.display())));
-        found.extend(holders(device));
+        found.extend(loops_over(&device).into_iter().map(|name| format!("/dev/{name}")));
+        found.extend(holders(&device));
+        if found.len() == before && is_claimed(&device) {
+            found.push(format!(
+                "the kernel ({}: a mount in another namespace, swap, or a device made of it)",
+                device.display()
+            ));
+        }
     }
     found
+}
+
+/// Whether the kernel gives a block device to nobody else: something made of it or mounted from it, in
+/// whatever namespace, has claimed it (open(2), `O_EXCL` of a block device).
+fn is_claimed(device: &Path) -> bool {
+    let opened = rustix::fs::open(device, OFlags::EXCL | OFlags::CLOEXEC, Mode::empty());
+    matches!(opened, Err(rustix::io::Errno::BUSY))
 }
 
 /// Who still uses a disk of ours after it was looked at for `patience`; returns as soon as nobody does. Some

@@ -110,6 +110,16 @@ impl Served {
             .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
     }
 
+    /// How much longer all took since what serves waited for processors, in words.
+    #[must_use]
+    pub fn starved_words(&self) -> String {
+        let longer = match self.starved_share {
+            share if share >= 1.0 => format!("{:.1} times as long", 1.0 + share),
+            share => format!("{:.0} % longer", share * 100.0),
+        };
+        format!("what serves it waited for processors: all took some {longer}")
+    }
+
     /// Why it may not be judged, in few words; empty where it may.
     #[must_use]
     pub fn complaint(&self) -> String {
@@ -126,10 +136,7 @@ impl Served {
             ));
         }
         if self.starved_share > STARVED_MAX {
-            let share = self.starved_share * 100.0;
-            said.push(format!(
-                "what serves it waited for processors: all took some {share:.0} % longer"
-            ));
+            said.push(self.starved_words());
         }
         said.join("; ")
     }
@@ -175,11 +182,7 @@ impl fmt::Display for Served {
             write!(out, "; time stretched {}-fold", self.scale)?;
         }
         if self.starved_share > STARVED_MAX {
-            let share = self.starved_share * 100.0;
-            write!(
-                out,
-                "; it waited for processors, so all took some {share:.0} % longer: not to be judged"
-            )?;
+            write!(out, "; {}: not to be judged", self.starved_words())?;
         }
         match self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX) {
             Some((off, name)) => {
@@ -247,6 +250,7 @@ mod tests {
         let mut seldom = reads;
         seldom.note_waits(Nanos::from_millis(20), 10);
         assert!(seldom.starved_share > 10.0);
+        assert!(seldom.to_string().contains("21.0 times as long"), "{seldom}");
         // The same waits before a drive of milliseconds are nothing.
         let mut slow = served(kind(1000, 2_000_000, 2_000_000), ServedKind::default());
         slow.note_waits(Nanos::from_millis(20), 1000);

@@ -117,7 +117,8 @@ pub struct Stack {
     /// Of a device model: attach it as a live disk of `size` (1GiB if the study says none) and run on that;
     /// figures are `emulated`. Its data lie in memory, as far as they were written. Databases need a
     /// `file_system`, made on a loop device over it (root). A drive that is faster than this machine's way
-    /// through FUSE is refused when it is attached, unless its time is stretched (`scale`).
+    /// through FUSE is refused when it is attached, unless its time is stretched (`scale`): its trials have
+    /// failed then, and the others go on.
     #[serde(default)]
     pub attach: bool,
     /// Of an attached model: every time of the device is so many times as long, 1 to 1000. A drive that is
