@@ -20,8 +20,8 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use sim::HostModel;
 use stack::{
-    Journal, StackError, Undo, WorkArea, check_directory, loop_over, release, state_directory,
-    still_used,
+    Journal, StackError, Undo, WorkArea, check_directory, is_loop_over, loop_over, release,
+    state_directory, still_used,
 };
 use stats::Served;
 use units::{Bytes, Nanos, Seed};
@@ -38,6 +38,8 @@ const USERS_MAX: usize = 1000;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Time after which whoever has a disk open uses it, and does not only pass by.
 const PASSING_BY: Duration = Duration::from_secs(1);
+/// The same of what a run has made for itself.
+const RUN_ENDS: Duration = Duration::from_secs(10);
 
 /// Does what was asked.
 pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
@@ -52,20 +54,22 @@ fn refused(device: String, reason: String, next: &str) -> Failure {
     StackError::Refused { device, reason, next: next.to_owned() }.into()
 }
 
-/// What a disk's own run is told in its place, when it is refused: the trial has failed, and the run goes on.
+/// What a disk's own run is told in its place, where it is too fast for this machine: that fails its trial,
+/// and the run goes on. What else is wrong ends the run.
 fn tell_owner(
     served: Result<ExitCode, Failure>,
     arguments: &AttachArguments,
 ) -> Result<ExitCode, Failure> {
-    let refused = match &served {
+    let said = match &served {
         Err(Failure::Runner(error, _)) if arguments.owner.is_some() => match error.as_ref() {
-            RunnerError::Stack(StackError::Refused { reason, next, .. }) => Some((reason, next)),
+            RunnerError::NotAttached { reason, next, .. } => {
+                Some(NotServed { refused: reason.clone(), next: next.clone() })
+            }
             _ => None,
         },
         _ => None,
     };
-    let Some((reason, next)) = refused else { return served };
-    let said = NotServed { refused: reason.clone(), next: next.clone() };
+    let Some(said) = said else { return served };
     out!("{}", serde_json::to_string(&said).unwrap_or_default());
     Ok(ExitClass::Refused.into())
 }
@@ -200,7 +204,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let entry = match DiskEntry::new(&state, &disk) {
         Ok(entry) => entry,
         Err(error) => {
-            let _ = let_go(&disk);
+            let _ = let_go(&mut disk);
             let _ = attached.ended();
             return Err(error.into());
         }
@@ -221,7 +225,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
         // The next one comes soon.
         let _ = entry.tell(&disk);
         if asked.stop.swap(false, Ordering::Relaxed) {
-            match let_go(&disk) {
+            match let_go(&mut disk) {
                 Ok(()) => break,
                 Err(reason) => {
                     say!("{} stays: {reason}", disk.file.display());
@@ -245,15 +249,19 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     Ok(exit::OK)
 }
 
-/// Takes a disk off, if nobody uses it.
-fn let_go(disk: &Disk) -> Result<(), String> {
-    let users = still_used(&disk.file, disk.block.as_deref(), PASSING_BY);
+/// Takes a disk off, if nobody uses it. A run's own has only its own users, which it has ended: their mounts
+/// are taken apart in their own time.
+fn let_go(disk: &mut Disk) -> Result<(), String> {
+    let patience = if disk.owner.is_some() { RUN_ENDS } else { PASSING_BY };
+    let users = still_used(&disk.file, disk.block.as_deref(), patience);
     if !users.is_empty() {
         return Err(format!("it is in use by {}", users.join(", ")));
     }
     let place = disk.file.parent().unwrap_or(Path::new("/"));
     let backing = disk.block.is_some().then_some(disk.file.as_path());
-    release(place, backing).map_err(|error| match error {
+    let released = release(place, backing);
+    disk.block.take_if(|block| !is_loop_over(block, &disk.file));
+    released.map_err(|error| match error {
         StackError::Refused { reason, .. } => reason,
         error => error.to_string(),
     })
@@ -310,8 +318,13 @@ fn make(
         AttachError::TooFast { scale, .. } => format!("--scale {scale}"),
         AttachError::Io(..) => "crosspoint doctor".to_owned(),
     };
-    let failed =
-        |error: AttachError| refused(format!("model:{model}"), error.to_string(), &next(&error));
+    let failed = |error: AttachError| -> Failure {
+        let (device, reason, next) = (format!("model:{model}"), error.to_string(), next(&error));
+        match error {
+            AttachError::TooFast { .. } => RunnerError::NotAttached { device, reason, next }.into(),
+            _ => refused(device, reason, &next),
+        }
+    };
     // Killed in the middle of it, it stays allowed until `clean`.
     let meanwhile = Journal::new(&state_directory()?, sql_mysql::restore);
     if transport != Some(Transport::Classic) && attach::allows_rings() {

@@ -74,7 +74,7 @@ fn study_text(name: &str, set: &[String], repeat: Option<u32>) -> Result<StudyTe
 /// A study's text with overrides applied.
 fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<StudyText, Failure> {
     let with = |mut error: study::StudyError, text: &StudyText| {
-        if Path::new(&found.name).extension().is_some_and(|kind| kind == "fio") {
+        if Path::new(&found.name).extension().is_some_and(|kind| kind.eq_ignore_ascii_case("fio")) {
             error.help =
                 Some(format!("a fio job becomes a study with: crosspoint import {}", found.name));
         }

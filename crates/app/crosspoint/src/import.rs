@@ -87,8 +87,9 @@ fn job_files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |source| RunnerError::StudyFile { path: path.into(), source };
     let entries = std::fs::read_dir(path).map_err(unreadable)?.flatten();
     let jobs = entries.map(|entry| entry.path());
-    let mut jobs: Vec<PathBuf> =
-        jobs.filter(|path| path.extension().is_some_and(|is| is == "fio")).collect();
+    let mut jobs: Vec<PathBuf> = jobs
+        .filter(|path| path.extension().is_some_and(|is| is.eq_ignore_ascii_case("fio")))
+        .collect();
     jobs.sort();
     if jobs.is_empty() {
         return Err(unreadable(std::io::Error::other("no file in it ends in .fio")).into());

@@ -25,7 +25,8 @@ pub fn print(
     file: Option<(&Path, There)>,
 ) -> Result<ExitCode, Failure> {
     // A file that is called x.csv is a table of commas.
-    let named = file.and_then(|(path, _)| path.extension()?.to_str()).and_then(|end| match end {
+    let end = file.and_then(|(path, _)| Some(path.extension()?.to_str()?.to_ascii_lowercase()));
+    let named = end.and_then(|end| match end.as_str() {
         "csv" => Some(Format::Csv),
         "json" => Some(Format::Json),
         "parquet" => Some(Format::Parquet),

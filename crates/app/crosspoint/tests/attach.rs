@@ -36,7 +36,8 @@ fn what_is_written_is_read_back_as_from_any_disk() {
 
 fn as_from_any_disk(transport: &str) {
     let scratch = DiskScratch(Scratch::new());
-    let words = format!("intel-s3520 --size 16MiB --store kept.img --transport {transport}");
+    let words =
+        format!("intel-s3520 --scale 10 --size 16MiB --store kept.img --transport {transport}");
     let disk = attach(&scratch, &words);
     assert_eq!(disk["transport"], transport);
     let path = file_of(&disk);
@@ -88,13 +89,13 @@ fn as_from_any_disk(transport: &str) {
     assert!(stdout(&output).contains("is detached"), "{}", stdout(&output));
     nothing_left(&scratch);
     // What was in its store is there the next time, and once only at a time.
-    let disk = attach(&scratch, "intel-s3520 --size 16MiB --store kept.img");
+    let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB --store kept.img");
     let file = File::open(file_of(&disk)).expect("opened");
     let mut found = vec![0u8; pattern.len()];
     file.read_exact_at(&mut found, 12_345).expect("read");
     assert!(found == pattern, "the data of last time");
     drop(file);
-    let twice = scratch.run("attach intel-s3520 --size 16MiB --store kept.img");
+    let twice = scratch.run("attach intel-s3520 --scale 10 --size 16MiB --store kept.img");
     assert_ne!(twice.status.code(), Some(0));
     assert!(stderr(&twice).contains("attached with it already"), "{}", stderr(&twice));
     expect(&scratch.run("detach --all"), 0);
@@ -142,7 +143,7 @@ fn a_full_store_is_an_error_and_stays_attached() {
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", "size=1M,mode=700", "tmpfs"]).arg(&small);
     assert!(mount.status().expect("it runs").success());
-    let disk = attach(&scratch, "intel-s3520 --size 16MiB --store small/disk.img");
+    let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB --store small/disk.img");
     let direct =
         OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(file_of(&disk));
     let direct = direct.expect("opened past the page cache");
@@ -240,7 +241,7 @@ fn disks_come_and_go_and_what_cannot_be_is_refused() {
     let scratch = DiskScratch(Scratch::new());
     for _ in 0..10 {
         attach(&scratch, "hdd-7200 --size 16MiB");
-        attach(&scratch, "intel-s3520 --size 16MiB");
+        attach(&scratch, "intel-s3520 --scale 10 --size 16MiB");
         let listed = scratch.run("attach --json");
         let document: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
         assert_eq!(document["disks"].as_array().map(Vec::len), Some(2), "{document}");
@@ -277,6 +278,8 @@ question = "What does it do on that drive?"
 name = "drive"
 device = "model:intel-s3520"
 attach = true
+# The way to it takes more than its own time on a machine that others use.
+scale = 10
 size = "64MiB"
 FILE_SYSTEM
 
@@ -309,8 +312,8 @@ fn a_study_on_an_attached_model_is_emulated() {
     let found = figures(&scratch, "runs/live");
     assert!(!found.is_empty() && found.iter().all(|one| one["source"] == "emulated"));
     let median = found.iter().find(|one| one["metric"] == "latency_p50").expect("a median");
-    // The model takes 109 us; a busy machine delivers late, never early.
-    assert!(median["value"].as_f64().is_some_and(|us| us > 95.0), "{median}");
+    // The model takes 104 us ten times; a busy machine delivers late, never early.
+    assert!(median["value"].as_f64().is_some_and(|us| us > 950.0), "{median}");
     let page =
         std::fs::read_to_string(scratch.path().join("runs/live/report.html")).expect("a page");
     assert!(page.contains("emulated"));
@@ -335,7 +338,7 @@ fn a_stopped_disk_says_how_it_goes_on() {
         return;
     }
     let scratch = DiskScratch(Scratch::new());
-    let disk = attach(&scratch, "intel-s3520 --size 16MiB");
+    let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB");
     let process = disk["process"].as_u64().expect("a process").to_string();
     let signal = |name: &str| {
         let sent = Command::new("kill").args([name, &process]).status().expect("it runs");

@@ -114,6 +114,40 @@ interval = "100ms"
 [experiment.block]
 "#;
 
+const RACE: &str = r#"
+schema = 1
+name = "raced"
+question = "Who is first?"
+
+[[stack]]
+name = "slow"
+device = "model:aws-gp3"
+attach = true
+file_system = "ext4"
+size = "256MiB"
+
+[[stack]]
+name = "instant"
+device = "model:instant.toml"
+attach = true
+file_system = "ext4"
+size = "256MiB"
+
+[[experiment]]
+name = "race"
+title = "The race"
+warm_up = "0s"
+measure = "10s"
+interval = "100ms"
+
+[experiment.sql]
+engine = "sqlite"
+race = true
+transactions = 10
+tables = 1
+rows = 500
+"#;
+
 /// One drive that this machine is too slow for ended a run of forty trials at its second.
 #[test]
 fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
@@ -143,5 +177,19 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     let output = scratch.run("run alone.toml --out alone");
     expect(&output, 4);
     assert!(stderr(&output).contains("--set stack.NAME.scale="), "{}", stderr(&output));
+    nothing_left(&scratch);
+    if !is_root() {
+        return skip(
+            "a_drive_that_cannot_be_attached_fails_its_own_trials_alone",
+            "root, for a race",
+        );
+    }
+    fs::write(scratch.path().join("race.toml"), RACE).expect("written");
+    let output = scratch.run("run race.toml --out race");
+    expect(&output, 6);
+    let shown = scratch.run("figures race --json");
+    let document: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+    let figures = document["figures"].as_array().expect("figures");
+    assert!(!figures.is_empty() && figures.iter().all(|figure| figure["stack"] == "slow"));
     nothing_left(&scratch);
 }

@@ -16,7 +16,7 @@ fn what_lies_on_a_model_is_not_measured() {
     }
     let scratch = DiskScratch(Scratch::new());
     let block = if is_root() { " --block" } else { "" };
-    let output = scratch.run(&format!("attach intel-s3520 --size 64MiB --json{block}"));
+    let output = scratch.run(&format!("attach intel-s3520 --scale 10 --size 64MiB --json{block}"));
     expect(&output, 0);
     let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let file = Path::new(disk["file"].as_str().expect("a file"));

@@ -36,8 +36,8 @@ fn nothing_left(scratch: &Scratch) {
 
 /// Attaches with the store `kept.img`; gives the disk's file.
 fn attach(scratch: &Scratch, words: &str) -> PathBuf {
-    let output =
-        scratch.run(&format!("attach intel-s3520 --size 16MiB --store kept.img --json{words}"));
+    let output = scratch
+        .run(&format!("attach intel-s3520 --scale 10 --size 16MiB --store kept.img --json{words}"));
     expect(&output, 0);
     let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     PathBuf::from(disk["file"].as_str().expect("a file"))
@@ -127,7 +127,7 @@ fn a_disk_does_what_its_plan_of_faults_says() {
         ("schema = 1\n[[fault]]\nkind = \"eror\"\n", "unknown variant"),
     ] {
         std::fs::write(scratch.path().join("plan.toml"), plan).expect("written");
-        let output = scratch.run("attach intel-s3520 --size 16MiB --faults plan.toml");
+        let output = scratch.run("attach intel-s3520 --scale 10 --size 16MiB --faults plan.toml");
         expect(&output, 3);
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
         assert!(stderr(&output).contains("docs/FAULTS.md"), "{}", stderr(&output));

@@ -251,7 +251,10 @@ impl<'a> Runner<'a> {
             }
             ran += 1;
             self.began = Instant::now();
-            let outcome = self.attempt(trial, watcher)?;
+            let outcome = match self.offered(trial, watcher) {
+                Err(error) => Some(self.not_attached(error)?),
+                Ok(outcome) => outcome,
+            };
             left -= trial_seconds(trial);
             // Its server and its file system were taken away under it: that is no failure of theirs.
             let outcome = outcome.filter(|_| !self.options.abort.load(Ordering::SeqCst));
@@ -283,7 +286,10 @@ impl<'a> Runner<'a> {
                 }
             }
         }
-        if let Some(error) = self.not_attached.take().filter(|_| self.refused == ran) {
+        // Nothing else was planned: there is nothing to show.
+        if self.refused.len() == plan.trials.len()
+            && let Some(error) = self.refused.pop()
+        {
             return Err(error);
         }
         let asks = self.study.experiment.iter().any(|one| !one.objectives.is_empty());
@@ -305,19 +311,15 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Runs one trial; where its emulated drive could not be attached it has failed, and others go on.
-    fn attempt(
-        &mut self,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Option<TrialResult>, RunnerError> {
-        let error = match self.offered(trial, watcher) {
-            Err(error @ RunnerError::NotAttached { .. }) => error,
-            outcome => return outcome,
-        };
+    /// The result of a trial whose emulated drive could not be attached: it has failed, others go on. Any other
+    /// error ends the run.
+    pub(crate) fn not_attached(&mut self, error: RunnerError) -> Result<TrialResult, RunnerError> {
+        if !matches!(error, RunnerError::NotAttached { .. }) {
+            return Err(error);
+        }
         let failure = Some(format!("{error}; next: {}", error.next()));
-        (self.refused, self.not_attached) = (self.refused + 1, Some(error));
-        Ok(Some(TrialResult { failure, ..TrialResult::default() }))
+        self.refused.push(error);
+        Ok(TrialResult { failure, ..TrialResult::default() })
     }
 
     /// Runs one trial at the rate that it is to be offered; without one it has failed, and others go on.

@@ -67,10 +67,11 @@ impl Runner<'_> {
             let (stack, experiment, seed) = self.parts(racer);
             let one = SqlTrial { stack, experiment, trial: racer, job, seed };
             watcher.event(&Event::TrialStarted { trial: racer });
-            match self.prepare(one, watcher)? {
-                Readiness::Ready(prepared) => ready.push((one, *prepared)),
-                Readiness::Failed(outcome) => outcomes.push((racer.number, *outcome)),
-                Readiness::Stopped => return Ok(None),
+            match self.prepare(one, watcher) {
+                Ok(Readiness::Ready(prepared)) => ready.push((one, *prepared)),
+                Ok(Readiness::Failed(outcome)) => outcomes.push((racer.number, *outcome)),
+                Ok(Readiness::Stopped) => return Ok(None),
+                Err(error) => outcomes.push((racer.number, self.not_attached(error)?)),
             }
         }
         let ended = self.run_together(&ready, watcher)?;

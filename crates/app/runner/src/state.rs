@@ -50,10 +50,8 @@ pub(crate) struct Runner<'a> {
     pub loaded: BTreeMap<String, Loaded>,
     /// Results of racers whose turn is still to come, by the trial's number.
     pub raced: BTreeMap<u32, TrialResult>,
-    /// Trials whose emulated drive could not be attached.
-    pub refused: u32,
-    /// Why that of the last could not.
-    pub not_attached: Option<RunnerError>,
+    /// Why the emulated drives of trials could not be attached.
+    pub refused: Vec<RunnerError>,
 }
 
 impl<'a> Runner<'a> {
@@ -77,8 +75,7 @@ impl<'a> Runner<'a> {
             ahead: Ahead::default(),
             loaded: BTreeMap::new(),
             raced: BTreeMap::new(),
-            refused: 0,
-            not_attached: None,
+            refused: Vec::new(),
         }
     }
 

@@ -358,9 +358,7 @@ impl HeldDevice {
 
     /// Lets a loop device go by itself once nobody has it open.
     pub(crate) fn detach_at_last_close(&self) {
-        const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
-        // SAFETY: the ioctl takes no argument; with the device open it only marks it.
-        unsafe { libc::ioctl(self.pin.as_raw_fd(), LOOP_CLR_FD, 0) };
+        crate::mounts::clear_at_last_close(&self.pin);
     }
 }
 

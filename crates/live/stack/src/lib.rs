@@ -33,7 +33,7 @@ pub use journal::{Journal, abandoned};
 pub use limits::{DeviceRates, Limits, MemoryUse, Wanted};
 pub use mark::{Mark, PASSWORD_VARIABLE, random_hex};
 pub use modelled::on_a_model;
-pub use mounts::{release, still_used};
+pub use mounts::{is_loop_over, release, still_used};
 pub use probe::{direct_io_works, free_space, reads_of};
 pub use quiet::open_quietly;
 pub use state::state_directory;

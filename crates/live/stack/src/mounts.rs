@@ -2,13 +2,16 @@
 //!
 //! Invariant: nothing here decides whether it may be done; callers have checked the mark.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::mark::Mark;
@@ -137,7 +140,7 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
         let flags = UnmountFlags::NOFOLLOW;
         let unmounted = match rustix::mount::unmount(path, flags) {
             // A user's own FUSE is unmounted by the program that mounted it.
-            Err(rustix::io::Errno::PERM) => by_helper(path),
+            Err(Errno::PERM) => by_helper(path),
             unmounted => unmounted,
         };
         match unmounted {
@@ -166,7 +169,7 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
 fn by_helper(path: &Path) -> rustix::io::Result<()> {
     let words = ["-u", "--", &path.display().to_string()];
     let done = run(("fusermount3", "fuse3"), &words, path, (Stdio::null(), None));
-    done.map(|_| ()).map_err(|_| rustix::io::Errno::PERM)
+    done.map(|_| ()).map_err(|_| Errno::PERM)
 }
 
 /// Who uses a disk of ours, the file `disk`: processes that have something open beside it or the loop
@@ -199,7 +202,7 @@ fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
 /// whatever namespace, has claimed it (open(2), `O_EXCL` of a block device).
 fn is_claimed(device: &Path) -> bool {
     let opened = rustix::fs::open(device, OFlags::EXCL | OFlags::CLOEXEC, Mode::empty());
-    matches!(opened, Err(rustix::io::Errno::BUSY))
+    matches!(opened, Err(Errno::BUSY))
 }
 
 /// Who still uses a disk of ours after it was looked at for `patience`; returns as soon as nobody does. Some
@@ -252,44 +255,78 @@ pub(crate) fn loops_over(backing: &Path) -> Vec<String> {
     over.map(|(name, _)| name).collect()
 }
 
+/// Whether a loop device is over that file.
+#[must_use]
+pub fn is_loop_over(device: &Path, backing: &Path) -> bool {
+    loops_over(backing).iter().any(|name| Path::new("/dev").join(name) == device)
+}
+
 /// Detaches every loop device over a file, and waits for `patience` until they are gone; gives how many
-/// there were. One that is still open goes when it is closed for the last time: the mount namespace of a
-/// server that was killed is taken apart in its own time.
+/// there were. One that something has claimed stays as it is: the mount namespace of a server that was
+/// killed is taken apart in its own time. One that is only open goes when it is closed for the last time.
 pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackError> {
     let found = loops_over(backing);
-    for name in &found {
-        let device = format!("/dev/{name}");
-        let detached =
-            run(("losetup", "mount"), &["--detach", &device], backing, (Stdio::null(), None));
-        // One that went by itself meanwhile is what was wanted.
-        if let Err(error) = detached
-            && loops_over(backing).contains(name)
-        {
-            return Err(error);
-        }
-    }
     let began = Instant::now();
-    while !loops_over(backing).is_empty() {
+    let mut told = BTreeSet::new();
+    loop {
+        for name in loops_over(backing) {
+            if !told.contains(&name) && tell_to_go(&name, backing)? {
+                told.insert(name);
+            }
+        }
+        let left = loops_over(backing);
+        if left.is_empty() {
+            return Ok(found.len());
+        }
         if began.elapsed() >= patience {
-            let devices = found.iter().map(|name| Path::new("/dev").join(name));
-            let places = devices.flat_map(|device| mounted_from(&device));
-            let places: Vec<String> = places.map(|place| place.display().to_string()).collect();
-            let (reason, next) = match places.as_slice() {
-                [] => ("open".to_owned(), "see lsof; when it is closed".to_owned()),
-                _ => (
-                    format!("mounted at {}", places.join(", ")),
-                    format!("umount {}, then", places.join(" ")),
-                ),
-            };
-            return Err(StackError::Refused {
-                device: backing.display().to_string(),
-                reason: format!("its loop device {} is still {reason}", found.join(", ")),
-                next: format!("{next}: crosspoint clean"),
-            });
+            return Err(still_there(&left, backing));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Ok(found.len())
+}
+
+/// Lets a loop device go once nobody has it open; `false` where something has claimed it. Held for this
+/// process alone meanwhile, so that nobody mounts it and nobody else's has its name by then.
+fn tell_to_go(name: &str, backing: &Path) -> Result<bool, StackError> {
+    let device = Path::new("/dev").join(name);
+    let is_ours = || is_loop_over(&device, backing);
+    let held = match rustix::fs::open(&device, OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(held) => held,
+        // One that went by itself meanwhile is what was wanted.
+        Err(_) if !is_ours() => return Ok(true),
+        Err(Errno::BUSY | Errno::NXIO) => return Ok(false),
+        Err(error) => return Err(StackError::io("open", &device)(error.into())),
+    };
+    if is_ours() {
+        clear_at_last_close(&held);
+    }
+    Ok(true)
+}
+
+/// Lets a loop device go by itself once nobody has it open.
+pub(crate) fn clear_at_last_close(device: &impl AsRawFd) {
+    const LOOP_CLR_FD: libc::Ioctl = 0x4C01;
+    // SAFETY: the ioctl takes no argument; with the device open it only marks it.
+    unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD, 0) };
+}
+
+/// Why loop devices over a file are still there, and what helps.
+fn still_there(left: &[String], backing: &Path) -> StackError {
+    let devices = left.iter().map(|name| Path::new("/dev").join(name));
+    let places = devices.flat_map(|device| mounted_from(&device));
+    let places: Vec<String> = places.map(|place| place.display().to_string()).collect();
+    let (reason, next) = match places.as_slice() {
+        [] => ("in use".to_owned(), "see lsof and swapon; when it is not".to_owned()),
+        _ => (
+            format!("mounted at {}", places.join(", ")),
+            format!("umount {}, then", places.join(" ")),
+        ),
+    };
+    StackError::Refused {
+        device: backing.display().to_string(),
+        reason: format!("its loop device {} is still {reason}", left.join(", ")),
+        next: format!("{next}: crosspoint clean"),
+    }
 }
 
 #[cfg(test)]

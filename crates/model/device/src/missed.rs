@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub enum MissCause {
     /// Reads find their unit at work more often than the time of programming says.
     BusyUnits,
-    /// Two and more suspensions of programs and erases in a row.
+    /// How long suspensions of programs and erases take, and how many come in a row.
     Suspensions,
     /// Stalls of a full write buffer: how long, and how many reads wait behind them.
     Stalls,
@@ -39,13 +39,15 @@ pub enum MissCause {
     Forced,
     /// Two sources that cannot both be true of one drive.
     Sources,
+    /// A constant that no source of the drive gives.
+    Assumed,
     /// Nothing is known.
     Unexplained,
 }
 
 impl MissCause {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BusyUnits,
         Self::Suspensions,
         Self::Stalls,
@@ -60,6 +62,7 @@ impl MissCause {
         Self::Scheduler,
         Self::Forced,
         Self::Sources,
+        Self::Assumed,
         Self::Unexplained,
     ];
 
@@ -81,6 +84,7 @@ impl MissCause {
             Self::Scheduler => "scheduler",
             Self::Forced => "forced writes",
             Self::Sources => "sources",
+            Self::Assumed => "assumed constants",
             Self::Unexplained => "unexplained",
         }
     }
@@ -94,8 +98,8 @@ impl MissCause {
                  programs take on planes of the model"
             }
             Self::Suspensions => {
-                "a read waits behind two and more suspensions of programs or erases in a row: rarer in the \
-                 model"
+                "how long a read waits for suspensions of programs or erases, and behind how many in a row, \
+                 is spread otherwise than in the model: there it is exponential, and fitted at one p99"
             }
             Self::Stalls => {
                 "the drive's write buffer is full at other times, and for other lengths, than the model's, \
@@ -137,6 +141,7 @@ impl MissCause {
             Self::Sources => {
                 "the source contradicts the datasheet, or another source, that a constant was taken from"
             }
+            Self::Assumed => "no source gives the constant that it hangs on, which was assumed",
             Self::Unexplained => "nothing is known of it",
         }
     }
