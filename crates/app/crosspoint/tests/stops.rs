@@ -104,7 +104,8 @@ fn a_second_ctrl_c_leaves_no_drive_mounted() {
     }
     let scratch = DiskScratch(Scratch::new());
     let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"model:intel-s3520\"\n\
-                attach = true\nscale = 10\nsize = \"64MiB\"\n[[experiment]]\nname = \"e\"\nmeasure = \"60s\"\n\
+                attach = true\nscale = 10\nsize = \"64MiB\"\n\
+                [[experiment]]\nname = \"e\"\nmeasure = \"60s\"\n\
                 [experiment.block]\nqueue_depth = 8\n";
     fs::write(scratch.path().join("s.toml"), text).expect("a study");
     for attempt in 0..4 {

@@ -311,8 +311,8 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The result of a trial whose emulated drive could not be attached: it has failed, others go on. Any other
-    /// error ends the run.
+    /// The result of a trial whose emulated drive could not be attached: it has failed, others go on. Any
+    /// other error ends the run.
     pub(crate) fn not_attached(&mut self, error: RunnerError) -> Result<TrialResult, RunnerError> {
         if !matches!(error, RunnerError::NotAttached { .. }) {
             return Err(error);
