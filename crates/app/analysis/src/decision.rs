@@ -368,10 +368,13 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
     match &trial.result.served {
         None => Some("what was delivered is not known".to_owned()),
         Some(served) if served.is_faithful() => None,
-        Some(served) => Some(match served.difference() {
-            Some((off, name)) if off.abs() > served.starved_share => {
-                format!("{name} {}", off_words(off))
-            }
+        Some(served) => Some(match served.excess() {
+            // One kind that is far off may be little of the whole.
+            Some((off, name)) if off.abs() > served.starved_share => format!(
+                "{name} {}, all requests together {}",
+                off_words(off),
+                together_words(served.longer())
+            ),
             _ => served.starved_words(),
         }),
     }
@@ -384,6 +387,15 @@ fn off_words(off: f64) -> String {
         off if off >= 1.0 => format!("took {:.1} times as long as modelled", 1.0 + off),
         off if off >= 0.0 => format!("took {:.0} % longer than modelled", off * 100.0),
         off => format!("took {:.0} % less time than modelled", -off * 100.0),
+    }
+}
+
+/// `9 % longer`, after how far one kind of request was off.
+fn together_words(off: f64) -> String {
+    match off {
+        off if off >= 1.0 => format!("{:.1} times as long", 1.0 + off),
+        off if off >= 0.0 => format!("{:.0} % longer", off * 100.0),
+        off => format!("{:.0} % less", -off * 100.0),
     }
 }
 

@@ -70,6 +70,31 @@ impl DoubtKind {
     }
 }
 
+impl DoubtKind {
+    /// What helps, for people.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Failed | Self::Errors => {
+                "the reason stands with each trial; once it is gone: crosspoint run --resume RUN --again \
+                 failed"
+            }
+            Self::LoadNotKept => "a lower rate, or more in flight",
+            Self::NotDelivered => {
+                "the study again on a host on which nothing else runs, or with a larger scale of the \
+                 emulated stacks (--set stack.NAME.scale=K, alike for all that are compared)"
+            }
+            Self::BusyHost => "the study again on a host on which nothing else runs",
+            Self::OtherWrites => "a device of its own",
+            Self::CpuBound => "more processors; a faster drive gives nothing more here",
+            Self::InMemory => "more data, or a limit of memory, where the drive is to be seen",
+            Self::Unsteady => {
+                "a longer warm_up and measure (--set experiment.*.measure=60s), and repetitions"
+            }
+        }
+    }
+}
+
 impl Doubt {
     /// `in 2 of 6 trials`.
     #[must_use]
@@ -329,23 +354,8 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     if ["arrivals", "rate_step", "race"].iter().any(|name| trial.point.contains_key(*name)) {
         return None;
     }
-    let reads = trial.result.recording.counts(Some(OpClass::Read)).ops > 0;
-    let ops = |interval: &stats::Interval| match reads {
-        true => interval.tallies[OpClass::Read].counts.ops,
-        false => interval.counts().ops,
-    };
-    let rates: Vec<f64> = trial
-        .result
-        .recording
-        .measured()
-        .map(|interval| ops(interval) as f64 / interval.seconds().max(1e-9))
-        .collect();
-    let quarter = rates.len() / 4;
-    if quarter == 0 {
-        return None;
-    }
-    let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-    let (first, last) = (average(&rates[..quarter]), average(&rates[rates.len() - quarter..]));
+    let rates = rates_of(trial);
+    let (first, last) = ends_of(&rates)?;
     let drift = last / first.max(f64::MIN_POSITIVE) - 1.0;
     let ends =
         || format!("from {}/s in the first quarter to {}/s", human_count(first), human_count(last));
@@ -362,6 +372,37 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
         _ => return None,
     };
     Some((drift.abs(), words))
+}
+
+/// Operations a second of each measured interval: lookups, where there are any.
+fn rates_of(trial: &TrialRecord) -> Vec<f64> {
+    let reads = trial.result.recording.counts(Some(OpClass::Read)).ops > 0;
+    let ops = |interval: &stats::Interval| match reads {
+        true => interval.tallies[OpClass::Read].counts.ops,
+        false => interval.counts().ops,
+    };
+    let rate = |interval: &stats::Interval| ops(interval) as f64 / interval.seconds().max(1e-9);
+    trial.result.recording.measured().map(rate).collect()
+}
+
+/// The averages of the first and of the last quarter; none of fewer than four.
+fn ends_of(rates: &[f64]) -> Option<(f64, f64)> {
+    let quarter = rates.len() / 4;
+    let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    (quarter > 0).then(|| (average(&rates[..quarter]), average(&rates[rates.len() - quarter..])))
+}
+
+/// How many times faster one end of an unsteady trial was than the other; 1 of a steady one. A ratio of two
+/// storages that is no more than that may be the trial's own.
+#[must_use]
+pub fn moved_by(trial: &TrialRecord) -> f64 {
+    if trial.source == Source::Predicted || unsteady(trial).is_none() {
+        return 1.0;
+    }
+    let apart = |(first, last): (f64, f64)| {
+        (last / first.max(f64::MIN_POSITIVE)).max(first / last.max(f64::MIN_POSITIVE))
+    };
+    ends_of(&rates_of(trial)).map_or(1.0, apart)
 }
 
 #[cfg(test)]

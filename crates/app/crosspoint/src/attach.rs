@@ -311,8 +311,7 @@ fn make(
         AttachError::NoRings => "--transport classic".to_owned(),
         // A run's own drive has a name in its study; how fast the way is moves, so twice of what it takes.
         AttachError::TooFast { scale, .. } if arguments.owner.is_some() => format!(
-            "--set stack.NAME.scale={} for this and the other stacks of its experiments (a job in one line: \
-             stack.target.scale)",
+            "--set stack.NAME.scale={} for this and the other stacks of its experiments",
             scale.saturating_mul(2)
         ),
         AttachError::TooFast { scale, .. } => format!("--scale {scale}"),

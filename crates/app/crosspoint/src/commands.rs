@@ -207,7 +207,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         }
         Ending::Failed => {
             say!(
-                "the target failed in some trials; the report marks them; repeat those with: {resume} \
+                "some trials failed; the report marks them and says why; repeat those with: {resume} \
                  --again failed"
             );
             exit::TARGET_FAILED

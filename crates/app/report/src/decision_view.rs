@@ -7,6 +7,7 @@ use std::fmt::Write;
 
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
 use analysis::objective::{Asked, Outcome, asked_of};
+use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
 use sim::Worth;
 use stats::estimate::Estimate;
@@ -77,16 +78,41 @@ impl ObjectiveView {
 }
 
 /// The bodies of `decisions`.
-pub(crate) fn decision_views(decisions: &[Decision<'_>], hues: &Hues) -> Vec<DecisionView> {
+pub(crate) fn decision_views(
+    run: &Run,
+    decisions: &[Decision<'_>],
+    hues: &Hues,
+) -> Vec<DecisionView> {
     let several = |one: &Decision<'_>| {
         let same = |other: &&Decision<'_>| other.first().engine == one.first().engine;
         decisions.iter().filter(same).count() > 1
     };
-    decisions.iter().take(BODIES_MAX).map(|one| view(one, hues, several(one))).collect()
+    decisions.iter().take(BODIES_MAX).map(|one| view(run, one, hues, several(one))).collect()
+}
+
+/// Storages that were asked the same and have no number, since their trials failed.
+fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
+    let asked = decision.here().group.first;
+    let shown = |stack: &str| decision.choices.iter().any(|one| one.group.first.stack == stack);
+    let same = |trial: &&TrialRecord| {
+        (&trial.experiment, &trial.engine, &trial.point)
+            == (&asked.experiment, &asked.engine, &asked.point)
+    };
+    let failed = run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed);
+    let stacks = failed.filter(same).map(|trial| trial.stack.as_str());
+    let mut names: Vec<String> = Vec::new();
+    for stack in stacks.filter(|stack| !shown(stack)) {
+        let title = run.header.stacks.iter().find(|one| one.name == stack);
+        let title = title.map_or(stack, |one| short(&one.title)).to_owned();
+        if !names.contains(&title) {
+            names.push(title);
+        }
+    }
+    names
 }
 
 /// `several`: its engine has other bodies besides, so that the experiment is named.
-fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
+fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
     let here = decision.here();
     let counted = decision.counted.words();
     let title = match decision.counted {
@@ -103,6 +129,10 @@ fn view(decision: &Decision<'_>, hues: &Hues, several: bool) -> DecisionView {
                 [Some(point_words(&here.group)), data_words(here), Some(runs_words(&here.group))];
             words.into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
+    };
+    let note = match failed_beside(run, decision).as_slice() {
+        [] => note,
+        names => format!("{note}; failed, so without a number: {}", names.join(", ")),
     };
     let note = match decision.choices.len().saturating_sub(ROWS_MAX) {
         0 => note,
@@ -290,4 +320,32 @@ fn bar(one: &Choice<'_>, scale: &Scale) -> String {
     }
     out.push_str("</svg>");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use analysis::decision::single_reads;
+
+    /// A drive that vanishes from a table because its trials failed is taken for one that was not asked.
+    #[test]
+    fn what_failed_is_named_beside_what_did_not() {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        let mut run = Run::read(std::path::Path::new(place)).unwrap();
+        let all = run.clone();
+        let decision = single_reads(&all).expect("reads alone");
+        assert!(failed_beside(&run, &decision).is_empty());
+        let other = decision
+            .choices
+            .iter()
+            .find(|one| one.group.first.stack != decision.here().group.first.stack);
+        let group = &other.expect("another").group;
+        let (stack, title) = (group.first.stack.clone(), short(group.stack_title()).to_owned());
+        for trial in run.trials.iter_mut().filter(|trial| trial.stack == stack) {
+            trial.outcome = TrialOutcome::Failed;
+        }
+        let left = run.clone();
+        let decision = single_reads(&left).expect("reads alone");
+        assert_eq!(failed_beside(&run, &decision), [title]);
+    }
 }

@@ -6,7 +6,7 @@
 
 use analysis::Group;
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
-use analysis::doubts::DoubtKind;
+use analysis::doubts::{DoubtKind, moved_by};
 use analysis::overall::overall;
 use archive::Run;
 use stats::estimate::Estimate;
@@ -143,7 +143,7 @@ fn noun(counted: Counted) -> &'static str {
 }
 
 /// What is said beside a number.
-const GRAVE: [DoubtKind; 5] = [
+pub(crate) const GRAVE: [DoubtKind; 5] = [
     DoubtKind::Errors,
     DoubtKind::LoadNotKept,
     DoubtKind::BusyHost,
@@ -205,9 +205,18 @@ fn is_shaky(choice: &Choice<'_>) -> bool {
     choice.doubts.iter().filter(|kind| GRAVE.contains(kind)).count() > 1
 }
 
+/// Whether a rate moved within its own trial by as much as the two are apart, where no other runs tell.
+fn moved_as_much(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> bool {
+    let apart = ratio_of(best).max(1.0 / ratio_of(best));
+    let alone = best.ratio.and_then(|ratio| ratio.between_repetitions()).is_none();
+    let moved = here.group.trials.iter().chain(&best.group.trials).map(|trial| moved_by(trial));
+    counted.is_rate() && alone && apart > 1.0 + ABOUT && moved.fold(1.0, f64::max) >= apart
+}
+
 fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> String {
     let counted = decision.counted;
-    if best.ratio.is_some_and(is_open) || is_shaky(here) || is_shaky(best) {
+    let shaky = is_shaky(here) || is_shaky(best) || moved_as_much(counted, here, best);
+    if best.ratio.is_some_and(is_open) || shaky {
         return undecided(counted, here, best);
     }
     match counted {
@@ -501,6 +510,30 @@ mod tests {
         }));
         let said = over_all(&more, &decisions(&more)).expect("both");
         assert!(said.starts_with("Over 3 jobs"), "{said}");
+    }
+
+    /// A reference that stood still for half of its trial crowned whichever drive it was beside.
+    #[test]
+    fn a_ratio_that_is_no_more_than_a_trial_moved_by_itself_is_open() {
+        let mut run = two_jobs();
+        run.trials.truncate(2);
+        for trial in &mut run.trials {
+            trial.source = Source::Measured;
+        }
+        let moved = |run: &Run| {
+            let all = decisions(run);
+            let (here, best) = (all[0].here(), all[0].best_other().expect("another"));
+            let said = compared(&all[0], here, best);
+            (moved_as_much(all[0].counted, here, best), said.contains("do not decide"))
+        };
+        assert_eq!(moved(&run), (false, false), "both were steady");
+        let intervals = &mut run.trials[0].result.recording.intervals;
+        let half = intervals.len() / 2;
+        for interval in &mut intervals[half..] {
+            let (phase, start, end) = (interval.phase, interval.start, interval.end);
+            *interval = stats::Interval::empty(phase, start, end);
+        }
+        assert_eq!(moved(&run), (true, true));
     }
 
     /// "Twice as fast" of runs that might have said the contrary sells drives that are no better.

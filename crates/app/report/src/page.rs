@@ -117,6 +117,8 @@ struct DoubtView {
     count: String,
     worst: String,
     places: Vec<String>,
+    /// What helps.
+    remedy: &'static str,
 }
 
 /// Characters of the worst case that stand on the first screen.
@@ -128,6 +130,7 @@ impl DoubtView {
             title: doubt.kind.title(),
             count: doubt.count_text(),
             worst: cut(&doubt.worst, WORST_MAX),
+            remedy: doubt.kind.remedy(),
             // All of what was said, where that was cut.
             places: match doubt.worst.chars().count() > WORST_MAX {
                 true => doubt.places.iter().chain([&doubt.worst]).cloned().collect(),
@@ -331,7 +334,7 @@ fn view(run: &Run) -> RunView<'_> {
         headline: answer.headline,
         lead: answer.lead,
         doubts: answer.doubts.iter().map(DoubtView::new).collect(),
-        decisions: decision_views(&decisions, &hues),
+        decisions: decision_views(run, &decisions, &hues),
         compares: decisions.iter().any(|one| one.choices.len() > 1),
         stretched: run.study.stack.iter().map(|one| one.scale).max().filter(|scale| *scale > 1),
         durable: decisions.iter().any(|one| one.counted == Counted::DurableUpdates),

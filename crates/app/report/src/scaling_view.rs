@@ -230,6 +230,7 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         match panel.axis {
             AxisKind::DataOverMemory => format!("data {number} \u{d7} memory"),
             AxisKind::MemoryMiB => format!("{number} MiB of memory"),
+            AxisKind::Load(words) if number == "1" => format!("1 {}", words.trim_end_matches('s')),
             AxisKind::Load(words) => format!("{number} {words}"),
         }
     };

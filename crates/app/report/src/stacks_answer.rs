@@ -13,6 +13,7 @@ use workload::OpClass;
 
 use crate::chart::short;
 use crate::decision_view::times_number;
+use crate::headline::GRAVE;
 use crate::words::{engine_title, runs_each};
 
 /// Beginning of the names of totals that count stalls by their cause.
@@ -139,14 +140,24 @@ pub(crate) fn engines_sentence(run: &Run) -> Option<String> {
         };
         devices.push(&stack.device);
         parts.push(format!(
-            "{named}{updates} on {} ({} and {} lookups a second, {}{slower})",
+            "{named}{updates} on {} ({} and {} lookups a second, {}{slower}{})",
             short(&stack.title),
             human_count(a.0),
             human_count(b.0),
-            a.1.first.source.word()
+            a.1.first.source.word(),
+            spoiled_words([a.1, b.1])
         ));
     }
     (!parts.is_empty()).then(|| format!("{} ({}).", parts.join("; "), runs_each(run)))
+}
+
+/// `, busy host, not steady` where that is so of either.
+fn spoiled_words(groups: [&Group<'_>; 2]) -> String {
+    let seen = |kind: &&DoubtKind| {
+        let mut trials = groups.iter().flat_map(|group| &group.trials);
+        trials.any(|trial| doubts_of(trial).contains(kind))
+    };
+    GRAVE.iter().filter(seen).map(|kind| format!(", {}", kind.title().to_lowercase())).collect()
 }
 
 /// The drive that a stack is of and what carries it: `("p4800x", "nvmeof-rdma")`.
@@ -205,10 +216,14 @@ pub(crate) fn fabric_sentence(run: &Run) -> Option<String> {
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
         let left_out = match left_out {
             0 => String::new(),
-            count => format!(", {count} of {} tests may not be judged", kept.len() + count),
+            count => format!(
+                ", {count} of {} tests may not be judged: not as modelled, busy host or not steady",
+                kept.len() + count
+            ),
         };
         let (Some(least), Some(most)) = (kept.first(), kept.last()) else {
-            parts.push(format!("What {} keeps is not known{left_out}", short(&far.title)));
+            let what = if parts.is_empty() { "What" } else { "what" };
+            parts.push(format!("{what} {} keeps is not known{left_out}", short(&far.title)));
             continue;
         };
         let range = match kept.len() {
@@ -266,6 +281,11 @@ mod tests {
         let ratio: f64 = first.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(ratio > 1.2, "{said}");
         assert!(said.contains("; 1.00 \u{d7} on"), "the same on the second drive: {said}");
+        assert!(!said.contains("busy host"), "{said}");
+        run.trials[1].source = study::Source::Measured;
+        run.trials[1].result.limits = vec![stats::Limit::Others { others: 0.5 }];
+        let said = engines_sentence(&run).unwrap();
+        assert!(said.contains(", busy host); 1.00"), "of the first drive alone: {said}");
         run.trials.retain(|trial| trial.engine == "lmdb");
         assert_eq!(engines_sentence(&run), None, "one engine has nothing beside it");
     }

@@ -4,6 +4,7 @@
 //! Invariant: counts and errors of this run's records alone. What it is not: a verdict.
 
 use analysis::decision::{Decision, Standing};
+use analysis::doubts::{DoubtKind, doubts_of};
 use archive::{Run, StackRecord};
 use device::Evidence;
 use serde::Serialize;
@@ -63,10 +64,19 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
         1 => "1 trial".to_owned(),
         count => format!("{count} trials"),
     };
+    let told = [DoubtKind::BusyHost, DoubtKind::InMemory, DoubtKind::Unsteady];
+    let seen = |kind: DoubtKind| {
+        let own = run.trials.iter().filter(|trial| trial.stack == stack.name);
+        match own.filter(|trial| doubts_of(trial).contains(&kind)).count() {
+            0 => String::new(),
+            count => format!("; {} in {count}", kind.title().to_lowercase()),
+        }
+    };
+    let spoiled: String = told.into_iter().map(seen).collect();
     match repetitions {
-        1 => format!("{trials}, one run each: how far another run lies is not known"),
-        2 => format!("{trials}, two runs each: their range"),
-        runs => format!("{trials}, {runs} runs each: 95 % intervals between runs"),
+        1 => format!("{trials}, one run each: how far another run lies is not known{spoiled}"),
+        2 => format!("{trials}, two runs each: their range{spoiled}"),
+        runs => format!("{trials}, {runs} runs each: 95 % intervals between runs{spoiled}"),
     }
 }
 

@@ -102,6 +102,7 @@ impl Emulated {
             let device = stack.device.text();
             return Err(match serde_json::from_str::<NotServed>(&line) {
                 Ok(NotServed { refused: reason, next }) => {
+                    let next = next.replace("stack.NAME.", &format!("stack.{}.", stack.name));
                     RunnerError::NotAttached { device, reason, next }
                 }
                 Err(_) => StackError::Refused {

@@ -314,10 +314,8 @@ impl<'a> Runner<'a> {
     /// The result of a trial whose emulated drive could not be attached: it has failed, others go on. Any
     /// other error ends the run.
     pub(crate) fn not_attached(&mut self, error: RunnerError) -> Result<TrialResult, RunnerError> {
-        if !matches!(error, RunnerError::NotAttached { .. }) {
-            return Err(error);
-        }
-        let failure = Some(format!("{error}; next: {}", error.next()));
+        let RunnerError::NotAttached { device, reason, next } = &error else { return Err(error) };
+        let failure = Some(format!("{device} is {reason}; next: {next}"));
         self.refused.push(error);
         Ok(TrialResult { failure, ..TrialResult::default() })
     }

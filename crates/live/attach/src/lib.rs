@@ -102,8 +102,9 @@ impl std::fmt::Display for AttachError {
             ),
             Self::TooFast { takes, path, floor, scale } => write!(
                 out,
-                "a read takes {takes} on the model and {path} on the way to it, the way through FUSE and \
-                 back alone takes {floor} here: it can be attached {scale} times slower"
+                "too fast to be emulated on this machine now: a read of the drive takes {takes} (and a \
+                 kernel's way to one {path}), the way through FUSE and back {floor}; {scale} times slower \
+                 it can be attached"
             ),
         }
     }

@@ -110,6 +110,21 @@ impl Served {
             .max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))
     }
 
+    /// The greatest difference, where it is more than a figure may be off; and its name.
+    #[must_use]
+    pub fn excess(&self) -> Option<(f64, &'static str)> {
+        self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX)
+    }
+
+    /// Delivered over requested, less 1, of the time of all requests together; 0 where nothing was served.
+    #[must_use]
+    pub fn longer(&self) -> f64 {
+        let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
+        let took = |kind: &ServedKind| kind.requests as f64 * kind.delivered_mean_ns as f64;
+        let took: f64 = self.kinds().iter().map(|(_, kind)| took(kind)).sum();
+        if asked > 0.0 { took / asked - 1.0 } else { 0.0 }
+    }
+
     /// How much longer all took since what serves waited for processors, in words.
     #[must_use]
     pub fn starved_words(&self) -> String {
@@ -124,8 +139,8 @@ impl Served {
     #[must_use]
     pub fn complaint(&self) -> String {
         let mut said = Vec::new();
-        let off = self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX);
-        let worst = off.and_then(|(_, name)| self.kinds().into_iter().find(|(n, _)| *n == name));
+        let worst =
+            self.excess().and_then(|(_, name)| self.kinds().into_iter().find(|(n, _)| *n == name));
         if let Some((name, kind)) = worst {
             said.push(format!(
                 "{name} took {} on average and {} at the median for {} and {} asked",
@@ -184,7 +199,7 @@ impl fmt::Display for Served {
         if self.starved_share > STARVED_MAX {
             write!(out, "; {}: not to be judged", self.starved_words())?;
         }
-        match self.difference().filter(|(off, _)| off.abs() > DIFFERENCE_MAX) {
+        match self.excess() {
             Some((off, name)) => {
                 write!(out, "; {name} are off by {:+.0} %: not to be judged", off * 100.0)
             }
@@ -224,6 +239,16 @@ mod tests {
         assert!(!far.is_faithful());
         assert!(far.to_string().contains("not to be judged") && far.to_string().contains("2-fold"));
         assert!(Served::default().is_faithful(), "nothing was served");
+    }
+
+    /// A flush that is asked to take nothing and takes a little is "38 times as long" and hardly anything.
+    #[test]
+    fn what_all_took_longer_is_by_time_not_by_kind() {
+        let (writes, flushes) = (kind(100, 1_000_000, 1_000_000), kind(100, 4_000, 154_000));
+        let one = Served { flushes, ..served(ServedKind::default(), writes) };
+        assert!((one.longer() - 0.149).abs() < 0.001, "{}", one.longer());
+        assert_eq!(one.excess().map(|(_, name)| name), Some("flushes"));
+        assert_eq!(Served::default().longer(), 0.0);
     }
 
     /// A tail that the disk was late for shows in rates, not at the median.
