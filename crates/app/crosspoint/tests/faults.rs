@@ -66,7 +66,7 @@ fn reads_past_the_end_of_the_medium_are_failures_with_their_place() {
     expect(&output, 6);
     let failure = failure(&scratch);
     assert!(failure.contains("read at byte") && failure.contains("os error 5"), "{failure}");
-    assert!(stderr(&output).contains("the target failed"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("some trials failed"), "{}", stderr(&output));
     expect(&scratch.run("figures run"), 0);
     expect(&scratch.run("report run"), 0);
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());

@@ -130,7 +130,10 @@ fn split(sentence: &str) -> (String, String) {
         taken += part.len();
         if count > 0 && taken > HEADLINE_MAX {
             let (first, rest) = parts.split_at(count);
-            return (format!("{}.", first.join("; ")), format!("{}.", rest.join("; ")));
+            let rest = rest.join("; ");
+            let (initial, left) = rest.split_at(rest.chars().next().map_or(0, char::len_utf8));
+            let rest = format!("{}{left}.", initial.to_uppercase());
+            return (format!("{}.", first.join("; ")), rest);
         }
     }
     (sentence.to_owned(), String::new())
@@ -479,6 +482,6 @@ mod tests {
         assert_eq!(outside_brackets("a"), ["a"]);
         let long = format!("{} (x; y); {}.", "a".repeat(200), "b".repeat(200));
         let (head, rest) = split(&long);
-        assert!(head.ends_with("(x; y).") && rest.starts_with('b'), "{head} {rest}");
+        assert!(head.ends_with("(x; y).") && rest.starts_with('B'), "{head} {rest}");
     }
 }

@@ -50,8 +50,10 @@ struct ChoiceView {
     p99: String,
     limited: String,
     worth: String,
-    /// It may not be judged.
+    /// Its ratio may not be judged.
     doubted: bool,
+    /// Its number may not: the drive was another than modelled.
+    unlike: bool,
     /// What the study asked of it.
     objectives: Vec<ObjectiveView>,
     /// Numbers to sort by: value, ratio, p99 in nanoseconds.
@@ -197,6 +199,7 @@ fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceVi
         limited: limited_words(one.limited),
         worth: worth_words(one),
         doubted: false,
+        unlike: matches!(one.standing, Standing::NotJudged(_)),
         objectives: asked_of(&one.group).iter().map(ObjectiveView::new).collect(),
         keys: [
             one.value.value,

@@ -12,7 +12,7 @@ use units::human_count;
 
 use crate::chart::short;
 use crate::hue::Hues;
-use crate::svg::{Scale, below, cut, escape, levels, marks, open, path};
+use crate::svg::{Scale, below, escape, levels, marks, open, path, without_middle};
 use crate::words::engine_word;
 
 /// Panels that are drawn; figures have all.
@@ -169,7 +169,7 @@ fn labels(
             "<text class=\"name h{}\" x=\"6\" y=\"{:.1}\">{}<title>{}</title></text>",
             hue(line),
             y + 4.0,
-            escape(&(letter(line) + &cut(&title(&line.stack), LABEL_MAX))),
+            escape(&(letter(line) + &without_middle(&title(&line.stack), LABEL_MAX))),
             escape(&format!("{}, {}", title(&line.stack), line.source.word()))
         );
     }
