@@ -85,8 +85,9 @@ fn as_from_any_disk(transport: &str) {
     assert!(stderr(&refused).contains("in use by"), "{}", stderr(&refused));
     drop((file, direct));
     let output = scratch.run(&format!("detach {shown}"));
-    expect(&output, 0);
-    assert!(stdout(&output).contains("is detached"), "{}", stdout(&output));
+    // What serves it may still have looked for one of the signals, and have let it go by itself.
+    let gone = stderr(&output).contains("it is not attached");
+    assert!(gone || stdout(&output).contains("is detached"), "{}", stderr(&output));
     nothing_left(&scratch);
     // What was in its store is there the next time, and once only at a time.
     let disk = attach(&scratch, "intel-s3520 --scale 10 --size 16MiB --store kept.img");

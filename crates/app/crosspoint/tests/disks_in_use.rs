@@ -75,7 +75,17 @@ fn what_the_kernel_holds_stays_attached() {
     assert!(sh(&format!("swapoff {device}")));
     // By hand: what is called so by then is another's.
     assert!(sh(&format!("losetup --detach {device}")));
+    let own = scratch.path().join("own.img");
+    fs::File::create(&own).expect("a file").set_len(16 << 20).expect("a size");
+    // Unless somebody else was given the name meanwhile.
+    let taken = sh(&format!("losetup {device} {} 2>/dev/null", own.display()));
+    let output = scratch.run(&format!("detach {device}"));
+    expect(&output, 4);
+    assert!(stderr(&output).contains("not attached"), "{}", stderr(&output));
     expect(&scratch.run(&format!("detach {}", file.display())), 0);
+    if taken {
+        assert!(sh(&format!("losetup --detach {device}")), "it is not ours to detach");
+    }
     nothing_left(&scratch);
 }
 

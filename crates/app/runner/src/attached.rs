@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use attach::Transport;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use stack::{StackError, check_directory};
+use stack::{StackError, check_directory, is_loop_over};
 use stats::Served;
 
 /// A disk that is attached.
@@ -164,7 +164,9 @@ pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
     let disks = all(state)?;
     let named: Vec<String> = disks.iter().map(|disk| disk.file.display().to_string()).collect();
     let here = disks.into_iter().find(|disk| {
-        disk.file == whole || disk.block.as_ref().is_some_and(|block| *block == whole)
+        // A loop device of that name may be over something else by now.
+        let own = |block: &PathBuf| *block == whole && is_loop_over(block, &disk.file);
+        disk.file == whole || disk.block.as_ref().is_some_and(own)
     });
     here.ok_or_else(|| {
         let there = if named.is_empty() { "nothing is".to_owned() } else { named.join(", ") };
@@ -211,6 +213,21 @@ impl Disk {
         })
     }
 
+    /// Whether its loop device or its mount, which nobody serves any more, is there.
+    fn is_left(&self) -> bool {
+        let block = self.block.as_ref().is_some_and(|block| is_loop_over(block, &self.file));
+        let mount = fs::metadata(&self.file).map_err(|error| error.raw_os_error());
+        block || mount.is_err_and(|code| code == Some(libc::ENOTCONN))
+    }
+
+    fn died(&self) -> StackError {
+        StackError::Refused {
+            device: self.file.display().to_string(),
+            reason: "the process that served it has died".into(),
+            next: "crosspoint clean".into(),
+        }
+    }
+
     /// Asks the process that serves it to end, and waits until it has; gives what it served.
     ///
     /// # Errors
@@ -232,8 +249,8 @@ impl Disk {
         let mut last = self.clone();
         while began.elapsed() < patience {
             let Ok(mut file) = File::open(&path) else {
-                // Somebody else has seen that it has ended.
-                return Ok(last);
+                // Somebody else has seen that it has ended, or died.
+                return if self.is_left() { Err(self.died()) } else { Ok(last) };
             };
             let gone = file.try_lock_shared().is_ok();
             let mut text = String::new();
@@ -250,11 +267,7 @@ impl Disk {
                 let _ = fs::remove_file(&path);
                 return match last.ended {
                     true => Ok(last),
-                    false => Err(StackError::Refused {
-                        device: self.file.display().to_string(),
-                        reason: "the process that served it has died".into(),
-                        next: "crosspoint clean".into(),
-                    }),
+                    false => Err(self.died()),
                 };
             }
             std::thread::sleep(Duration::from_millis(20));
