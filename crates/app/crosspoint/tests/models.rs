@@ -73,6 +73,7 @@ fn a_run_of_another_study_fits_nothing_and_leaves_nothing() {
     let output = scratch.run("device fit --from runs/mix --name none");
     expect(&output, 3);
     assert!(String::from_utf8_lossy(&output.stderr).contains("no measurement of"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("not of `device-fit`"));
     assert!(!scratch.path().join("none.toml").exists());
 }
 

@@ -163,14 +163,14 @@ impl RunnerError {
     #[must_use]
     pub fn class(&self) -> ExitClass {
         match self {
-            Self::StudyFile { .. }
-            | Self::NoStudy { .. }
-            | Self::NotThatStudy { .. }
-            | Self::OutputExists(_) => ExitClass::Usage,
+            Self::StudyFile { .. } | Self::NoStudy { .. } | Self::OutputExists(_) => {
+                ExitClass::Usage
+            }
             Self::Study(_)
             | Self::Profile { .. }
             | Self::Host { .. }
             | Self::Faults { .. }
+            | Self::NotThatStudy { .. }
             | Self::NothingToRun(_) => ExitClass::BadStudy,
             Self::Stack(StackError::Refused { .. }) | Self::NotAttached { .. } => {
                 ExitClass::Refused
@@ -201,7 +201,7 @@ impl RunnerError {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
             Self::NotThatStudy { wanted, .. } => {
-                format!("crosspoint run {wanted}, or a run of it that is there: crosspoint studies")
+                format!("a run of {wanted}: crosspoint run {wanted} makes one")
             }
             Self::NothingToRun(_) => "crosspoint plan STUDY says what can run where".into(),
             Self::Profile { name, .. } if name.ends_with(".toml") => {
