@@ -373,7 +373,7 @@ fn not_as_asked(trial: &TrialRecord) -> Option<String> {
             Some((off, name)) if off.abs() > served.starved_share => format!(
                 "{name} {}, all requests together {}",
                 off_words(off),
-                together_words(served.longer())
+                stats::longer_words(served.longer())
             ),
             _ => served.starved_words(),
         }),
@@ -387,15 +387,6 @@ fn off_words(off: f64) -> String {
         off if off >= 1.0 => format!("took {:.1} times as long as modelled", 1.0 + off),
         off if off >= 0.0 => format!("took {:.0} % longer than modelled", off * 100.0),
         off => format!("took {:.0} % less time than modelled", -off * 100.0),
-    }
-}
-
-/// `9 % longer`, after how far one kind of request was off.
-fn together_words(off: f64) -> String {
-    match off {
-        off if off >= 1.0 => format!("{:.1} times as long", 1.0 + off),
-        off if off >= 0.0 => format!("{:.0} % longer", off * 100.0),
-        off => format!("{:.0} % less", -off * 100.0),
     }
 }
 

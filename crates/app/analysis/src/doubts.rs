@@ -68,9 +68,7 @@ impl DoubtKind {
             Self::Unsteady => "Not steady",
         }
     }
-}
 
-impl DoubtKind {
     /// What helps, for people.
     #[must_use]
     pub const fn remedy(self) -> &'static str {

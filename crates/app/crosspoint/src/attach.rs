@@ -45,7 +45,7 @@ const RUN_ENDS: Duration = Duration::from_secs(10);
 pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     match &arguments.model {
         None => list(arguments.json),
-        Some(model) if arguments.foreground => tell_owner(serve(model, arguments), arguments),
+        Some(model) if arguments.foreground => report_to_owner(serve(model, arguments), arguments),
         Some(_) => start(arguments),
     }
 }
@@ -54,9 +54,9 @@ fn refused(device: String, reason: String, next: &str) -> Failure {
     StackError::Refused { device, reason, next: next.to_owned() }.into()
 }
 
-/// What a disk's own run is told in its place, where it is too fast for this machine: that fails its trial,
+/// What a disk's own run gets in its place, where it is too fast for this machine: that fails its trial,
 /// and the run goes on. What else is wrong ends the run.
-fn tell_owner(
+fn report_to_owner(
     served: Result<ExitCode, Failure>,
     arguments: &AttachArguments,
 ) -> Result<ExitCode, Failure> {

@@ -101,28 +101,14 @@ attach = true
 size = "16MiB"
 "#;
 const OTHER: &str = "[[stack]]\nname = \"predicted\"\ndevice = \"model:intel-p4800x\"\n";
-const ALONE: &str = r#"
-[[experiment]]
-name = "reads"
-title = "Reads"
-stacks = ["instant"]
-warm_up = "0s"
-measure = "200ms"
-interval = "100ms"
 
-[experiment.block]
-"#;
-const ELSEWHERE: &str = r#"
-[[experiment]]
-name = "elsewhere"
-title = "Reads elsewhere"
-stacks = ["predicted"]
-warm_up = "0s"
-measure = "200ms"
-interval = "100ms"
-
-[experiment.block]
-"#;
+/// Reads of a stack.
+fn reads_of(stack: &str) -> String {
+    format!(
+        "[[experiment]]\nname = \"{stack}\"\ntitle = \"Reads\"\nstacks = [\"{stack}\"]\n\
+         warm_up = \"0s\"\nmeasure = \"200ms\"\ninterval = \"100ms\"\n[experiment.block]\n"
+    )
+}
 
 const RACE: &str = r#"
 schema = 1
@@ -169,7 +155,7 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     let text = stdout(&shown).replace("\"400ns\"", "\"1ns\"").replace("\"100ns\"", "\"0ns\"");
     let facts = text.split("[[acceptance]]").next().expect("a profile");
     fs::write(scratch.path().join("instant.toml"), facts).expect("written");
-    let study = format!("{HEAD}{OTHER}{ALONE}{ELSEWHERE}");
+    let study = format!("{HEAD}{OTHER}{}{}", reads_of("instant"), reads_of("predicted"));
     fs::write(scratch.path().join("study.toml"), study).expect("written");
     let output = scratch.run("run study.toml --out run");
     expect(&output, 6);
@@ -183,7 +169,8 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials_alone() {
     let page = fs::read_to_string(scratch.path().join("run/report.html")).expect("a page");
     assert!(page.contains("too fast to be emulated"), "the reason is on the page");
     // Where nothing can be said it is refused as at a prompt.
-    fs::write(scratch.path().join("alone.toml"), format!("{HEAD}{ALONE}")).expect("written");
+    let alone = format!("{HEAD}{}", reads_of("instant"));
+    fs::write(scratch.path().join("alone.toml"), alone).expect("written");
     let output = scratch.run("run alone.toml --out alone");
     expect(&output, 4);
     assert!(stderr(&output).contains("--set stack.instant.scale="), "{}", stderr(&output));

@@ -267,11 +267,11 @@ pub fn is_loop_over(device: &Path, backing: &Path) -> bool {
 pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackError> {
     let found = loops_over(backing);
     let began = Instant::now();
-    let mut told = BTreeSet::new();
+    let mut asked = BTreeSet::new();
     loop {
         for name in loops_over(backing) {
-            if !told.contains(&name) && tell_to_go(&name, backing)? {
-                told.insert(name);
+            if !asked.contains(&name) && ask_to_go(&name, backing)? {
+                asked.insert(name);
             }
         }
         let left = loops_over(backing);
@@ -287,7 +287,7 @@ pub(crate) fn detach(backing: &Path, patience: Duration) -> Result<usize, StackE
 
 /// Lets a loop device go once nobody has it open; `false` where something has claimed it. Held for this
 /// process alone meanwhile, so that nobody mounts it and nobody else's has its name by then.
-fn tell_to_go(name: &str, backing: &Path) -> Result<bool, StackError> {
+fn ask_to_go(name: &str, backing: &Path) -> Result<bool, StackError> {
     let device = Path::new("/dev").join(name);
     let is_ours = || is_loop_over(&device, backing);
     let held = match rustix::fs::open(&device, OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {

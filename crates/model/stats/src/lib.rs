@@ -33,7 +33,7 @@ pub use recorded::{Recorded, SqlParts};
 pub use recorder::{Recorder, Sample, Summary};
 pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{CounterSample, DiskCounters, Limit, LoadRecord, TrialResult, Usage};
-pub use served::{Served, ServedKind};
+pub use served::{Served, ServedKind, longer_words};
 pub use spread::Spread;
 pub use timeline::Timeline;
 

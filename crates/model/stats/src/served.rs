@@ -52,6 +52,16 @@ impl ServedKind {
     }
 }
 
+/// `9 % longer`, `2.4 times as long`, `3 % less`: a time over another, less 1, in words.
+#[must_use]
+pub fn longer_words(off: f64) -> String {
+    match off {
+        off if off >= 1.0 => format!("{:.1} times as long", 1.0 + off),
+        off if off >= 0.0 => format!("{:.0} % longer", off * 100.0),
+        off => format!("{:.0} % less", -off * 100.0),
+    }
+}
+
 /// What an attached device has served since it was attached, or since the last mark.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,10 +138,7 @@ impl Served {
     /// How much longer all took since what serves waited for processors, in words.
     #[must_use]
     pub fn starved_words(&self) -> String {
-        let longer = match self.starved_share {
-            share if share >= 1.0 => format!("{:.1} times as long", 1.0 + share),
-            share => format!("{:.0} % longer", share * 100.0),
-        };
+        let longer = longer_words(self.starved_share);
         format!("what serves it waited for processors: all took some {longer}")
     }
 
