@@ -82,7 +82,7 @@ impl UnderWay {
     /// The request, under the name `id`.
     pub const fn request(&self, id: u64) -> Request {
         let (operation, offset, length) = (self.operation, self.offset, self.length);
-        Request { id, operation, fua: false, offset, length }
+        Request { id, operation, fua: false, offset, length, queue: 0 }
     }
 
     pub fn new(

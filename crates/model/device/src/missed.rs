@@ -23,8 +23,10 @@ pub enum MissCause {
     Pauses,
     /// How much acknowledgements vary.
     Acknowledgement,
-    /// One client's queue is served apart from the deep ones beside it.
+    /// How many commands of which of the host's queues the drive takes in.
     Queues,
+    /// The drive takes longer for each request, the fastest too, in some states.
+    States,
     /// Which blocks are collected, and when.
     Collection,
     /// A limit that a provider sets.
@@ -41,13 +43,15 @@ pub enum MissCause {
     Sources,
     /// A constant that no source of the drive gives.
     Assumed,
+    /// The figure lies where a curve is steep.
+    Steep,
     /// Nothing is known.
     Unexplained,
 }
 
 impl MissCause {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::BusyUnits,
         Self::Suspensions,
         Self::Stalls,
@@ -55,6 +59,7 @@ impl MissCause {
         Self::Pauses,
         Self::Acknowledgement,
         Self::Queues,
+        Self::States,
         Self::Collection,
         Self::Limiter,
         Self::Host,
@@ -63,6 +68,7 @@ impl MissCause {
         Self::Forced,
         Self::Sources,
         Self::Assumed,
+        Self::Steep,
         Self::Unexplained,
     ];
 
@@ -77,6 +83,7 @@ impl MissCause {
             Self::Pauses => "pauses",
             Self::Acknowledgement => "acknowledgement",
             Self::Queues => "queues",
+            Self::States => "states",
             Self::Collection => "collection",
             Self::Limiter => "limiter",
             Self::Host => "host",
@@ -85,6 +92,7 @@ impl MissCause {
             Self::Forced => "forced writes",
             Self::Sources => "sources",
             Self::Assumed => "assumed constants",
+            Self::Steep => "steep curve",
             Self::Unexplained => "unexplained",
         }
     }
@@ -117,8 +125,12 @@ impl MissCause {
                 "acknowledgements from the drive's buffer vary; the model's take one time"
             }
             Self::Queues => {
-                "at the highest rate the drive serves the paced client's writes apart from the six deep \
-                 queues, so that their middle and their tail lie elsewhere than those of the model's one"
+                "the drive takes in commands of a queue that asks for nearly its share sooner than one in \
+                 each turn, as the model does"
+            }
+            Self::States => {
+                "in some states every request takes the drive longer, the fastest too: when few come, or \
+                 beside more than a few writes; the model's always take the same"
             }
             Self::Collection => {
                 "how much is erased when the drive begins, what it collects, and when; the model collects \
@@ -139,9 +151,14 @@ impl MissCause {
                 "a forced write takes this drive longer than the two programs of the model"
             }
             Self::Sources => {
-                "the source contradicts the datasheet, or another source, that a constant was taken from"
+                "the source contradicts the datasheet, another source or another of its own figures, that a \
+                 constant was taken from"
             }
             Self::Assumed => "no source gives the constant that it hangs on, which was assumed",
+            Self::Steep => {
+                "the curve is so steep there that the model has the printed number at a rate a few percent \
+                 higher"
+            }
             Self::Unexplained => "nothing is known of it",
         }
     }

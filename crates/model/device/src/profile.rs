@@ -301,6 +301,7 @@ fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
             }
             nonzero(&[
                 ("max_in_flight", u64::from(p.max_in_flight.value)),
+                ("commands_inside", p.commands_inside.as_ref().map_or(1, |most| most.value.into())),
                 ("read_units", u64::from(p.read_units.value)),
                 ("channels", u64::from(p.channels.value)),
                 ("read_time", p.read_time.value.get()),
@@ -356,8 +357,10 @@ fn too_many(parameters: &Parameters) -> Option<String> {
                 ("program_units", p.program_units.value),
                 ("stalled_units", p.stalled_units.as_ref().map_or(0, |units| units.value)),
             ];
+            let inside = p.commands_inside.as_ref().map_or(1, |most| most.value);
+            let inside = [("max_in_flight", p.max_in_flight.value), ("commands_inside", inside)];
             above(PARTS_MAX, &units.map(|(name, value)| (name, u64::from(value)))).or_else(|| {
-                above(IN_FLIGHT_MAX, &[("max_in_flight", u64::from(p.max_in_flight.value))])
+                above(IN_FLIGHT_MAX, &inside.map(|(name, value)| (name, u64::from(value))))
             })
         }
         Parameters::Hdd(p) => {

@@ -222,10 +222,16 @@ pub struct Acceptance {
     /// Operations a second by a Poisson schedule, `queue_depth` then the most in flight; absent: a closed
     /// loop.
     pub rate: Option<Rate>,
+    /// Whether the source's tool counts latencies from submission, not from when an operation was due by its
+    /// schedule: what waits outside because as many as `queue_depth` are in flight is then not in them.
+    #[serde(default)]
+    pub from_submission: bool,
     /// Random 4 KiB writes a second that go on beside it and are not counted.
     pub beside_writes: Option<Rate>,
-    /// The same in a closed loop: so many are always in flight. Not both.
+    /// So many of them are in flight at most, a thread; without `beside_writes` always.
     pub beside_depth: Option<u32>,
+    /// Threads that write beside it, of which each takes its share of the rate; absent: one.
+    pub beside_threads: Option<u32>,
     /// How writes are made durable; absent: they are not.
     pub durable: Option<Durable>,
     /// Operations per second, flushes not counted.
@@ -310,11 +316,14 @@ impl Acceptance {
             ));
         }
         let beside = self.beside_depth.unwrap_or(1);
-        let most = [(self.threads, 4096), (self.queue_depth, 65_536), (beside, 65_536)];
+        let others = self.beside_threads.unwrap_or(1);
+        let most =
+            [(self.threads, 4096), (self.queue_depth, 65_536), (beside, 65_536), (others, 64)];
         let large = self.block_size.get() > 1 << 30;
         if large || most.iter().any(|(value, most)| value > most) {
             return Some(format!(
-                "an [[acceptance]] has more than 4096 threads, a depth of 65536 or blocks of 1 GiB ({})",
+                "an [[acceptance]] has more than 4096 threads, 64 beside, a depth of 65536 or blocks of \
+                 1 GiB ({})",
                 self.source
             ));
         }
@@ -326,9 +335,15 @@ impl Acceptance {
                 self.source
             ));
         }
-        if self.beside_writes.is_some() && self.beside_depth.is_some() {
+        if self.beside_threads.is_some() && (self.beside_depth.is_none() || others == 0) {
             return Some(format!(
-                "an [[acceptance]] has both `beside_writes` and `beside_depth` ({})",
+                "`beside_threads` of an [[acceptance]] needs `beside_depth`, and at least one ({})",
+                self.source
+            ));
+        }
+        if self.from_submission && self.rate.is_none() {
+            return Some(format!(
+                "`from_submission` of an [[acceptance]] needs a `rate` ({})",
                 self.source
             ));
         }

@@ -357,11 +357,11 @@ impl<D: Device> Raid<D> {
     fn issue(&mut self, now: Nanos, job: u32) {
         let state = self.jobs.at(job);
         state.left = self.parts.len() as u32;
-        let fua = state.request.fua;
+        let Request { fua, queue, .. } = state.request;
         for part in &self.parts {
             let Part { member, operation, offset, length } = *part;
             let fua = fua && operation != Operation::Read;
-            let request = Request { id: u64::from(job), operation, fua, offset, length };
+            let request = Request { id: u64::from(job), operation, fua, offset, length, queue };
             self.members.submit(now, member, request);
         }
     }
@@ -504,7 +504,10 @@ mod tests {
     }
 
     fn takes(raid: &mut Raid<Ram>, operation: Operation, offset: u64, length: u32) -> u64 {
-        raid.submit(Nanos::ZERO, Request { id: 7, operation, fua: false, offset, length });
+        raid.submit(
+            Nanos::ZERO,
+            Request { id: 7, operation, fua: false, offset, length, queue: 0 },
+        );
         let mut done = Vec::new();
         raid.advance(Nanos::from_secs(1), &mut done);
         assert_eq!(done.len(), 1);

@@ -43,25 +43,34 @@ pub struct Request {
     pub offset: u64,
     /// Bytes, at least 1; 0 for a flush.
     pub length: u32,
+    /// Queue of the host that it comes by. Drives that take in a part of what is asked look at each in
+    /// turn; one queue for all is order of arrival.
+    pub queue: u16,
 }
 
 impl Request {
     /// A read of `length` bytes at `offset`.
     #[must_use]
     pub const fn read(id: u64, offset: u64, length: u32) -> Self {
-        Self { id, operation: Operation::Read, fua: false, offset, length }
+        Self { id, operation: Operation::Read, fua: false, offset, length, queue: 0 }
     }
 
     /// A write that may stay in a cache.
     #[must_use]
     pub const fn write(id: u64, offset: u64, length: u32) -> Self {
-        Self { id, operation: Operation::Write, fua: false, offset, length }
+        Self { id, operation: Operation::Write, fua: false, offset, length, queue: 0 }
     }
 
     /// A flush.
     #[must_use]
     pub const fn flush(id: u64) -> Self {
-        Self { id, operation: Operation::Flush, fua: false, offset: 0, length: 0 }
+        Self { id, operation: Operation::Flush, fua: false, offset: 0, length: 0, queue: 0 }
+    }
+
+    /// The same by another queue.
+    #[must_use]
+    pub const fn by(self, queue: u16) -> Self {
+        Self { queue, ..self }
     }
 
     /// The same under another name.

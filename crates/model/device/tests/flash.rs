@@ -65,9 +65,10 @@ fn reads_beside_writes(device: &mut Model) -> f64 {
 /// programs.
 #[test]
 fn reads_that_go_first_wait_for_the_suspension_and_others_for_the_program() {
-    let first = reads_beside_writes(&mut drive(&[("suspend_time", Some("\"50us\""))]));
-    let in_order =
-        reads_beside_writes(&mut drive(&[("reads_first", None), ("suspend_time", None)]));
+    let suspended = [("suspend_least", None), ("suspend_time", Some("\"50us\""))];
+    let first = reads_beside_writes(&mut drive(&suspended));
+    let none = [("reads_first", None), ("suspend_least", None), ("suspend_time", None)];
+    let in_order = reads_beside_writes(&mut drive(&none));
     let idle = ends(&mut drive(&[]), &[(0, Request::read(0, 4096, 4096))])[0] as f64;
     println!("idle {idle} first {first} in order {in_order}");
     assert!(first > idle + 5_000.0 && first < idle + 50_000.0, "{first} {idle}");

@@ -245,6 +245,7 @@ fn run_job(
     let group = BlockGroup { clients: job.threads.max(1), ..BlockGroup::new(plan) };
     let mut clients = group.clients(seed);
     if !alone {
+        let threads = job.beside_threads.unwrap_or(1);
         let open = |rate| Arrivals::open(Spacing::Poisson, rate);
         let writes = BlockPlan {
             read_share: Share::NONE,
@@ -253,7 +254,7 @@ fn run_job(
             background: true,
             ..BlockPlan::reads(4096, profile.capacity, timeline.end())
         };
-        let beside = BlockGroup { recorded: false, ..BlockGroup::new(writes) };
+        let beside = BlockGroup { recorded: false, clients: threads, ..BlockGroup::new(writes) };
         clients.extend(beside.clients(seed.derive("beside", 0)));
     }
     let (met, host) = host.met_by(profile, clients.len() as u32);
@@ -269,8 +270,9 @@ fn run_job(
     run_job(profile, job, host, (measure * factor).min(MEASURE_MAX), seed)
 }
 
-/// What a recording says of a metric that [`Acceptance::published`] names.
-pub(crate) fn predicted(metric: &str, recording: &Recording) -> Option<f64> {
+/// What a recording says of a metric that [`Acceptance::published`] names, by response times or, as some
+/// sources have it, `from_submission`.
+pub(crate) fn predicted(metric: &str, recording: &Recording, from_submission: bool) -> Option<f64> {
     let (metric, class) = match metric.split_once(" of ") {
         Some((metric, "reads")) => (metric, Some(OpClass::Read)),
         Some((metric, _)) => (metric, Some(OpClass::Write)),
@@ -278,11 +280,12 @@ pub(crate) fn predicted(metric: &str, recording: &Recording) -> Option<f64> {
     };
     let total = recording.total(class);
     let ops = total.counts.ops.max(1) as f64;
-    let percentile =
-        |p: f64| estimate::percentile(&total.latency, total.missed, p).ok().map(|e| e.value);
+    let times = if from_submission { (&total.service, 0) } else { (&total.latency, total.missed) };
+    let percentile = |p: f64| estimate::percentile(times.0, times.1, p).ok().map(|e| e.value);
     match metric {
         "IOPS" => Some(ops / recording.seconds()),
         "MB/s" => Some(total.counts.bytes as f64 / recording.seconds() / 1e6),
+        "mean" if from_submission => Some(total.service.mean()),
         "mean" => Some(total.due.latency_sum.get() as f64 / total.due.ops.max(1) as f64),
         other => percentile(other.strip_prefix('p')?.parse().ok()?),
     }
@@ -297,7 +300,10 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
         if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
     let beside = match (job.beside_writes, job.beside_depth) {
         (Some(rate), _) => format!(" beside {rate} writes"),
-        (None, Some(depth)) => format!(" beside writes, {depth} in flight"),
+        (None, Some(depth)) => match job.beside_threads {
+            Some(threads) => format!(" beside writes, {threads} x {depth} in flight"),
+            None => format!(" beside writes, {depth} in flight"),
+        },
         (None, None) => String::new(),
     };
     let offered = job.rate.map_or_else(String::new, |rate| format!(" at {rate}"));
@@ -323,7 +329,7 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
                 metric: one.metric,
                 job: text.clone(),
                 published: one.is,
-                predicted: predicted(one.metric, recording)?,
+                predicted: predicted(one.metric, recording, job.from_submission)?,
                 evidence: one.evidence,
                 missed: one.missed,
                 shape: Some(JobShape::of(job)),

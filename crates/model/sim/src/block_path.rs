@@ -44,6 +44,12 @@ pub struct BlockPath<D> {
     random: Xoshiro256PlusPlus,
 }
 
+/// The queue to the device by which a thread asks: each has its own, as on a processor of its own. Beyond
+/// 65,536 threads some share one.
+pub(crate) const fn queue_of(thread: u32) -> u16 {
+    thread as u16
+}
+
 impl<D: Device> BlockPath<D> {
     /// An idle device behind `host`, for so many client threads; `seed` is the host's jitter's.
     #[must_use]
@@ -83,7 +89,7 @@ impl<D: Device> BlockPath<D> {
     }
 
     fn reach(&mut self, now: Nanos, slot: u32) {
-        let op = self.slots[slot as usize].op;
+        let Slot { client, op } = self.slots[slot as usize];
         let id = u64::from(slot);
         let request = match op.class {
             OpClass::Read | OpClass::BackgroundRead => Request::read(id, op.offset, op.length),
@@ -93,7 +99,7 @@ impl<D: Device> BlockPath<D> {
             // Block workloads have no other classes.
             _ => Request::flush(id),
         };
-        self.device.submit(now, request);
+        self.device.submit(now, request.by(queue_of(client)));
         self.look();
     }
 

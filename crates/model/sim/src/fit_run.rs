@@ -85,7 +85,7 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
             metric,
             category: point.category(),
             measured: measured?,
-            predicted: predicted(metric, &recording)?,
+            predicted: predicted(metric, &recording, false)?,
         })
     };
     pairs.into_iter().filter_map(residual).collect()

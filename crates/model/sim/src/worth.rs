@@ -11,6 +11,8 @@ use device::{Acceptance, Condition, Durable, Evidence, JobPattern};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
+use crate::host::HostModel;
+
 /// What matters of a block job for which published figures speak of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -41,7 +43,7 @@ impl JobShape {
     #[must_use]
     pub fn of(job: &Acceptance) -> Self {
         Self {
-            host: job.host.clone(),
+            host: HostModel::kin(&job.host).to_owned(),
             read_percent: job.read_share.percent(),
             sequential: job.pattern == JobPattern::Sequential,
             block_bytes: job.block_size.get(),

@@ -136,8 +136,9 @@ pub struct Stack {
     /// FAULTS.md. Times count from when it is attached, or, if it is `staged`, from when its life begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<StackFaults>,
-    /// Of a device model: submission path of its host: `psync`, `io_uring`, `io_uring-polled`, `libaio`,
-    /// `spdk`, `ext4-psync`, `psync-2017` or `none`, all as published; `auto` follows `submission`, and is
+    /// Of a device model: submission path of its host: `psync`, `io_uring`, `io_uring-2024`,
+    /// `io_uring-polled`, `libaio`, `spdk`, `ext4-psync`, `psync-2017` or `none`, all
+    /// as published; `auto` follows `submission`, and is
     /// this host's own io_uring path once `crosspoint calibrate` has measured it.
     #[serde(default = "default_host")]
     pub host: String,

@@ -277,8 +277,8 @@ impl<D: Device> Cache<D> {
         }
         let changed = self.mark_dirty(request);
         if changed && self.metadata_write > 0 {
-            let metadata =
-                Request { fua: request.fua, ..Request::write(0, 0, self.metadata_write) };
+            let Request { fua, queue, .. } = request;
+            let metadata = Request { fua, queue, ..Request::write(0, 0, self.metadata_write) };
             self.submit_fast(now, job, place, metadata);
             return 2;
         }

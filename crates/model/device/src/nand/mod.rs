@@ -2,7 +2,8 @@
 //! link, and a write buffer that is acknowledged early and programmed in large units.
 //!
 //! # Model
-//! A request is admitted when fewer than `max_in_flight` are (SATA's NCQ), passes `front_time` and
+//! A request is admitted when fewer than `max_in_flight` are (SATA's NCQ), or than an NVMe drive takes in
+//! (`commands_inside`; more wait, the host's queues in turn: [`arbiter`]), passes `front_time` and
 //! the serial controller. A read is cut into flash pages; each is read in `read_time` with a small normal
 //! spread on the unit that its `stripe` lies on, then crosses its channel and the link. A write crosses the
 //! link, takes slots in the buffer (waiting while it is full) and is acknowledged after `write_ack_time`; a
@@ -25,6 +26,7 @@
 //! Invariant: what is owed to collection is programmed before more host data is accepted than the buffer
 //! and one burst hold. What it is not: idle garbage collection, wear, or overwriting within the buffer.
 
+mod arbiter;
 mod page_level;
 mod parameters;
 mod planes;
@@ -35,13 +37,12 @@ pub(crate) use page_level::PageLevel;
 pub use parameters::{NandParameters, WriteCache};
 pub use translation::{Collection, Condition, steady_write_amplification};
 
-use std::collections::VecDeque;
-
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Bytes, Nanos, Seed};
 
+use arbiter::Arbiter;
 use planes::{Planes, Purpose, Task};
 use translation::Translation;
 use writes::WriteBuffer;
@@ -99,7 +100,10 @@ pub struct Nand {
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Requests that wait for admission.
-    outside: VecDeque<(Request, Nanos)>,
+    outside: Arbiter,
+    /// How many are admitted at once, and whether the others' queues have their turns.
+    inside_max: usize,
+    in_turns: bool,
     pages: Slab<Page>,
     /// Bytes that are read at once.
     page: Step,
@@ -140,7 +144,9 @@ impl Nand {
             events: EventQueue::default(),
             slots: Vec::new(),
             free_slots: Vec::new(),
-            outside: VecDeque::new(),
+            outside: Arbiter::default(),
+            inside_max: parameters.inside_max() as usize,
+            in_turns: parameters.commands_inside.is_some(),
             pages: Slab::default(),
             controller_free: Nanos::ZERO,
             link_free: Nanos::ZERO,
@@ -355,7 +361,7 @@ impl Nand {
                 let slot = of;
                 done.push(self.completion(now, &self.slots[slot as usize]));
                 self.free_slots.push(slot);
-                if let Some((request, submitted)) = self.outside.pop_front() {
+                if let Some((request, submitted)) = self.outside.pop() {
                     self.admit(now, request, submitted);
                 }
             }
@@ -392,10 +398,11 @@ impl Step {
 
 impl Device for Nand {
     fn submit(&mut self, now: Nanos, request: Request) {
-        if self.in_flight() < self.parameters.max_in_flight.value.max(1) as usize {
+        if self.in_flight() < self.inside_max {
             self.admit(now, request, now);
         } else {
-            self.outside.push_back((request, now));
+            let queue = if self.in_turns { request.queue } else { 0 };
+            self.outside.push(queue, request, now);
         }
     }
 

@@ -5,6 +5,7 @@
 use serde::Deserialize;
 use units::{Bytes, Nanos, Share};
 
+use super::planes::Suspend;
 use super::translation::{Collection, Drive};
 use crate::CHUNK;
 use crate::constant::Constant;
@@ -26,6 +27,9 @@ pub enum WriteCache {
 pub struct NandParameters {
     /// Requests the device takes at once; more wait outside.
     pub max_in_flight: Constant<u32>,
+    /// Commands that an NVMe drive has taken in at most; more wait in the host's queues, from which it takes
+    /// in turn. Absent: as many as `max_in_flight`, in order of arrival.
+    pub commands_inside: Option<Constant<u32>>,
     /// Latency of a read before the controller that no other request waits for.
     pub front_time: Constant<Nanos>,
     /// The same of a write.
@@ -64,8 +68,11 @@ pub struct NandParameters {
     /// Programs and erases at once. More than read units: each of those has several planes, and a read
     /// waits for the work on its own.
     pub program_units: Constant<u32>,
-    /// Mean time (exponential) until a program or an erase makes way for a read; absent: it does not.
+    /// Mean time (exponential, beyond `suspend_least`) until a program or an erase makes way for a read;
+    /// absent: it does not.
     pub suspend_time: Option<Constant<Nanos>>,
+    /// The least that it takes; absent: nothing.
+    pub suspend_least: Option<Constant<Nanos>>,
     /// What going on after that adds to the program or erase; absent: nothing.
     pub resume_time: Option<Constant<Nanos>>,
     /// Reads that go before one program or erase at most; absent: none, all go in order of arrival.
@@ -83,9 +90,11 @@ pub struct NandParameters {
     pub programs_per_erase: Constant<u32>,
     /// How garbage collection is modelled.
     pub collection: Constant<Collection>,
-    /// Collection gathers so much data to move and then moves it at once, before what the host writes,
-    /// unless the host waits already; absent: as it is owed.
+    /// Collection gathers so much data to move and then moves it at once, before what the host writes;
+    /// absent: as it is owed.
     pub collection_burst: Option<Constant<Bytes>>,
+    /// Whether it moves as it is owed while the host waits, which meters the host's writes; absent: it does.
+    pub meters: Option<Constant<bool>>,
     /// Spare area beyond the capacity, as far as collection can use it.
     pub over_provisioning: Constant<Share>,
     /// Flash bytes programmed per host byte of sequential writes in steady state, at least 1.
@@ -113,9 +122,19 @@ const BURST_MAX: Bytes = Bytes(1 << 30);
 const STALL_PERIOD_MIN: Nanos = Nanos::from_micros(10);
 
 impl NandParameters {
-    /// Mean time until work on flash makes way for a read; the end of time where it does not.
-    pub(super) fn suspend(&self) -> Nanos {
-        self.suspend_time.as_ref().map_or(Nanos::MAX, |time| time.value)
+    /// Requests that are inside at once, at least one.
+    pub(super) fn inside_max(&self) -> u32 {
+        let inside = self.commands_inside.as_ref().map_or(u32::MAX, |most| most.value);
+        self.max_in_flight.value.min(inside).max(1)
+    }
+
+    /// How long work on flash takes to make way for a read.
+    pub(super) fn suspend(&self) -> Suspend {
+        let value = |time: &Option<Constant<Nanos>>| time.as_ref().map(|time| time.value);
+        Suspend {
+            least: value(&self.suspend_least).unwrap_or(Nanos::ZERO),
+            mean_beyond: value(&self.suspend_time).unwrap_or(Nanos::MAX),
+        }
     }
 
     /// What a suspension adds to it.
@@ -142,8 +161,14 @@ impl NandParameters {
         if self.resume() > self.program_time.value {
             return Some("`resume_time` must not be longer than `program_time`".into());
         }
+        if self.suspend_least.is_some() && self.suspend_time.is_none() {
+            return Some("`suspend_least` needs `suspend_time`".into());
+        }
         if self.reads_first() > READS_FIRST_MAX {
             return Some(format!("`reads_first` is at most {READS_FIRST_MAX}"));
+        }
+        if self.collection_burst.is_none() && self.meters.is_some() {
+            return Some("`meters` needs `collection_burst`".into());
         }
         let burst = self.collection_burst.as_ref().map_or(Bytes(0), |burst| burst.value);
         if burst > BURST_MAX {

@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! A plane does one thing at a time. Its reads form a gap in its other work (a program, a move, an erase):
-//! a read that comes while work runs waits until that is suspended, an exponential time, or for its end;
+//! a read that comes while work runs waits until that is suspended, a least time and an exponential one
+//! beyond, or for its end;
 //! reads that come before the gap is over go on in it. A piece of work lets so many reads go before it and
 //! then runs to its end, so that it ends whatever the reads. When a read starts is known as it comes; when
 //! work ends is not, so its end is asked again when it seems due.
@@ -15,13 +16,22 @@ use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Seed};
 
+/// How long work takes to make way for a read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Suspend {
+    /// At least so long.
+    pub least: Nanos,
+    /// Mean of the exponential time beyond; the end of time: it does not make way.
+    pub mean_beyond: Nanos,
+}
+
 /// A program, a move or an erase, how it can be suspended, and what it is for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     /// Time of it.
     pub takes: Nanos,
-    /// Mean time until it makes way for a read (exponential); the end of time: it does not.
-    pub suspend: Nanos,
+    /// How long it takes to make way for a read.
+    pub suspend: Suspend,
     /// What going on after that adds to it.
     pub resume: Nanos,
     /// What it is for.
@@ -52,7 +62,7 @@ struct Work {
     resumed: Nanos,
     /// Reads that may still go before it.
     passes: u32,
-    suspend: Nanos,
+    suspend: Suspend,
     resume: Nanos,
     purpose: Purpose,
 }
@@ -197,11 +207,12 @@ impl Work {
             self.resumed = ready + takes;
             return ready;
         }
-        if self.suspend == Nanos::MAX {
+        if self.suspend.mean_beyond == Nanos::MAX {
             return end;
         }
         let draw: f64 = Exp1.sample(random);
-        let start = ready + Nanos((draw * self.suspend.get() as f64) as u64);
+        let beyond = Nanos((draw * self.suspend.mean_beyond.get() as f64) as u64);
+        let start = ready + self.suspend.least + beyond;
         if start >= end {
             return end;
         }
@@ -227,7 +238,8 @@ mod tests {
     }
 
     fn resumed(planes: &mut Planes, now: u64, takes: u64, (suspend, resume): (u64, u64)) -> u64 {
-        let (takes, suspend, resume) = (Nanos(takes), Nanos(suspend), Nanos(resume));
+        let suspend = Suspend { least: Nanos::ZERO, mean_beyond: Nanos(suspend) };
+        let (takes, resume) = (Nanos(takes), Nanos(resume));
         planes.start(Nanos(now), Task { takes, suspend, resume, purpose: Purpose::NONE }).1.get()
     }
 
@@ -267,10 +279,12 @@ mod tests {
     #[test]
     fn going_on_takes_time_once_for_each_suspension() {
         let mut planes = planes(8);
-        let (takes, suspend, resume) = (Nanos(350), Nanos(0), Nanos(40));
+        let suspend = Suspend { least: Nanos(5), mean_beyond: Nanos(0) };
+        let (takes, resume) = (Nanos(350), Nanos(40));
         planes.start(Nanos(0), Task { takes, suspend, resume, purpose: Purpose::NONE });
-        assert_eq!((read(&mut planes, 30), read(&mut planes, 35)), (40, 50));
-        assert_eq!(read(&mut planes, 100), 110);
+        // The program goes on until it has made way.
+        assert_eq!((read(&mut planes, 30), read(&mut planes, 35)), (45, 55));
+        assert_eq!(read(&mut planes, 100), 115);
         assert_eq!(planes.finish(Nanos(350), 0).unwrap_err(), Nanos(350 + 30 + 2 * 40));
     }
 

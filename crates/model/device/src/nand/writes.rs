@@ -246,8 +246,10 @@ impl Nand {
         self.task_due((takes, bytes), purpose);
         let size = self.program_size();
         let burst = self.parameters.collection_burst.as_ref().map_or(0, |burst| burst.value.get());
-        // A host that waits already pays as it goes.
-        let least = if self.buffer.waiting.is_empty() { size.max(burst) } else { size };
+        // A drive that meters lets a host that waits already pay as it goes.
+        let meters = self.parameters.meters.as_ref().is_none_or(|meters| meters.value);
+        let as_owed = meters && !self.buffer.waiting.is_empty();
+        let least = if as_owed { size } else { size.max(burst) };
         if self.buffer.moved >= least as f64 {
             self.move_data(size);
         }

@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 use device::{Completion, Device, EventQueue, Request};
 use units::Nanos;
 
+use crate::block_path::queue_of;
 use processors::Sharing;
 
 /// Number of a thread of a machine, in the order in which they were made.
@@ -137,7 +138,8 @@ impl<D: Device> Machine<D> {
     #[inline]
     pub async fn ask(&self, request: Request) -> Completion {
         let ThreadId(thread) = self.current();
-        let request = Request { id: u64::from(thread), ..request };
+        let queue = queue_of(thread);
+        let request = Request { id: u64::from(thread), queue, ..request };
         self.0.device.borrow_mut().submit(self.now(), request);
         loop {
             wait().await;
