@@ -64,6 +64,11 @@ fn what_the_kernel_holds_stays_attached() {
     let over = String::from_utf8_lossy(&over.stdout).trim().to_owned();
     stays(&scratch, &file, &device, &over);
     assert!(sh(&format!("losetup --detach {over}")));
+    let node = scratch.path().join("node");
+    assert!(sh(&format!("mknod {} b $(stat -c '0x%t 0x%T' {device})", node.display())));
+    let open = fs::File::open(&node).expect("the same device by another name");
+    stays(&scratch, &file, &device, "disks_in_use");
+    drop(open);
     assert!(sh(&format!("mkfs.ext4 -q -F {device}")));
     let place = scratch.path().join("elsewhere");
     fs::create_dir(&place).expect("a directory");

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::mark::Mark;
-use crate::processes::holders;
+use crate::processes::{holders, holders_of};
 use crate::{StackError, output_within};
 
 /// How long a mount that is still held is tried again.
@@ -187,7 +187,7 @@ fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
         let places = mounted_from(&device).into_iter();
         found.extend(places.map(|place| format!("the file system at {}", place.display())));
         found.extend(loops_over(&device).into_iter().map(|name| format!("/dev/{name}")));
-        found.extend(holders(&device));
+        found.extend(holders_of(&numbers_of(&device)));
         if found.len() == before && is_claimed(&device) {
             found.push(format!(
                 "the kernel ({}: a mount in another namespace, swap, or a device made of it)",
@@ -196,6 +196,19 @@ fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {
         }
     }
     found
+}
+
+/// Numbers (major, minor) of a device and of its partitions.
+fn numbers_of(device: &Path) -> Vec<(u32, u32)> {
+    let Some(name) = device.file_name() else { return Vec::new() };
+    let own = Path::new("/sys/block").join(name);
+    let parts = fs::read_dir(&own).into_iter().flatten().flatten().map(|entry| entry.path());
+    let number = |place: PathBuf| {
+        let text = fs::read_to_string(place.join("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    std::iter::once(own).chain(parts).filter_map(number).collect()
 }
 
 /// Whether the kernel gives a block device to nobody else: something made of it or mounted from it, in

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::StackError;
@@ -93,6 +94,25 @@ pub(crate) fn holders(place: &Path) -> Vec<String> {
             .chain(open.map(|entry| entry.path()))
             .chain(mapped.map(|entry| entry.path()))
             .any(|link| fs::read_link(link).is_ok_and(|to| to.starts_with(place)))
+    };
+    numbers().filter(holds).map(name_of).collect()
+}
+
+/// Processes that have a block device with one of these numbers (major, minor) open, by whatever node, for
+/// people.
+pub(crate) fn holders_of(devices: &[(u32, u32)]) -> Vec<String> {
+    // Of a file that a server keeps, what the kernel knows already: a server that hangs is not asked.
+    let is_one = |link: &Path| {
+        let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+        rustix::fs::statx(rustix::fs::CWD, link, flags, wanted).is_ok_and(|found| {
+            FileType::from_raw_mode(found.stx_mode.into()) == FileType::BlockDevice
+                && devices.contains(&(found.stx_rdev_major, found.stx_rdev_minor))
+        })
+    };
+    let holds = |number: &i32| {
+        let links = |of: &str| fs::read_dir(format!("/proc/{number}/{of}")).into_iter().flatten();
+        let mut open = links("fd").chain(links("map_files")).flatten();
+        open.any(|entry| is_one(&entry.path()))
     };
     numbers().filter(holds).map(name_of).collect()
 }

@@ -23,8 +23,6 @@ pub enum MissCause {
     Pauses,
     /// How much acknowledgements vary.
     Acknowledgement,
-    /// How many commands of which of the host's queues the drive takes in.
-    Queues,
     /// The drive takes longer for each request, the fastest too, in some states.
     States,
     /// Which blocks are collected, and when.
@@ -45,6 +43,8 @@ pub enum MissCause {
     Assumed,
     /// The figure lies where a curve is steep.
     Steep,
+    /// Another specimen of the drive does not show it.
+    Specimen,
     /// Nothing is known.
     Unexplained,
 }
@@ -58,7 +58,6 @@ impl MissCause {
         Self::Metering,
         Self::Pauses,
         Self::Acknowledgement,
-        Self::Queues,
         Self::States,
         Self::Collection,
         Self::Limiter,
@@ -69,6 +68,7 @@ impl MissCause {
         Self::Sources,
         Self::Assumed,
         Self::Steep,
+        Self::Specimen,
         Self::Unexplained,
     ];
 
@@ -82,7 +82,6 @@ impl MissCause {
             Self::Metering => "metering",
             Self::Pauses => "pauses",
             Self::Acknowledgement => "acknowledgement",
-            Self::Queues => "queues",
             Self::States => "states",
             Self::Collection => "collection",
             Self::Limiter => "limiter",
@@ -93,6 +92,7 @@ impl MissCause {
             Self::Sources => "sources",
             Self::Assumed => "assumed constants",
             Self::Steep => "steep curve",
+            Self::Specimen => "one specimen",
             Self::Unexplained => "unexplained",
         }
     }
@@ -124,10 +124,6 @@ impl MissCause {
             Self::Acknowledgement => {
                 "acknowledgements from the drive's buffer vary; the model's take one time"
             }
-            Self::Queues => {
-                "the drive takes in commands of a queue that asks for nearly its share sooner than one in \
-                 each turn, as the model does"
-            }
             Self::States => {
                 "in some states every request takes the drive longer, the fastest too: when few come, or \
                  beside more than a few writes; the model's always take the same"
@@ -158,6 +154,10 @@ impl MissCause {
             Self::Steep => {
                 "the curve is so steep there that the model has the printed number at a rate a few percent \
                  higher"
+            }
+            Self::Specimen => {
+                "another specimen of the drive in the same study does not show it, and the model is nearer to \
+                 that one"
             }
             Self::Unexplained => "nothing is known of it",
         }

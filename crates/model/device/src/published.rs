@@ -219,9 +219,12 @@ pub struct Acceptance {
     /// State before it.
     #[serde(default)]
     pub condition: Condition,
-    /// Operations a second by a Poisson schedule, `queue_depth` then the most in flight; absent: a closed
+    /// Operations a second by a schedule, `queue_depth` then the most in flight; absent: a closed
     /// loop.
     pub rate: Option<Rate>,
+    /// Whether that schedule has even gaps; absent: exponential ones.
+    #[serde(default)]
+    pub evenly: bool,
     /// Whether the source's tool counts latencies from submission, not from when an operation was due by its
     /// schedule: what waits outside because as many as `queue_depth` are in flight is then not in them.
     #[serde(default)]
@@ -230,6 +233,8 @@ pub struct Acceptance {
     pub beside_writes: Option<Rate>,
     /// So many of them are in flight at most, a thread; without `beside_writes` always.
     pub beside_depth: Option<u32>,
+    /// Share of reads among what goes on beside it; a rate of writes is then that of the writes alone.
+    pub beside_reads: Option<Share>,
     /// Threads that write beside it, of which each takes its share of the rate; absent: one.
     pub beside_threads: Option<u32>,
     /// How writes are made durable; absent: they are not.
@@ -327,7 +332,8 @@ impl Acceptance {
                 self.source
             ));
         }
-        let in_flight = u64::from(self.threads) * u64::from(self.queue_depth);
+        let in_flight = u64::from(self.threads) * u64::from(self.queue_depth)
+            + u64::from(others) * u64::from(self.beside_depth.unwrap_or(0));
         if self.block_size > capacity || in_flight > 1 << 17 {
             return Some(format!(
                 "an [[acceptance]] has blocks larger than the device, or more than {} in flight ({})",
@@ -341,9 +347,16 @@ impl Acceptance {
                 self.source
             ));
         }
-        if self.from_submission && self.rate.is_none() {
+        if (self.from_submission || self.evenly) && self.rate.is_none() {
             return Some(format!(
-                "`from_submission` of an [[acceptance]] needs a `rate` ({})",
+                "`from_submission` and `evenly` of an [[acceptance]] need a `rate` ({})",
+                self.source
+            ));
+        }
+        let alone = self.beside_writes.is_none() && self.beside_depth.is_none();
+        if self.beside_reads.is_some_and(|share| alone || share.fraction() > 0.5) {
+            return Some(format!(
+                "`beside_reads` of an [[acceptance]] is at most 50% of what goes on beside it ({})",
                 self.source
             ));
         }

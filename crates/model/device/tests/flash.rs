@@ -5,8 +5,17 @@ use crosspoint_device::{
 };
 use units::{Bytes, Nanos, Seed};
 
-/// The drive with some constants set; `None` takes one away.
+/// The drive with some constants set, erased; `None` takes one away.
 fn drive(changes: &[(&str, Option<&str>)]) -> Model {
+    drive_in(Condition::Fresh, changes)
+}
+
+/// The same after it was overwritten for long.
+fn steady(changes: &[(&str, Option<&str>)]) -> Model {
+    drive_in(Condition::Steady, changes)
+}
+
+fn drive_in(condition: Condition, changes: &[(&str, Option<&str>)]) -> Model {
     let keep = |line: &&str| changes.iter().all(|(key, _)| !line.starts_with(&format!("{key} =")));
     let drive = BUILT_IN.iter().find(|(name, _)| *name == "micron-7450-pro");
     let mut text: String = drive
@@ -27,7 +36,7 @@ fn drive(changes: &[(&str, Option<&str>)]) -> Model {
     }
     let profile = Profile::parse(&text).expect("a profile");
     let small = Profile { capacity: Bytes(1 << 30), ..profile };
-    Model::new(&small, Condition::Fresh, Seed(1))
+    Model::new(&small, condition, Seed(1))
 }
 
 /// Submits requests at their instants; times of their ends by number.
@@ -140,4 +149,72 @@ fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {
     };
     let (smooth, bursts) = (worst(None).unwrap(), worst(Some("\"8MiB\"")).unwrap());
     assert!(bursts > 2_000_000 && smooth < bursts / 2, "{smooth} {bursts}");
+}
+
+/// When the last of 200 writes of one queue ends, and when one that came after them by `queue` does, on a drive
+/// that has two inside.
+fn a_lone_write_beside_a_deep_queue(inside: Option<&str>, queue: u16) -> (u64, u64) {
+    let changes = [
+        ("commands_inside", inside),
+        ("max_in_flight", Some("2")),
+        ("write_buffer", Some("\"64KiB\"")),
+        ("program_units", Some("1")),
+    ];
+    let mut all: Vec<(u64, Request)> =
+        (0..200).map(|n| (0, Request::write(0, n * 4096 * 7, 4096))).collect();
+    all.push((1, Request::write(0, 1 << 20, 4096).by(queue)));
+    let ends = ends(&mut drive(&changes), &all);
+    (ends[199], ends[200])
+}
+
+/// A log writer's one request was predicted to wait for all that others have asked for before it.
+#[test]
+fn a_drive_that_takes_in_a_part_looks_at_each_queue_in_turn() {
+    let (last, lone) = a_lone_write_beside_a_deep_queue(Some("2"), 1);
+    assert!(lone * 5 < last, "{lone} {last}");
+    // By the same queue, or where admission is one queue, it comes after what was there.
+    let (last, lone) = a_lone_write_beside_a_deep_queue(Some("2"), 0);
+    assert!(lone > last, "{lone} {last}");
+    let (last, lone) = a_lone_write_beside_a_deep_queue(None, 1);
+    assert!(lone > last, "{lone} {last}");
+}
+
+/// The longest of writes that come as fast as the drive takes them.
+fn longest_write(meters: &str) -> u64 {
+    let changes = [
+        ("meters", Some(meters)),
+        ("collection_burst", Some("\"64MiB\"")),
+        ("over_provisioning", Some("\"10%\"")),
+    ];
+    let mut device = steady(&changes);
+    let mut done: Vec<Completion> = Vec::new();
+    let (mut submitted, mut longest) = (vec![0u64; 40_000], 0);
+    let mut next = 0;
+    while next < 64 {
+        device.submit(
+            Nanos(0),
+            Request::write(next as u64, next as u64 * 4096 * 7 % (1 << 30), 4096),
+        );
+        next += 1;
+    }
+    while let Some(at) = device.next_event() {
+        device.advance(at, &mut done);
+        for one in done.drain(..) {
+            longest = longest.max(one.at.get() - submitted[one.id as usize]);
+            if next < submitted.len() {
+                submitted[next] = one.at.get();
+                let offset = next as u64 * 4096 * 7 % (1 << 30);
+                device.submit(one.at, Request::write(next as u64, offset, 4096));
+                next += 1;
+            }
+        }
+    }
+    longest
+}
+
+/// A drive that meters was predicted to stop for whole bursts when it is full, or the other way round.
+#[test]
+fn a_full_drive_meters_or_stops_for_bursts() {
+    let (meters, stops) = (longest_write("true"), longest_write("false"));
+    assert!(stops > meters * 3, "{stops} {meters}");
 }

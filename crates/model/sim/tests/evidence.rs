@@ -75,14 +75,11 @@ fn same(a: f64, b: f64) -> bool {
 
 /// Held-out figures whose number a constant cites for another quantity, or from another place: the
 /// datasheet of the P4800X has 500k for writes, which a constant is from, and 500k for the mix, which the
-/// model misses; a laboratory found 14,048 MB/s where a datasheet has 14,000, and 7460 where one has 7450;
-/// 14 us are the slowest of a hundred writes of two flash drives, and the CPU time of fio on ext4.
-const OTHER_QUANTITY: [(&str, &str, f64); 5] = [
+/// model misses; a laboratory found 14,048 MB/s where a datasheet has 14,000, and 7460 where one has 7450.
+const OTHER_QUANTITY: [(&str, &str, f64); 3] = [
     ("intel-p4800x", "iops", 500_000.0),
     ("micron-9550-max", "bandwidth_mb", 14_048.0),
     ("samsung-990-pro", "bandwidth_mb", 7_460.0),
-    ("micron-7450-max", "write_latency_p99", 14_000.0),
-    ("samsung-pm9a3", "write_latency_p99", 14_000.0),
 ];
 
 /// Held-out figures of which another drive has the same number at the same job, each measured by itself (to

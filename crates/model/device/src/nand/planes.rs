@@ -234,11 +234,17 @@ mod tests {
     }
 
     fn start(planes: &mut Planes, now: u64, takes: u64, suspend: u64) -> u64 {
-        resumed(planes, now, takes, (suspend, 0))
+        resumed(planes, now, takes, ([0, suspend], 0))
     }
 
-    fn resumed(planes: &mut Planes, now: u64, takes: u64, (suspend, resume): (u64, u64)) -> u64 {
-        let suspend = Suspend { least: Nanos::ZERO, mean_beyond: Nanos(suspend) };
+    /// Starts work that makes way after a least time and an exponential one of that mean.
+    fn resumed(
+        planes: &mut Planes,
+        now: u64,
+        takes: u64,
+        ([least, mean], resume): ([u64; 2], u64),
+    ) -> u64 {
+        let suspend = Suspend { least: Nanos(least), mean_beyond: Nanos(mean) };
         let (takes, resume) = (Nanos(takes), Nanos(resume));
         planes.start(Nanos(now), Task { takes, suspend, resume, purpose: Purpose::NONE }).1.get()
     }
@@ -312,7 +318,7 @@ mod tests {
         /// Reads that overlap, or work that is cut short or never ends, are rates that no flash gives.
         #[test]
         fn work_takes_its_time_and_reads_are_served_one_after_the_other(
-            reads_first in 0u32..5, suspend in 0u64..120, resume in 0u64..30,
+            reads_first in 0u32..5, suspend in [0u64..40, 0u64..120], resume in 0u64..30,
             steps in prop::collection::vec((0u64..80, 1u64..60, 0u8..3), 1..200),
         ) {
             let mut planes = planes(reads_first);
