@@ -156,8 +156,8 @@ impl MissCause {
                  higher"
             }
             Self::Specimen => {
-                "another specimen of the drive in the same study does not show it, and the model is nearer to \
-                 that one"
+                "another specimen of the drive in the same study does not show it, and the model is nearer \
+                 to that one"
             }
             Self::Unexplained => "nothing is known of it",
         }

@@ -151,8 +151,8 @@ fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {
     assert!(bursts > 2_000_000 && smooth < bursts / 2, "{smooth} {bursts}");
 }
 
-/// When the last of 200 writes of one queue ends, and when one that came after them by `queue` does, on a drive
-/// that has two inside.
+/// When the last of 200 writes of one queue ends, and when one that came after them by `queue` does, on a
+/// drive that has two inside.
 fn a_lone_write_beside_a_deep_queue(inside: Option<&str>, queue: u16) -> (u64, u64) {
     let changes = [
         ("commands_inside", inside),
