@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use archive::{Run, StackRecord};
-use sim::{JobShape, Worth};
+use sim::{HostModel, JobShape, Worth};
 use study::{Arrivals, BlockJob, Condition, Job, Offsets, Source, Study, Trial};
 use units::{Nanos, Share};
 
@@ -65,7 +65,7 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
         _ => return None,
     };
     plain.then(|| JobShape {
-        host: host.to_owned(),
+        host: HostModel::kin(host).to_owned(),
         read_percent: job.read_share.percent(),
         sequential: job.pattern == study::Pattern::Sequential,
         block_bytes: job.block_size.get(),

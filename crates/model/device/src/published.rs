@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};
 
 use crate::missed::MissLists;
-use crate::{Condition, MissCause};
+use crate::{CHUNK, Condition, MissCause};
 
 /// A published number: the value, the band that a model must stay in, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
@@ -314,7 +314,8 @@ impl Acceptance {
     /// Why nothing can be held against it.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         let published = self.published();
-        if self.threads == 0 || self.queue_depth == 0 || self.block_size.get() == 0 {
+        let nothing = [self.threads, self.queue_depth, self.beside_depth.unwrap_or(1)].contains(&0);
+        if nothing || self.block_size.get() == 0 {
             return Some(format!(
                 "an [[acceptance]] has no threads, depth or block size ({})",
                 self.source
@@ -334,9 +335,12 @@ impl Acceptance {
         }
         let in_flight = u64::from(self.threads) * u64::from(self.queue_depth)
             + u64::from(others) * u64::from(self.beside_depth.unwrap_or(0));
-        if self.block_size > capacity || in_flight > 1 << 17 {
+        let alone = self.beside_writes.is_none() && self.beside_depth.is_none();
+        let largest = if alone { self.block_size } else { self.block_size.max(Bytes(CHUNK)) };
+        if largest > capacity || in_flight > 1 << 17 {
             return Some(format!(
-                "an [[acceptance]] has blocks larger than the device, or more than {} in flight ({})",
+                "an [[acceptance]] has blocks larger than the device (4 KiB beside it), or more than {} in \
+                 flight ({})",
                 1 << 17,
                 self.source
             ));
@@ -353,7 +357,6 @@ impl Acceptance {
                 self.source
             ));
         }
-        let alone = self.beside_writes.is_none() && self.beside_depth.is_none();
         if self.beside_reads.is_some_and(|share| alone || share.fraction() > 0.5) {
             return Some(format!(
                 "`beside_reads` of an [[acceptance]] is at most 50% of what goes on beside it ({})",

@@ -94,6 +94,8 @@ impl Hasher for LineHasher {
 
 type LineMap<T> = HashMap<u64, T, BuildHasherDefault<LineHasher>>;
 
+/// The host's queue of what the cache copies by itself.
+const OWN: u16 = u16::MAX;
 /// No neighbour in the list.
 const NONE: u32 = u32::MAX;
 
@@ -335,7 +337,7 @@ impl<D: Device> Cache<D> {
             self.to_clean = self.to_clean.saturating_sub(1);
             self.cleaning.push(number);
             let job = self.jobs.put(Work::CleanRead(place, number));
-            self.submit_fast(now, job, place, Request::read(0, 0, self.line as u32));
+            self.submit_fast(now, job, place, Request::read(0, 0, self.line as u32).by(OWN));
         }
     }
 
@@ -352,7 +354,12 @@ impl<D: Device> Cache<D> {
                 done.push(path.done(request.id));
                 if let Some(place) = fill.then(|| self.allocate_all(request)).flatten() {
                     let fill = self.jobs.put(Work::Fill);
-                    self.submit_fast(now, fill, place, Request::write(0, 0, request.length));
+                    self.submit_fast(
+                        now,
+                        fill,
+                        place,
+                        Request::write(0, 0, request.length).by(OWN),
+                    );
                 }
                 // Without room for it, some is made.
                 if self.to_clean > 0 {
@@ -372,7 +379,7 @@ impl<D: Device> Cache<D> {
                 let (offset, length) = (number.saturating_mul(self.line), self.line as u32);
                 // Writes from here on make it dirty again.
                 self.turn(place, false);
-                self.slow.submit(now, Request::write(u64::from(job), offset, length));
+                self.slow.submit(now, Request::write(u64::from(job), offset, length).by(OWN));
             }
             Work::CleanWrite(order) => self.cleaned(now, job, order),
         }
