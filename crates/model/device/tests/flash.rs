@@ -189,22 +189,16 @@ fn longest_write(meters: &str) -> u64 {
     let mut device = steady(&changes);
     let mut done: Vec<Completion> = Vec::new();
     let (mut submitted, mut longest) = (vec![0u64; 40_000], 0);
-    let mut next = 0;
-    while next < 64 {
-        device.submit(
-            Nanos(0),
-            Request::write(next as u64, next as u64 * 4096 * 7 % (1 << 30), 4096),
-        );
-        next += 1;
-    }
+    let write = |n: usize| Request::write(n as u64, n as u64 * 4096 * 7 % (1 << 30), 4096);
+    let mut next = 64;
+    (0..next).for_each(|n| device.submit(Nanos::ZERO, write(n)));
     while let Some(at) = device.next_event() {
         device.advance(at, &mut done);
         for one in done.drain(..) {
             longest = longest.max(one.at.get() - submitted[one.id as usize]);
             if next < submitted.len() {
                 submitted[next] = one.at.get();
-                let offset = next as u64 * 4096 * 7 % (1 << 30);
-                device.submit(one.at, Request::write(next as u64, offset, 4096));
+                device.submit(one.at, write(next));
                 next += 1;
             }
         }

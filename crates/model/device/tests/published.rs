@@ -1,4 +1,4 @@
-//! Published jobs that nothing can be held against are refused as they are read, before anything runs.
+//! Published jobs that nothing can be compared with are refused as they are read, before anything runs.
 
 use crosspoint_device::{BUILT_IN, Profile};
 

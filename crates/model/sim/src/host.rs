@@ -196,3 +196,21 @@ impl HostModel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Errors of one path would be printed for predictions over another that takes other times.
+    #[test]
+    fn kin_differ_in_their_jitter_alone() {
+        let mut pairs = 0;
+        for path in KNOWN {
+            let kin = HostModel::named(HostModel::kin(path.name)).expect("a known path");
+            pairs += u32::from(kin.name != path.name);
+            let HostModel { name, jitter, source, .. } = path;
+            assert_eq!(HostModel { name, jitter, source, ..kin }, path);
+        }
+        assert!(pairs > 0);
+    }
+}

@@ -137,9 +137,9 @@ pub struct Stack {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<StackFaults>,
     /// Of a device model: submission path of its host: `psync`, `io_uring`, `io_uring-2024`,
-    /// `io_uring-polled`, `libaio`, `spdk`, `ext4-psync`, `psync-2017` or `none`, all
-    /// as published; `auto` follows `submission`, and is
-    /// this host's own io_uring path once `crosspoint calibrate` has measured it.
+    /// `io_uring-polled`, `libaio`, `spdk`, `ext4-psync`, `psync-2017` or `none`, all as published; `auto`
+    /// follows `submission`, and is this host's own io_uring path once `crosspoint calibrate` has measured
+    /// it.
     #[serde(default = "default_host")]
     pub host: String,
     /// Of a device model: cores of the host, of two hardware threads each, up to 1024; 0: what the path
