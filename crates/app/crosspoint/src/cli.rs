@@ -345,7 +345,7 @@ pub enum DeviceAction {
         #[arg(long)]
         json: bool,
     },
-    /// Measure a device for eight minutes, fit a profile to it, and test it on what the fit did not see
+    /// Measure a device for up to ten minutes, fit a profile to it, and test it on what the fit did not see
     #[command(after_help = "Example: crosspoint device fit /var/tmp --name my-disk\n\n\
                             Then, in a study: device = \"model:my-disk.toml\"")]
     Fit(FitArguments),

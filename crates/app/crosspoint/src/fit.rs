@@ -11,7 +11,7 @@ use device::Profile;
 use runner::{Ending, RunnerError};
 use serde_json::json;
 use sim::{FitCategory, FitPoint, FitTimes, Naming, Residual};
-use units::{Bytes, Nanos, Seed, Share, human_count};
+use units::{Bytes, Nanos, Rate, Seed, Share, human_count};
 use workload::OpClass;
 
 use crate::cli::FitArguments;
@@ -51,6 +51,8 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     })?;
     let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let residuals = sim::residuals(&profile, &points, Seed(1));
+    let known = points.iter().filter(|point| point.ops() > 0).count();
+    let left_out = known - sim::told(&points).len();
     let path = arguments.output.clone().unwrap_or_else(|| format!("{}.toml", naming.name).into());
     let there = There::or_any(arguments.force);
     result_file::write(&text, &path, there)?;
@@ -58,11 +60,18 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     result_file::write(&picture(&naming.title, &residuals), &drawn, there)?;
     let own = against_itself(&run);
     if arguments.json {
-        out!("{:#}", document((&path, &drawn, &folder), &residuals, own));
+        let mut document = document((&path, &drawn, &folder), &residuals, own);
+        document["schedules_left_out"] = json!(left_out);
+        out!("{document:#}");
         return Ok(exit::OK);
     }
     print_residuals(&residuals);
     print_categories(&residuals, own);
+    if left_out > 0 {
+        out!(
+            "left out: {left_out} schedules that it does not keep up with for longer than a trial"
+        );
+    }
     out!("profile: {}", path.display());
     out!("picture: {}", drawn.display());
     out!("run:     {}", folder.display());
@@ -70,13 +79,25 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Categories in the order in which they are printed.
-const CATEGORIES: [FitCategory; 6] = [
+const CATEGORIES: [FitCategory; 8] = [
     FitCategory::Fitted,
+    FitCategory::Chosen,
     FitCategory::Reads,
     FitCategory::Writes,
     FitCategory::Mixes,
     FitCategory::Sizes,
     FitCategory::Threads,
+    FitCategory::Schedule,
+];
+
+/// Those that are held out.
+const HELD_OUT: [FitCategory; 6] = [
+    FitCategory::Reads,
+    FitCategory::Writes,
+    FitCategory::Mixes,
+    FitCategory::Sizes,
+    FitCategory::Threads,
+    FitCategory::Schedule,
 ];
 
 fn document(
@@ -86,7 +107,7 @@ fn document(
 ) -> serde_json::Value {
     let rows = residuals.iter().map(|one| {
         json!({"job": one.job, "metric": one.metric, "category": one.category.word(),
-               "held_out": one.category != FitCategory::Fitted,
+               "held_out": one.category.held_out(),
                "measured": one.measured, "predicted": one.predicted, "error": one.error()})
     });
     let rows: Vec<_> = rows.collect();
@@ -96,7 +117,7 @@ fn document(
                "mean_latency_error": mean.average, "mean_latency_error_worst": mean.worst,
                "p99_error": p99.average, "p99_error_worst": p99.worst})
     };
-    let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &CATEGORIES[1..]));
+    let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &HELD_OUT));
     let known = |off: Off, value: f64| (off.count > 0).then_some(value);
     json!({"schema": 2, "profile": path, "picture": drawn, "run": folder, "residuals": rows,
            "categories": CATEGORIES.map(of),
@@ -123,7 +144,7 @@ fn print_categories(residuals: &[Residual], own: [Off; 2]) {
     for category in CATEGORIES {
         let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
         if mean.count > 0 {
-            let held_out = if category == FitCategory::Fitted { "" } else { "held out: " };
+            let held_out = if category.held_out() { "held out: " } else { "" };
             let words = format!("{held_out}{}", category.word());
             out!("{words:<28} {:>5}  {:<24} {:<24}", mean.count, text(&mean), text(&p99));
         }
@@ -182,33 +203,35 @@ fn reads_only(text: &str) -> String {
     study::resolved_text(&study)
 }
 
-/// Share of reads, block size, depth and threads of a job.
-type JobKey = (u32, u64, u32, u32);
+/// Share of reads, block size, depth, threads and rate of a job.
+type JobKey = (u32, u64, u32, u32, u64);
 
 /// What was measured, the repetitions that are `wanted` together.
 fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     let mut points: BTreeMap<JobKey, FitPoint> = BTreeMap::new();
     for trial in run.trials.iter().filter(|trial| wanted(trial.repetition)) {
         let Some((read_share, block_size, queue_depth, threads)) = job(trial) else { continue };
+        let rate: Option<Rate> = trial.point.get("rate").and_then(|word| word.parse().ok());
         let share = 10_000 - (read_share.fraction() * 10_000.0) as u32;
         let recording = &trial.result.recording;
-        let point =
-            points.entry((share, block_size.get(), queue_depth, threads)).or_insert_with(|| {
-                FitPoint {
-                    read_share,
-                    block_size,
-                    queue_depth,
-                    threads,
-                    seconds: 0.0,
-                    reads: FitTimes::default(),
-                    writes: FitTimes::default(),
-                }
-            });
+        let key = (share, block_size.get(), queue_depth, threads, rate.map_or(0, Rate::get));
+        let point = points.entry(key).or_insert_with(|| FitPoint {
+            read_share,
+            block_size,
+            queue_depth,
+            threads,
+            rate,
+            seconds: 0.0,
+            reads: FitTimes::default(),
+            writes: FitTimes::default(),
+        });
         point.seconds += recording.seconds();
         let classes = [(OpClass::Read, &mut point.reads), (OpClass::Write, &mut point.writes)];
         for (class, times) in classes {
             let total = recording.total(Some(class));
-            times.add(total.counts.ops, total.counts.latency_sum, &total.latency);
+            // By a schedule what counts is what was due.
+            let counts = if rate.is_some() { &total.due } else { &total.counts };
+            times.add(counts.ops, counts.latency_sum, &total.latency);
         }
     }
     points.into_values().collect()
@@ -273,13 +296,17 @@ impl Off {
 /// another of as many repetitions: what no model of this device can be expected to stay below. Between the
 /// odd and the even repetitions, half as many each, they lie the square root of two times as far apart.
 fn against_itself(run: &Run) -> [Off; 2] {
-    let half = |wanted| points(run, wanted).into_iter().filter(|p| p.held_out() && p.ops() > 0);
-    let odd: Vec<FitPoint> = half(|number| number % 2 == 1).collect();
-    let same = |one: &FitPoint, other: &FitPoint| {
-        (one.read_share, one.block_size, one.queue_depth, one.threads)
-            == (other.read_share, other.block_size, other.queue_depth, other.threads)
+    let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
+    // The same jobs of both halves: those of all repetitions together.
+    let told: Vec<_> = sim::told(&points(run, |_| true)).iter().map(job).collect();
+    let half = |wanted| {
+        let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && told.contains(&job(p));
+        points(run, wanted).into_iter().filter(known).collect::<Vec<FitPoint>>()
     };
+    let odd = half(|number| number % 2 == 1);
+    let same = |one: &FitPoint, other: &FitPoint| job(one) == job(other);
     let halves: Vec<(FitPoint, FitPoint)> = half(|number| number % 2 == 0)
+        .into_iter()
         .filter_map(|one| odd.iter().find(|other| same(&one, other)).cloned().map(|o| (one, o)))
         .collect();
     let p99 = |point: &FitPoint| point.latency().value_at_quantile(0.99) as f64;
@@ -304,7 +331,7 @@ fn print_residuals(residuals: &[Residual]) {
             show(one.measured),
             show(one.predicted),
             one.error() * 100.0,
-            if one.category == FitCategory::Fitted { "" } else { "  held out" }
+            if one.category.held_out() { "  held out" } else { "" }
         );
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use sim::{FitCategory, Residual};
+use sim::Residual;
 use units::{Bytes, Nanos, Share};
 
 const WIDTH: f64 = 360.0;
@@ -49,9 +49,7 @@ pub fn picture(title: &str, residuals: &[Residual]) -> String {
 }
 
 fn is_time(one: &Residual) -> bool {
-    one.at.1 == Bytes(4096)
-        && one.category != FitCategory::Threads
-        && ["mean", "p99"].contains(&one.metric)
+    one.at.1 == Bytes(4096) && one.curve && ["mean", "p99"].contains(&one.metric)
 }
 
 /// Decades of the latency axis.
@@ -89,8 +87,7 @@ fn panel(svg: &mut String, word: &str, left: f64, axis: &Axis, residuals: &[&Res
     for (metric, color) in [("mean", "#1f5fa8"), ("p99", "#c75b12")] {
         let mut path = String::new();
         for one in residuals.iter().filter(|one| one.metric == metric) {
-            let (depth, fill) =
-                (one.at.2, if one.category == FitCategory::Fitted { color } else { "white" });
+            let (depth, fill) = (one.at.2, if one.category.held_out() { "white" } else { color });
             let _ = write!(path, "{:.1},{:.1} ", x(depth), axis.y(one.predicted));
             let error = one.error().clamp(-ERROR_MAX, ERROR_MAX);
             let heights = [axis.y(one.measured), middle - error / ERROR_MAX * STRIP / 2.0];

@@ -99,14 +99,23 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     if job.offsets != study::Offsets::Uniform {
         left.push("uniform offsets were measured".to_owned());
     }
-    if job.arrivals != study::Arrivals::Closed {
+    // Fits of today are tested on schedules of one thread; those of before say nothing of any.
+    let scheduled = job.threads == 1 && profile.acceptance.iter().any(|job| job.rate.is_some());
+    if job.arrivals != study::Arrivals::Closed && !scheduled {
         left.push("closed loops were measured".to_owned());
+    }
+    if job.size_mix.len() > 1 {
+        left.push("one size at a time was measured".to_owned());
     }
     let mixed = ![Share::ALL, Share::NONE].contains(&job.read_share) || !job.beside.is_empty();
     if mixed && p.mixes.is_none() {
         left.push("reads and writes were measured apart".to_owned());
     } else if mixed && larger {
-        left.push(format!("mixes of blocks of {least} were measured"));
+        match p.large_mixes.as_ref().and_then(|mixes| mixes.size.as_ref()) {
+            Some(most) if sizes.clone().all(|size| size <= most.value) => {}
+            Some(most) => left.push(format!("mixes of blocks up to {} were measured", most.value)),
+            None => left.push(format!("mixes of blocks of {least} were measured")),
+        }
     }
     if job.pattern == study::Pattern::Sequential {
         left.push("random offsets were measured".to_owned());

@@ -11,7 +11,8 @@ use stats::estimate;
 use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
 
-use crate::fit_points::{FitError, FitPoint};
+use crate::fit_paced;
+use crate::fit_points::{FitError, FitPoint, FitTimes, told};
 use crate::fit_run::recording_of;
 use crate::fit_tables::{Tables, quoted};
 use crate::fit_thread::{DeviceTimes, ThreadTime};
@@ -36,48 +37,57 @@ pub struct Naming {
 /// [`FitError`].
 pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     let mut times = DeviceTimes::new(ThreadTime::of(points));
-    let mut text = text_of(points, naming, &times)?;
-    for _ in 0..ROUNDS {
+    let mut text = text_of(points, naming, &times, None)?;
+    for operations in ROUNDS {
         let profile = Profile::parse(&text).map_err(FitError::Profile)?;
         for point in
             points.iter().filter(|point| point.ops() > 0 && !point.held_out() && point.threads > 1)
         {
-            approach(&mut times, &profile, point);
+            approach(&mut times, &profile, point, operations);
         }
-        text = text_of(points, naming, &times)?;
+        text = text_of(points, naming, &times, None)?;
     }
-    Profile::parse(&text).map_err(FitError::Profile)?;
-    Ok(text)
+    let without = Profile::parse(&text).map_err(FitError::Profile)?;
+    let known = told(points);
+    let Some(rows) = fit_paced::rows(&known) else { return Ok(text) };
+    let other = text_of(points, naming, &times, Some(&rows))?;
+    let with = Profile::parse(&other).map_err(FitError::Profile)?;
+    Ok(if fit_paced::buffered(&known, &with, &without) { other } else { text })
 }
 
-/// Times that the fitted profile is run at what it is fitted to, and mended.
-const ROUNDS: usize = 3;
-/// Operations of such a run.
-const OPERATIONS: f64 = 20_000.0;
+/// The fitted profile is run at what it is fitted to, and mended, so many times with so many operations: where
+/// a few in ten thousand wait for another thread's processor for milliseconds, half of the mean is theirs.
+const ROUNDS: [f64; 3] = [50_000.0, 100_000.0, 400_000.0];
 
 /// Share of a response time that the thread's own operations take, below which a job is left as it was
 /// measured.
 const THREAD_PART: f64 = 0.05;
 
 /// Mends the times of one job by what the profile gives there.
-fn approach(times: &mut DeviceTimes, profile: &Profile, point: &FitPoint) {
-    let seconds = (OPERATIONS / point.iops()).clamp(0.05, 20.0);
+fn approach(times: &mut DeviceTimes, profile: &Profile, point: &FitPoint, operations: f64) {
+    let own = [&point.reads, &point.writes].map(FitTimes::mean);
+    // Where the thread takes a small part of it, there is nothing to make up for but chance.
+    let busy = times.thread.within.map(|within| within * f64::from(point.queue_depth));
+    let matters = |kind: usize| own[kind].is_some_and(|own| busy[kind] > own * THREAD_PART);
+    if ![0, 1].into_iter().any(matters) {
+        return;
+    }
+    let seconds = (operations / point.iops()).clamp(0.05, 20.0);
     let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(2));
-    let classes = [(OpClass::Read, &point.reads), (OpClass::Write, &point.writes)];
-    for (kind, (class, measured)) in classes.into_iter().enumerate() {
-        let total = recording.total(Some(class));
-        let mean = |sum: Nanos, ops: u64| sum.get() as f64 / ops.max(1) as f64;
-        let (own, found) = (mean(measured.sum, measured.ops), &total.due);
-        // Where the thread takes a small part of it, there is nothing to make up for but chance.
-        let busy = times.thread.within[kind] * f64::from(point.queue_depth);
-        if found.ops > 0 && busy > own * THREAD_PART {
-            times.move_by(point, kind, (own, mean(found.latency_sum, found.ops)));
-        }
+    for (kind, class) in [OpClass::Read, OpClass::Write].into_iter().enumerate() {
+        let found = recording.total(Some(class)).due;
+        let Some(own) = own[kind].filter(|_| matters(kind) && found.ops > 0) else { continue };
+        times.move_by(point, kind, (own, found.latency_sum.get() as f64 / found.ops as f64));
     }
 }
 
 /// The profile of these times.
-fn text_of(points: &[FitPoint], naming: &Naming, device: &DeviceTimes) -> Result<String, FitError> {
+fn text_of(
+    points: &[FitPoint],
+    naming: &Naming,
+    device: &DeviceTimes,
+    paced: Option<&[&FitPoint]>,
+) -> Result<String, FitError> {
     let several = Tables::of_several(points, device.thread)?;
     let one = Tables::of_one(points, device.thread)?;
     let kind = if several.writes.is_some() { "measured" } else { "assumed" };
@@ -101,7 +111,12 @@ fn text_of(points: &[FitPoint], naming: &Naming, device: &DeviceTimes) -> Result
     // What bounds one thread is in what it got.
     let costs = [("thread_between", between, "measured")];
     one.write(&mut text, ("flow.alone", source), &costs, &|_, _, times| times);
-    for point in points.iter().filter(|point| point.held_out() && point.ops() > 0) {
+    for at in ["flow", "flow.alone"] {
+        if let Some(rows) = paced {
+            fit_paced::write(&mut text, (at, source), rows);
+        }
+    }
+    for point in told(points).iter().filter(|point| point.held_out()) {
         acceptance(&mut text, point, source);
     }
     Ok(text)
@@ -112,15 +127,21 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
     let _ = write!(
         text,
         "\n[[acceptance]]\nhost = \"none\"\nthreads = {}\nqueue_depth = {}\nblock_size = \"{}\"\n\
-         read_share = \"{}\"\niops = {:.0}\nlatency_mean = \"{}\"\n",
+         read_share = \"{}\"\nlatency_mean = \"{}\"\n",
         point.threads,
         point.queue_depth,
         point.block_size.exact(),
         point.read_share,
-        point.iops(),
         Nanos(point.mean() as u64).exact()
     );
-    let mut keys = vec!["iops", "latency_mean"];
+    let mut keys = vec!["latency_mean"];
+    // What a schedule asks for is no result.
+    if let Some(rate) = point.rate {
+        let _ = writeln!(text, "rate = \"{}\"", rate.exact());
+    } else {
+        keys.push("iops");
+        let _ = writeln!(text, "iops = {:.0}", point.iops());
+    }
     let latency = point.latency();
     for (key, p) in [("latency_p50", 50.0), ("latency_p99", 99.0)] {
         if let Ok(found) = estimate::percentile(&latency, 0, p) {
@@ -136,9 +157,9 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit_points::{FitCategory, FitTimes, SIZES, SMALL, mix_shares};
+    use crate::fit_points::{LARGE, PACED, SIZES, SMALL, mix_shares};
     use crate::residuals;
-    use units::Share;
+    use units::{Rate, Share};
 
     /// So many operations as a device would give them that takes `base` us at depth 1 and one more for each
     /// in flight; one in a thousand takes ten times as long.
@@ -165,15 +186,25 @@ mod tests {
         let writes = some((20_000.0 * (1.0 - share)) as u64, write + further, in_flight);
         let mean = (reads.sum + writes.sum).as_secs_f64() / 20_000.0;
         let seconds = 20_000.0 * mean / f64::from(in_flight);
-        FitPoint { read_share, block_size, queue_depth, threads, seconds, reads, writes }
+        FitPoint {
+            read_share,
+            block_size,
+            queue_depth,
+            threads,
+            rate: None,
+            seconds,
+            reads,
+            writes,
+        }
     }
 
     fn points() -> Vec<FitPoint> {
         let pure = [Share::ALL, Share::NONE];
         let depths = [1, 2, 3, 4, 5, 6, 8, 12, 16, 20, 24, 32, 40, 48, 64];
         let small = pure.into_iter().flat_map(|share| depths.map(|d| point(share, SMALL, d, 1)));
-        let mixes = mix_shares().into_iter();
-        let mixes = mixes.flat_map(|share| [1, 2, 3, 12].map(|d| point(share, SMALL, d, 1)));
+        let mixed = |size| mix_shares().into_iter().map(move |share| (share, size));
+        let mixes = mixed(SMALL).chain(mixed(LARGE));
+        let mixes = mixes.flat_map(|(share, size)| [1, 2, 3, 12].map(|d| point(share, size, d, 1)));
         let shares = mix_shares().into_iter().chain(pure);
         let threads =
             shares.flat_map(|share| [1, 2, 3, 4, 8, 16].map(|d| point(share, SMALL, d, 4)));
@@ -201,7 +232,7 @@ mod tests {
         let text = fit(&points, &naming()).unwrap();
         let profile = Profile::parse(&text).unwrap();
         for residual in residuals(&profile, &points, Seed(1)) {
-            let held_out = residual.category != FitCategory::Fitted;
+            let held_out = residual.category.held_out();
             // At its highest rate a thread is taken to be never idle: a little more queues there, most in
             // the tail.
             let near = if residual.metric == "p99" { 0.05 } else { 0.025 };
@@ -210,6 +241,47 @@ mod tests {
         }
         assert!(points.iter().any(FitPoint::held_out));
         assert!(!text.contains("assumed"), "everything was measured");
+    }
+
+    /// A log would be predicted as slow as writes that never let the drive rest.
+    #[test]
+    fn schedules_tell_a_buffer_of_writes_from_a_queue() {
+        // Of 21 us and a little more with the size in a closed loop of one.
+        let with_schedules = |base: u64| {
+            let scheduled = |size: Bytes, rate| {
+                let own = point(Share::NONE, size, 1, 1);
+                let writes = some(20_000, base + size.get() / 4096 - 1, 1);
+                let seconds = 20_000.0 / rate as f64;
+                FitPoint { rate: Some(Rate(rate)), queue_depth: 64, writes, seconds, ..own }
+            };
+            let paced = SIZES.map(|size| scheduled(size, PACED.get()));
+            let mut points = points();
+            points.extend(paced.into_iter().chain([scheduled(SMALL, 4000)]));
+            points
+        };
+        let queue = fit(&with_schedules(20), &naming()).unwrap();
+        assert!(!queue.contains(".paced]"));
+        let points = with_schedules(5);
+        let buffer = fit(&points, &naming()).unwrap();
+        assert!(buffer.contains("[flow.paced]") && buffer.contains("[flow.alone.paced]"));
+        let profile = Profile::parse(&buffer).unwrap();
+        let mean = |one: &&crate::Residual| one.metric == "mean";
+        for one in residuals(&profile, &points, Seed(1)).iter().filter(mean) {
+            assert!(one.error().abs() < 0.06, "{one:?}");
+        }
+    }
+
+    /// What comes faster than a drive is done waits as long as the trial was.
+    #[test]
+    fn schedules_count_up_to_what_a_device_keeps_up_with() {
+        let mut points = vec![point(Share::ALL, SMALL, 1, 1), point(Share::NONE, SMALL, 1, 1)];
+        let highest = points[0].iops();
+        for part in [0.5, 0.8, 0.9, 2.0] {
+            let rate = Some(Rate((highest * part) as u64));
+            points.push(FitPoint { rate, ..point(Share::ALL, SMALL, 64, 1) });
+        }
+        let told = crate::told(&points);
+        assert_eq!(told.iter().filter(|point| point.rate.is_some()).count(), 2);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! What a fit is made from: jobs as they were measured, and which of them are kept apart to test it with.
 //!
-//! Invariant: a job is fitted to or held out by what it is, never by what was measured. What it is not: the
-//! fit.
+//! Invariant: a job is fitted to or held out by what it is, never by what was measured; what was measured
+//! says only which schedules can be told at all. What it is not: the fit.
 
 use device::ProfileError;
 use stats::Histogram;
-use units::{Bytes, Nanos, Share};
+use units::{Bytes, Nanos, Rate, Share};
 
 /// Why nothing was fitted.
 #[derive(Debug)]
@@ -45,6 +45,12 @@ impl Default for FitTimes {
 }
 
 impl FitTimes {
+    /// Mean, nanoseconds, if there were any.
+    #[must_use]
+    pub fn mean(&self) -> Option<f64> {
+        (self.ops > 0).then(|| self.sum.get() as f64 / self.ops as f64)
+    }
+
     /// Adds what was measured of more of them.
     pub fn add(&mut self, ops: u64, sum: Nanos, latency: &Histogram) {
         self.ops += ops;
@@ -64,6 +70,8 @@ pub struct FitPoint {
     pub queue_depth: u32,
     /// Clients.
     pub threads: u32,
+    /// Operations a second that were due, of all clients, at random; none: a closed loop.
+    pub rate: Option<Rate>,
     /// Time measured.
     pub seconds: f64,
     /// Its reads.
@@ -77,6 +85,8 @@ pub struct FitPoint {
 pub enum FitCategory {
     /// It was fitted to.
     Fitted,
+    /// By a schedule: it decides whether writes have a buffer, and gives their times if they have.
+    Chosen,
     /// Held out: 4 KiB reads at other depths.
     Reads,
     /// Held out: 4 KiB writes at other depths.
@@ -87,19 +97,29 @@ pub enum FitCategory {
     Sizes,
     /// Held out: several threads.
     Threads,
+    /// Held out: by a schedule, reads, mixes, and writes of larger blocks that come faster.
+    Schedule,
 }
 
 impl FitCategory {
+    /// Whether it is kept apart.
+    #[must_use]
+    pub const fn held_out(self) -> bool {
+        !matches!(self, Self::Fitted | Self::Chosen)
+    }
+
     /// The word for people.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::Fitted => "fitted",
+            Self::Chosen => "chosen with",
             Self::Reads => "reads",
             Self::Writes => "writes",
             Self::Mixes => "mixes",
             Self::Sizes => "sizes",
             Self::Threads => "threads",
+            Self::Schedule => "schedule",
         }
     }
 }
@@ -143,12 +163,21 @@ impl FitPoint {
         let pure = [Share::ALL, Share::NONE].contains(&self.read_share);
         let (small, depth) = (self.block_size == SMALL, &self.queue_depth);
         let shared = pure || mix_shares().contains(&self.read_share);
+        if let Some(rate) = self.rate {
+            // The slowest give times of writes that nothing waits for, the others at 4 KiB say whether
+            // any do.
+            let row = rate == PACED && SIZES.contains(&self.block_size);
+            let written = self.read_share == Share::NONE;
+            let chosen = written && self.threads == 1 && (row || small && rate != PACED);
+            return if chosen { FitCategory::Chosen } else { FitCategory::Schedule };
+        }
         if self.threads > 1 {
             let grid = small && shared && self.threads == THREADS && THREAD_DEPTHS.contains(depth);
             return if grid { FitCategory::Fitted } else { FitCategory::Threads };
         }
         if !pure {
-            let grid = small && shared && MIX_DEPTHS.contains(depth);
+            let mixed = small || self.block_size == LARGE;
+            let grid = mixed && shared && MIX_DEPTHS.contains(depth);
             return if grid { FitCategory::Fitted } else { FitCategory::Mixes };
         }
         let depths = if small { &SMALL_DEPTHS[..] } else { &LARGE_DEPTHS[..] };
@@ -163,14 +192,42 @@ impl FitPoint {
     /// Whether it is kept apart.
     #[must_use]
     pub fn held_out(&self) -> bool {
-        self.category() != FitCategory::Fitted
+        self.category().held_out()
     }
 }
 
+/// The points that can be told: closed loops, and schedules that the device keeps up with for as long as
+/// one likes. Beyond that the wait is as long as the trial was.
+#[must_use]
+pub fn told(points: &[FitPoint]) -> Vec<FitPoint> {
+    // What is fitted to is chosen by what is fitted to.
+    let highest = |share: Share, of: &FitPoint| {
+        let job = |p: &FitPoint| (p.block_size, p.threads);
+        let alike = |p: &&FitPoint| p.read_share == share && job(p) == job(of);
+        let closed = points.iter().filter(alike).filter(|p| p.rate.is_none());
+        let known = closed.filter(|p| of.held_out() || !p.held_out());
+        known.map(FitPoint::iops).fold(0.0, f64::max)
+    };
+    let keeps_up = |point: &&FitPoint| {
+        let Some(rate) = point.rate else { return true };
+        let reads = point.read_share.fraction();
+        let [read, write] = [Share::ALL, Share::NONE].map(|share| highest(share, point));
+        let of = |share: f64, highest: f64| if share > 0.0 { share / highest } else { 0.0 };
+        rate.get() as f64 * (of(reads, read) + of(1.0 - reads, write)) < KEPT
+    };
+    points.iter().filter(|point| point.ops() > 0).filter(keeps_up).cloned().collect()
+}
+
+/// Share of the highest rate of a closed loop up to which a device is taken to keep up with a schedule.
+const KEPT: f64 = 0.85;
 /// Sizes of the operations that the tables speak of.
 pub(crate) const SIZES: [Bytes; 6] =
     [SMALL, Bytes(8 << 10), Bytes(16 << 10), Bytes(32 << 10), Bytes(64 << 10), Bytes(128 << 10)];
 pub(crate) const SMALL: Bytes = Bytes(4096);
+/// The larger size of which mixes are fitted to.
+pub(crate) const LARGE: Bytes = Bytes(64 << 10);
+/// The rate of the schedule at which a device is idle whenever the next write comes.
+pub(crate) const PACED: Rate = Rate(500);
 /// Depths of the grid of one thread, at the smallest size, at the others, and of mixes. The rate of the
 /// deepest is what says how long a thread takes.
 const SMALL_DEPTHS: [u32; 7] = [1, 2, 3, 6, 12, 24, 64];

@@ -5,10 +5,10 @@
 use device::{Condition, Model, Profile};
 use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
-use workload::{BlockGroup, BlockPlan};
+use workload::{Arrivals, BlockGroup, BlockPlan, Spacing};
 
 use crate::acceptance::predicted;
-use crate::fit_points::{FitCategory, FitPoint};
+use crate::fit_points::{FitCategory, FitPoint, told};
 use crate::{BlockPath, HostModel, run};
 
 /// A number measured beside the same predicted.
@@ -16,8 +16,10 @@ use crate::{BlockPath, HostModel, run};
 pub struct Residual {
     /// The job, for people.
     pub job: String,
-    /// Share of reads, block size and depth of the job; of several threads no point of a curve.
+    /// Share of reads, block size and depth of the job.
     pub at: (Share, Bytes, u32),
+    /// Whether it is a point of a curve over depth: one thread, in a closed loop.
+    pub curve: bool,
     /// `IOPS`, `mean`, `p50`, `p99`.
     pub metric: &'static str,
     /// Where its error is counted.
@@ -36,6 +38,9 @@ impl Residual {
     }
 }
 
+/// Operations of a schedule that is run, if they come within 20 s.
+const OPERATIONS: f64 = 20_000.0;
+
 /// What the profile gives at a job in so much virtual time after a tenth of a second.
 pub(crate) fn recording_of(
     profile: &Profile,
@@ -46,9 +51,11 @@ pub(crate) fn recording_of(
     let timeline =
         Timeline { warm_up: Nanos::from_millis(100), measure, interval: Nanos(measure.get() / 4) };
     let size = u32::try_from(point.block_size.get()).unwrap_or(4096);
+    let arrivals = point.rate.map(|rate| Arrivals::open(Spacing::Poisson, rate));
     let plan = BlockPlan {
         read_share: point.read_share,
         queue_depth: point.queue_depth,
+        arrivals: arrivals.unwrap_or(Arrivals::CLOSED),
         ..BlockPlan::reads(size, profile.capacity, timeline.end())
     };
     let threads = point.threads.max(1);
@@ -62,15 +69,17 @@ pub(crate) fn recording_of(
 /// Every point beside what `profile` gives in virtual time.
 #[must_use]
 pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
-    points.iter().filter(|p| p.ops() > 0).flat_map(|point| compare(profile, point, seed)).collect()
+    told(points).iter().flat_map(|point| compare(profile, point, seed)).collect()
 }
 
 fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
-    let recording = recording_of(profile, point, Nanos::from_secs(2), seed);
+    let measure = point.rate.map_or(2.0, |rate| (OPERATIONS / rate.get() as f64).clamp(2.0, 20.0));
+    let recording = recording_of(profile, point, Nanos((measure * 1e9) as u64), seed);
     let latency = point.latency();
     let measured = |p| estimate::percentile(&latency, 0, p).ok().map(|e| e.value);
     let pairs = [
-        ("IOPS", Some(point.iops())),
+        // What a schedule asks for is no result.
+        ("IOPS", point.rate.is_none().then(|| point.iops())),
         ("mean", Some(point.mean())),
         ("p50", measured(50.0)),
         ("p99", measured(99.0)),
@@ -79,9 +88,14 @@ fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
     let threads = point.threads.max(1);
     let residual = |(metric, measured): (&'static str, Option<f64>)| {
         let threads = if threads > 1 { format!("{threads} x ") } else { String::new() };
+        let depth_or_rate = match point.rate {
+            Some(rate) => format!("{threads}at {rate}"),
+            None => format!("{threads}depth {depth}"),
+        };
         Some(Residual {
-            job: format!("{size} {share} reads, {threads}depth {depth}"),
+            job: format!("{size} {share} reads, {depth_or_rate}"),
             at: (share, size, depth),
+            curve: point.threads <= 1 && point.rate.is_none(),
             metric,
             category: point.category(),
             measured: measured?,

@@ -7,12 +7,15 @@ use std::fmt::Write;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::fit_points::{FitError, FitPoint, FitTimes, SIZES, SMALL, mix_shares};
+use crate::fit_points::{FitError, FitPoint, FitTimes, LARGE, SIZES, SMALL, mix_shares};
 use crate::fit_thread::ThreadTime;
 
-/// Columns of the table, percent.
-const PERCENTILES: [f64; 15] =
-    [0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.99, 100.0];
+/// Columns of the table, percent. They lie close below 99: the p99 of a mix is at one of these of its
+/// slower kind.
+const PERCENTILES: [f64; 17] = [
+    0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.0, 98.0, 98.5, 99.0, 99.5, 99.9, 99.99,
+    100.0,
+];
 
 /// Points of one size and share, by depth.
 type Rows<'a> = Vec<&'a FitPoint>;
@@ -23,7 +26,7 @@ const THREAD_BUSY: f64 = 0.7;
 /// The points of `share` and `size` that are fitted to.
 fn fitted_of(points: &[FitPoint], share: Share, size: Bytes) -> impl Iterator<Item = &FitPoint> {
     let of_job = move |p: &&FitPoint| p.read_share == share && p.block_size == size;
-    points.iter().filter(of_job).filter(|p| p.ops() > 0 && !p.held_out())
+    points.iter().filter(of_job).filter(|p| p.ops() > 0 && p.rate.is_none() && !p.held_out())
 }
 
 /// The fitted points of `share` and `size` by operations in flight: of several threads where there are
@@ -87,8 +90,8 @@ pub(crate) struct Tables<'a> {
     reads: Vec<Rows<'a>>,
     /// Where they were measured.
     pub writes: Option<Vec<Rows<'a>>>,
-    /// By share of reads, where all were measured.
-    mixes: Option<Vec<Rows<'a>>>,
+    /// By share of reads, where all were measured: of the smallest size and of a larger one.
+    mixes: [Option<Vec<Rows<'a>>>; 2],
 }
 
 /// What of the times of a job, of reads (0) or writes (1), is in the table.
@@ -119,19 +122,23 @@ impl<'a> Tables<'a> {
             reads = reads.iter().zip(&writes).map(|(read, write)| together(read, write)).collect();
             writes
         });
-        let mixes: Result<Vec<Rows<'a>>, FitError> =
-            mix_shares().iter().map(|share| rows(*share, SMALL)).collect();
-        let mixes = mixes.ok().filter(|_| writes.is_some()).map(|found| {
+        let mixes_of = |size| {
+            let mixes: Result<Vec<Rows<'a>>, FitError> =
+                mix_shares().iter().map(|share| rows(*share, size)).collect();
+            let found = mixes.ok().filter(|_| writes.is_some())?;
             let all =
                 |own: &Rows<'a>| found.iter().fold(own.clone(), |own, one| together(&own, one));
-            found.iter().map(all).collect::<Vec<Rows<'a>>>()
-        });
-        let both = |point: &&FitPoint| point.reads.ops > 0 && point.writes.ops > 0;
-        let mixes = mixes.filter(|found| found.iter().flatten().all(both));
+            let found = found.iter().map(all).collect::<Vec<Rows<'a>>>();
+            let both = |point: &&FitPoint| point.reads.ops > 0 && point.writes.ops > 0;
+            found.iter().flatten().all(both).then_some(found)
+        };
+        let small = mixes_of(SMALL);
+        let large = small.as_ref().and_then(|_| mixes_of(LARGE));
+        let mixes = [small, large];
         Ok(Self { reads, writes, mixes })
     }
 
-    /// Writes the table `[at]` and `[at.mixes]`, with more constants of its own.
+    /// Writes the table `[at]` and those of its mixes, with more constants of its own.
     pub fn write(
         &self,
         text: &mut String,
@@ -172,21 +179,27 @@ impl<'a> Tables<'a> {
                 ("write_means", tables(writes, of_writes(means)), kind),
             ],
         );
-        let Some(found) = &self.mixes else { return };
-        let shares: Vec<String> = mix_shares().iter().map(|share| format!("\"{share}\"")).collect();
-        let _ = writeln!(text, "\n[{at}.mixes]");
-        put(
-            text,
-            source,
-            &[
-                ("read_shares", format!("[{}]", shares.join(", ")), "measured"),
-                ("in_flight", format!("{:?}", depths(&found[0])), "measured"),
-                ("read_times", tables(found, of_reads(times)), "measured"),
-                ("read_means", tables(found, of_reads(means)), "measured"),
-                ("write_times", tables(found, of_writes(times)), "measured"),
-                ("write_means", tables(found, of_writes(means)), "measured"),
-            ],
-        );
+        for (found, (name, size)) in
+            self.mixes.iter().zip([("mixes", SMALL), ("large_mixes", LARGE)])
+        {
+            let Some(found) = found else { continue };
+            let shares: Vec<String> =
+                mix_shares().iter().map(|share| format!("\"{share}\"")).collect();
+            let _ = writeln!(text, "\n[{at}.{name}]");
+            put(
+                text,
+                source,
+                &[
+                    ("size", format!("\"{}\"", size.exact()), "measured"),
+                    ("read_shares", format!("[{}]", shares.join(", ")), "measured"),
+                    ("in_flight", format!("{:?}", depths(&found[0])), "measured"),
+                    ("read_times", tables(found, of_reads(times)), "measured"),
+                    ("read_means", tables(found, of_reads(means)), "measured"),
+                    ("write_times", tables(found, of_writes(times)), "measured"),
+                    ("write_means", tables(found, of_writes(means)), "measured"),
+                ],
+            );
+        }
     }
 }
 
@@ -201,13 +214,13 @@ fn put(text: &mut String, source: &str, constants: &[(&str, String, &str)]) {
 }
 
 /// Times at the columns of the table.
-fn times(of: &FitTimes) -> Vec<Nanos> {
+pub(crate) fn times(of: &FitTimes) -> Vec<Nanos> {
     let at = |percent: f64| Nanos(of.latency.value_at_quantile(percent / 100.0));
     PERCENTILES.into_iter().map(at).collect()
 }
 
 /// Mean times between the columns of the table.
-fn means(of: &FitTimes) -> Vec<Nanos> {
+pub(crate) fn means(of: &FitTimes) -> Vec<Nanos> {
     let all = of.latency.len() as f64;
     let ends: Vec<f64> = PERCENTILES.iter().map(|percent| percent / 100.0 * all).collect();
     let mut sums = vec![(0.0, 0.0); PERCENTILES.len() - 1];
@@ -269,7 +282,8 @@ mod tests {
             let mut reads = FitTimes { ops: iops, ..FitTimes::default() };
             reads.latency.saturating_record(4000);
             let (read_share, block_size, writes) = (Share::ALL, SMALL, FitTimes::default());
-            FitPoint { read_share, block_size, queue_depth, threads, seconds: 1.0, reads, writes }
+            let (rate, seconds) = (None, 1.0);
+            FitPoint { read_share, block_size, queue_depth, threads, rate, seconds, reads, writes }
         };
         let points = [
             point(1, 1, 250_000),

@@ -1,0 +1,640 @@
+//! A device known from measurements alone: how long requests take at each number in flight.
+//!
+//! # Model
+//! A request that finds itself one of `n` in flight takes a time drawn from the distribution that was
+//! measured at `n`; between measured numbers each quantile is interpolated on logarithmic axes, beyond the
+//! last one it grows with `n` (throughput stays). A request of a size between two measured ones lies on the
+//! line through both, at the same quantile; beyond the last one the line goes on. Between two percentiles
+//! times follow a power of the rank that has the mean that was measured there.
+//!
+//! Where sizes mix it is work that is in flight. A request is as much as so many of the smallest of its
+//! kind as take the device, at its highest rate, what it takes; it is one of as many like itself as make
+//! the work in flight, which with one size is `n` again. Of a request that is more work than the one that
+//! meets it no more is left than its remaining time can hold, where times are so even that it is known.
+//!
+//! Reads among writes, and writes among reads, take what was measured in mixes over what was measured of
+//! one kind alone, at the same work in flight and quantile: the share of writes among the last requests
+//! chooses between mixes; beyond the last number in flight of the mixes that ratio stays, and between the
+//! two sizes that were mixed it is interpolated on a logarithmic axis. What one client thread alone was
+//! measured to get stands apart where it was (`alone`). This is the flow-equivalent server of Chandy,
+//! Herzog and Woo (IBM J. Res. Dev. 19, 1975), with the measured distribution in place of its mean.
+//!
+//! A closed loop shows a buffer of writes full. Where writes below the highest rate were seen to pass it
+//! (`paced`), they take what they took then, until work that is not done yet fills it: each write adds
+//! the time between two writes of a closed loop with as much in flight, and time takes away as much. What
+//! writes bring of the work that they would bring in that closed loop is how much of what they make of
+//! reads there they make of reads here.
+//!
+//! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are those of its
+//! table. What it is not: a mechanism; it knows nothing of what the device is, nor of what it was not
+//! shown.
+
+mod parameters;
+mod rows;
+
+pub use parameters::{FlowMixes, FlowPaced, FlowParameters};
+use rand::{Rng, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rows::{Quantile, Row, Table};
+use units::{Nanos, Seed};
+
+use crate::constant::Constant;
+use crate::pending::Pending;
+use crate::{Completion, Device, Operation, Request, Stage, Stages};
+
+/// Share of the last request in what is known of the mix: about so many of the last ones count.
+const MIX_MEMORY: f64 = 1.0 / 512.0;
+/// Pressure that reads feel at most: of a closed loop it is 1, give or take what chance makes of 128
+/// writes.
+const PRESSURE_MAX: f64 = 1.5;
+/// Writes that a buffer holds at least: fewer would now and then be gone by chance in a closed loop.
+const BUFFERED_WRITES: f64 = 128.0;
+
+/// A measured device.
+#[derive(Debug, Clone)]
+pub struct Flow {
+    /// Cumulative probability of each column.
+    shares: Vec<f64>,
+    /// Of reads and of writes.
+    kinds: [Kind; 2],
+    sizes: Vec<f64>,
+    /// Of the smallest size, and of a larger one.
+    mixes: Option<Mixes>,
+    large_mixes: Option<Mixes>,
+    buffer: Option<Buffer>,
+    /// Time of a thread between operations, nanoseconds.
+    between: f64,
+    /// Share of writes among the last requests, by work, and how many there were at most.
+    written: f64,
+    /// Work of one of them, on average.
+    work: f64,
+    seen: u32,
+    busy: Vec<Busy>,
+    random: Xoshiro256PlusPlus,
+    done: Pending,
+}
+
+/// What is known of reads, or of writes.
+#[derive(Debug, Clone)]
+struct Kind {
+    /// By size.
+    times: Vec<Table>,
+    /// `[size]`: work of a request, in those of the smallest.
+    work: Vec<f64>,
+    /// `[size]`: how even the times of one alone are.
+    evenness: Vec<f64>,
+    /// Time of the device for one of the smallest at the highest rate, nanoseconds.
+    unit: f64,
+}
+
+/// A request in flight.
+#[derive(Debug, Clone, Copy)]
+struct Busy {
+    end: Nanos,
+    /// Work in reads, and in writes, of the smallest size: what one of its size and that kind is.
+    work: [f64; 2],
+    /// Time of the device for it at the highest rate, and for the smallest of its kind, nanoseconds.
+    needs: f64,
+    unit: f64,
+    /// How even the times of one alone are.
+    evenness: f64,
+}
+
+impl Busy {
+    /// Share of its work that is left.
+    fn left(&self, now: Nanos) -> f64 {
+        let time = ((self.end - now).get() as f64).max(self.unit);
+        1.0 - self.evenness * (1.0 - time / self.needs).max(0.0)
+    }
+}
+
+/// Mixes by their share of writes, rising.
+#[derive(Debug, Clone)]
+struct Mixes {
+    /// Place of the size, and its bytes.
+    size: (usize, f64),
+    shares: Vec<f64>,
+    /// Of reads and of writes, by share.
+    times: [Vec<Table>; 2],
+}
+
+/// A buffer of writes, full when the device begins.
+#[derive(Debug, Clone)]
+struct Buffer {
+    /// By size.
+    times: Vec<Row>,
+    /// Work that it holds at least, nanoseconds.
+    capacity: f64,
+    /// Work of a write, on average of the last ones.
+    work: f64,
+    /// Work that is not done yet, at an instant; beyond what it holds there is none.
+    backlog: f64,
+    /// Work that writes bring, of what they bring in a closed loop.
+    pressure: f64,
+    at: Nanos,
+    /// Whether it was full and is not yet half empty.
+    full: bool,
+}
+
+/// The measured size before a length, and how far it is towards the next one.
+type Place = (usize, f64);
+
+impl Kind {
+    fn new(times: Vec<Table>, shares: &[f64]) -> Self {
+        let unit = times[0].least();
+        let work = times.iter().map(|table| (table.least() / unit).max(1.0)).collect();
+        let evenness = times.iter().map(|table| table.evenness(shares)).collect();
+        Self { times, work, evenness, unit }
+    }
+
+    /// Work of a request: never less than the smallest's, also where the line falls beyond the last size.
+    fn work(&self, place: Place) -> f64 {
+        along(place, |size| self.work[size]).max(1.0)
+    }
+
+    /// How even the times of one alone are.
+    fn evenness(&self, place: Place) -> f64 {
+        along(place, |size| self.evenness[size]).clamp(0.0, 1.0)
+    }
+}
+
+/// A value of the sizes at a place between two of them.
+#[inline]
+fn along((size, further): Place, value: impl Fn(usize) -> f64) -> f64 {
+    let own = value(size);
+    if further == 0.0 { own } else { own + further * (value(size + 1) - own) }
+}
+
+impl Flow {
+    /// An idle device.
+    #[must_use]
+    pub fn new(parameters: &FlowParameters, seed: Seed) -> Self {
+        let p = parameters;
+        let shares: Vec<f64> = p.percentiles.value.iter().map(|percent| percent / 100.0).collect();
+        let kind = |times: &[Vec<Vec<Nanos>>], means: &Option<Constant<Vec<Vec<Vec<Nanos>>>>>| {
+            let one = |(size, depths): (usize, &Vec<u32>)| {
+                let means = means.as_ref().map(|means| means.value[size].as_slice());
+                Table::new(depths, &times[size], means, &shares)
+            };
+            Kind::new(p.in_flight.value.iter().enumerate().map(one).collect(), &shares)
+        };
+        Self {
+            kinds: [
+                kind(&p.read_times.value, &p.read_means),
+                kind(&p.write_times.value, &p.write_means),
+            ],
+            sizes: p.sizes.value.iter().map(|size| size.get() as f64).collect(),
+            mixes: p.mixes.as_ref().map(|mixes| Mixes::new(mixes, p, &shares)),
+            large_mixes: p.large_mixes.as_ref().map(|mixes| Mixes::new(mixes, p, &shares)),
+            buffer: p.paced.as_ref().map(|paced| Buffer::new(paced, &shares)),
+            between: p.thread_between.as_ref().map_or(0.0, |time| time.value.get() as f64),
+            shares,
+            written: 0.0,
+            work: 0.0,
+            seen: 0,
+            busy: Vec::with_capacity(64),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed.derive("flow", 0).0),
+            done: Pending::default(),
+        }
+    }
+
+    /// The smaller of the two measured sizes around `length`, or of the last two, and how far it is towards
+    /// the larger; one alone stands for all.
+    fn place(&self, length: u32) -> Place {
+        let length = f64::from(length);
+        let after = self.sizes.partition_point(|size| *size < length).clamp(1, self.sizes.len());
+        let after = after.min(self.sizes.len() - 1);
+        let before = after.saturating_sub(1);
+        let (from, to) = (self.sizes[before], self.sizes[after]);
+        (before, if to > from { ((length - from) / (to - from)).max(0.0) } else { 0.0 })
+    }
+
+    /// Takes a request in: how long it takes.
+    fn take(&mut self, now: Nanos, operation: Operation, length: u32) -> Nanos {
+        let (kind, place) = (usize::from(operation.changes()), self.place(length));
+        let work = self.kinds.each_ref().map(|kind| kind.work(place));
+        self.note(operation, (work[0] + work[1]) / 2.0);
+        let load = work[kind] + self.others(now, kind, work[kind]);
+        let takes = self.draw(now, kind, place, load);
+        let own = &self.kinds[kind];
+        // What a buffer acknowledges is not done then.
+        let known = kind == 0 || self.buffer.is_none();
+        let (unit, evenness) = (own.unit, if known { own.evenness(place) } else { 0.0 });
+        self.busy.push(Busy { end: now + takes, work, needs: unit * work[kind], unit, evenness });
+        takes
+    }
+
+    /// Work in flight, in the smallest requests of this kind, as a request of so much work meets it.
+    fn others(&mut self, now: Nanos, kind: usize, own: f64) -> f64 {
+        self.busy.retain(|one| one.end > now);
+        let left = |one: &Busy| {
+            let work = one.work[kind];
+            // Of those like it a closed loop has measured what is left.
+            if work > own { (work * one.left(now)).max(own) } else { work }
+        };
+        self.busy.iter().map(left).sum()
+    }
+
+    /// A time drawn for a request that finds so much work in flight, its own with it.
+    fn draw(&mut self, now: Nanos, kind: usize, place: Place, load: f64) -> Nanos {
+        let share = self.random.next_u64() as f64 / 2f64.powi(64);
+        let quantile = Quantile::new(share, &self.shares);
+        if kind == 1 && self.buffered(now, place, load) {
+            let buffer = self.buffer.as_ref().map(|buffer| &buffer.times);
+            let time = buffer.map_or(0.0, |rows| along(place, |size| rows[size].time(quantile)));
+            return Nanos(time.max(1.0) as u64);
+        }
+        let among = match &self.buffer {
+            Some(buffer) if kind == 0 => buffer.pressure(now).min(PRESSURE_MAX),
+            _ => 1.0,
+        };
+        let time = self.value(kind, place, (load, among), |table, n| table.time(n, quantile));
+        Nanos(time.max(1.0) as u64)
+    }
+
+    /// A value of the tables for a request of this kind and size where so much work is in flight, and
+    /// `among` of what the other kind makes of it in a closed loop.
+    fn value(
+        &self,
+        kind: usize,
+        place: Place,
+        (load, among): (f64, f64),
+        value: impl Fn(&Table, f64) -> f64,
+    ) -> f64 {
+        let own = &self.kinds[kind];
+        let in_flight = load / own.work(place);
+        let alone = along(place, |size| value(&own.times[size], in_flight));
+        let mixed = self.mixes.as_ref().map_or(1.0, |small| {
+            let ratio = |mixes: &Mixes| mixes.ratio(kind, self.written, (own, load), &value);
+            let Some(large) = &self.large_mixes else { return ratio(small) };
+            match small.towards(large, along(place, |size| self.sizes[size])) {
+                0.0 => ratio(small),
+                1.0 => ratio(large),
+                part => ratio(small) + part * (ratio(large) - ratio(small)),
+            }
+        });
+        alone * (1.0 + among * (mixed - 1.0)).max(mixed.min(1.0))
+    }
+
+    /// Whether the buffer takes a write, which is in it from now on.
+    fn buffered(&mut self, now: Nanos, place: Place, load: f64) -> bool {
+        if self.buffer.is_none() {
+            return false;
+        }
+        // Time between two writes of a closed loop with as much in flight.
+        let in_flight = load / self.kinds[1].work(place);
+        let mean = |kind: usize| {
+            let load = in_flight * self.kinds[kind].work(place);
+            self.value(kind, place, (load, 1.0), Table::mean)
+        };
+        let written = self.written.max(MIX_MEMORY);
+        let both = (1.0 - written) * mean(0) + written * mean(1);
+        let adds = (both + self.between) / (written * in_flight.max(1.0));
+        self.buffer.as_mut().is_some_and(|buffer| buffer.take(now, adds))
+    }
+
+    /// One more request: what the mix is now.
+    fn note(&mut self, operation: Operation, work: f64) {
+        self.seen = self.seen.saturating_add(1);
+        let weight = MIX_MEMORY.max(1.0 / f64::from(self.seen));
+        self.work += (work - self.work) * weight;
+        let own = if operation.changes() { 1.0 } else { 0.0 };
+        self.written += (own - self.written) * (weight * work / self.work).min(1.0);
+    }
+}
+
+impl Buffer {
+    fn new(p: &FlowPaced, shares: &[f64]) -> Self {
+        let both = p.write_times.value.iter().zip(&p.write_means.value);
+        Self {
+            times: both.map(|(at, means)| Row::of(at, means, shares)).collect(),
+            capacity: p.backlog.value.get() as f64,
+            work: 0.0,
+            backlog: f64::INFINITY,
+            pressure: 1.0,
+            at: Nanos::ZERO,
+            full: true,
+        }
+    }
+
+    /// Work that it holds.
+    fn holds(&self) -> f64 {
+        self.capacity.max(self.work * BUFFERED_WRITES)
+    }
+
+    /// What is left of the pressure.
+    fn pressure(&self, now: Nanos) -> f64 {
+        self.pressure * (-((now - self.at.min(now)).get() as f64) / self.holds()).exp()
+    }
+
+    /// Adds the work of a write; whether there was room for it.
+    fn take(&mut self, now: Nanos, work: f64) -> bool {
+        let passed = (now - self.at.min(now)).get() as f64;
+        let before = if self.work > 0.0 { self.work } else { work };
+        self.work = before + (work - before) * 2.0 / BUFFERED_WRITES;
+        self.pressure = self.pressure(now) + work / self.holds();
+        (self.backlog, self.at) = ((self.backlog.min(self.holds()) - passed).max(0.0), now);
+        self.full &= self.backlog > self.holds() / 2.0;
+        self.backlog += work;
+        self.full |= self.backlog >= self.holds();
+        !self.full
+    }
+}
+
+impl Mixes {
+    fn new(p: &FlowMixes, of: &FlowParameters, shares: &[f64]) -> Self {
+        let sizes = &of.sizes.value;
+        let size = p.size.as_ref().map_or(sizes[0], |size| size.value);
+        let place = sizes.iter().position(|one| *one == size).unwrap_or(0);
+        let tables = |times: &[Vec<Vec<Nanos>>], means: &[Vec<Vec<Nanos>>]| {
+            let table = |(times, means): (&Vec<Vec<Nanos>>, &Vec<Vec<Nanos>>)| {
+                Table::new(&p.in_flight.value, times, Some(means), shares)
+            };
+            times.iter().zip(means).map(table).collect()
+        };
+        Self {
+            size: (place, size.get() as f64),
+            shares: p.read_shares.value.iter().map(|share| 1.0 - share.fraction()).collect(),
+            times: [
+                tables(&p.read_times.value, &p.read_means.value),
+                tables(&p.write_times.value, &p.write_means.value),
+            ],
+        }
+    }
+
+    /// How far a size is from that of these to that of others, 0 to 1, on a logarithmic axis.
+    fn towards(&self, others: &Self, size: f64) -> f64 {
+        ((size / self.size.1).ln() / (others.size.1 / self.size.1).ln()).clamp(0.0, 1.0)
+    }
+
+    /// A value among the other kind over the same of one kind alone, where so much work is in flight.
+    fn ratio(
+        &self,
+        kind: usize,
+        written: f64,
+        (own, load): (&Kind, f64),
+        value: impl Fn(&Table, f64) -> f64,
+    ) -> f64 {
+        let (size, _) = self.size;
+        let within = (load / own.work[size]).min(self.times[kind][0].last());
+        let alone = value(&own.times[size], within);
+        self.value(kind, written, alone, |table| value(table, within)) / alone
+    }
+
+    /// A value of the tables where `written` of the work is writes; `alone` where all is of this kind.
+    /// Between measured shares on the line; beyond the last one that was measured it stays.
+    fn value(&self, kind: usize, written: f64, alone: f64, value: impl Fn(&Table) -> f64) -> f64 {
+        let pure = kind as f64;
+        let last = self.shares.len() - 1;
+        let after = self.shares.partition_point(|share| *share < written);
+        let mix = |place: usize| (self.shares[place], value(&self.times[kind][place]));
+        let (from, to) = match after {
+            0 if kind == 0 => ((pure, alone), mix(0)),
+            0 => return mix(0).1,
+            after if after <= last => (mix(after - 1), mix(after)),
+            _ if kind == 0 => return mix(last).1,
+            _ => (mix(last), (pure, alone)),
+        };
+        from.1 + (written - from.0) / (to.0 - from.0) * (to.1 - from.1)
+    }
+}
+
+impl Device for Flow {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        // Flushes were not measured; studies that need them are refused on such a profile.
+        if request.operation == Operation::Flush {
+            return self.done.at_once(now, request.id);
+        }
+        let takes = self.take(now, request.operation, request.length);
+        let stages = Stages::new(takes, [(Stage::Media, takes)]);
+        self.done.push(Completion { id: request.id, at: now + takes, stages });
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        self.done.next_time()
+    }
+
+    fn advance(&mut self, now: Nanos, done: &mut Vec<Completion>) {
+        self.done.take_due(now, done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::constant::ConstantKind;
+    use units::Bytes;
+
+    fn constant<T>(value: T) -> Constant<T> {
+        Constant { value, kind: ConstantKind::Measured, source: "test".into() }
+    }
+
+    fn parameters() -> FlowParameters {
+        let row = |times: [u64; 3]| times.map(Nanos::from_micros).to_vec();
+        FlowParameters {
+            sizes: constant(vec![Bytes(4096), Bytes(128 << 10)]),
+            in_flight: constant(vec![vec![1, 4], vec![1]]),
+            percentiles: constant(vec![0.0, 50.0, 100.0]),
+            read_times: constant(vec![
+                vec![row([50, 60, 100]), row([100, 120, 200])],
+                vec![row([150, 160, 200])],
+            ]),
+            write_times: constant(vec![
+                vec![row([10, 10, 10]), row([10, 10, 10])],
+                vec![row([10, 10, 10])],
+            ]),
+            read_means: None,
+            write_means: None,
+            thread_time: None,
+            thread_time_write: None,
+            thread_between: None,
+            mixes: None,
+            large_mixes: None,
+            paced: None,
+            alone: None,
+        }
+    }
+
+    /// The time of a read of `length` bytes that is one of so many like it.
+    fn read(flow: &mut Flow, length: u32, in_flight: f64) -> Nanos {
+        let place = flow.place(length);
+        let load = in_flight * flow.kinds[0].work(place);
+        flow.draw(Nanos::ZERO, 0, place, load)
+    }
+
+    /// A thread that has no table of its own inside of its own.
+    #[test]
+    fn one_thread_alone_has_tables_that_are_tested_as_the_others_are() {
+        let mut p = parameters();
+        p.alone = Some(Box::new(parameters()));
+        assert_eq!(p.impossible(), None);
+        p.alone.as_mut().unwrap().read_times.value[0][0].reverse();
+        assert!(p.impossible().unwrap().contains("`alone`: each row of `read_times`"));
+        p.alone.as_mut().unwrap().alone = Some(Box::new(parameters()));
+        assert!(p.impossible().unwrap().contains("of its own"));
+    }
+
+    /// One outlier at the end of the last part must not pull all of it.
+    #[test]
+    fn the_mean_between_two_percentiles_is_the_measured_one() {
+        let mut p = parameters();
+        let means = |low: u64, high: u64| {
+            vec![vec![low, high].into_iter().map(Nanos::from_micros).collect::<Vec<Nanos>>()]
+        };
+        let both = vec![[means(52, 65), means(105, 130)].concat(), means(152, 165)];
+        p.read_means = Some(constant(both));
+        assert_eq!(p.impossible(), None);
+        let mut flow = Flow::new(&p, Seed(1));
+        let sum: u64 = (0..100_000).map(|_| read(&mut flow, 4096, 1.0).get()).sum();
+        let mean = sum as f64 / 100_000.0;
+        assert!((mean / 58_500.0 - 1.0).abs() < 0.005, "{mean}");
+    }
+
+    /// Reads take what was measured among as many writes, and as if alone once the writes have ended.
+    #[test]
+    fn mixes_take_what_was_measured_of_them() {
+        let mut p = parameters();
+        let times = |us: u64| constant(vec![vec![vec![Nanos::from_micros(us); 3]; 1]; 1]);
+        let means = |us: u64| constant(vec![vec![vec![Nanos::from_micros(us); 2]; 1]; 1]);
+        p.mixes = Some(FlowMixes {
+            size: None,
+            read_shares: constant(vec!["50%".parse().unwrap()]),
+            in_flight: constant(vec![1]),
+            read_times: times(400),
+            read_means: means(400),
+            write_times: times(30),
+            write_means: means(30),
+        });
+        assert_eq!(p.impossible(), None);
+        let mut flow = Flow::new(&p, Seed(1));
+        let (mut ends, mut now) = (Vec::new(), Nanos::ZERO);
+        let mut one = |flow: &mut Flow, write: bool| {
+            let request =
+                if write { Request::write(0, 0, 4096) } else { Request::read(0, 0, 4096) };
+            flow.submit(now, request);
+            ends.clear();
+            let begun = now;
+            now += Nanos::from_secs(1);
+            flow.advance(now, &mut ends);
+            (ends[0].at - begun).get() / 1000
+        };
+        let mixed: Vec<u64> = (0..8000).map(|n| one(&mut flow, n % 2 == 0)).collect();
+        assert!(mixed[4000..].iter().all(|time| (28..=32).contains(time) || *time > 390));
+        let after: Vec<u64> = (0..8000).map(|_| one(&mut flow, false)).collect();
+        assert!(after[7900..].iter().all(|time| (50..=101).contains(time)), "{after:?}");
+    }
+
+    #[test]
+    fn times_at_a_measured_number_are_the_measured_ones() {
+        let mut flow = Flow::new(&parameters(), Seed(1));
+        let mut times: Vec<u64> = (0..100_000).map(|_| read(&mut flow, 4096, 1.0).get()).collect();
+        times.sort_unstable();
+        assert!(times[0] >= 50_000 && *times.last().unwrap() <= 100_000);
+        assert!(times[50_000].abs_diff(60_000) < 300, "{}", times[50_000]);
+        assert!(times[75_000].abs_diff(80_000) < 600, "{}", times[75_000]);
+    }
+
+    #[test]
+    fn sizes_lie_on_the_line_through_both() {
+        let mut flow = Flow::new(&parameters(), Seed(1));
+        // Half-way between 4 KiB and 128 KiB: 50 us more than the small one.
+        let length = (4096 + (128 << 10)) / 2;
+        let times: Vec<u64> = (0..10_000).map(|_| read(&mut flow, length, 1.0).get()).collect();
+        let least = times.iter().min().unwrap();
+        assert!((100_000..100_500).contains(least), "{least}");
+    }
+
+    /// A small read would pass a large one as if nothing were there: 45 us instead of the large one's 160.
+    #[test]
+    fn a_large_request_is_as_much_work_as_it_takes_of_the_device() {
+        let mut p = parameters();
+        p.read_times.value[1] = vec![vec![Nanos::from_micros(300); 3]];
+        let flow = Flow::new(&p, Seed(1));
+        // 33.75 us each of the small ones at their highest rate.
+        let work = flow.kinds[0].work(flow.place(128 << 10));
+        assert!((work - 300.0 / 33.75).abs() < 0.1, "{work}");
+        let mut flow = Flow::new(&p, Seed(1));
+        let large = flow.take(Nanos::ZERO, Operation::Read, 128 << 10);
+        let busy = flow.clone().others(Nanos::ZERO, 0, 1.0);
+        assert!((busy - work).abs() < 1e-9, "just begun");
+        let late = flow.clone().others(large - Nanos::from_micros(65), 0, 1.0);
+        assert!((late - 65.0 / 33.75).abs() < 0.01, "what is left can be no more: {late}");
+        assert!((flow.clone().others(large - Nanos(1), 0, work) - work).abs() < 1e-9, "like it");
+        assert!(flow.clone().others(large, 0, 1.0) == 0.0);
+        let small = flow.take(Nanos::ZERO, Operation::Read, 4096);
+        assert!(small > Nanos::from_micros(230), "{small}");
+    }
+
+    /// A read of 64 KiB among writes would take what those of 4 KiB make of one of 4 KiB.
+    #[test]
+    fn mixes_of_a_larger_size_are_its_own_and_between_both_they_are_between() {
+        let mut p = parameters();
+        let mix = |size: Option<Bytes>, us: u64| FlowMixes {
+            size: size.map(constant),
+            read_shares: constant(vec!["50%".parse().unwrap()]),
+            in_flight: constant(vec![1]),
+            read_times: constant(vec![vec![vec![Nanos::from_micros(us); 3]; 1]; 1]),
+            read_means: constant(vec![vec![vec![Nanos::from_micros(us); 2]; 1]; 1]),
+            write_times: constant(vec![vec![vec![Nanos::from_micros(30); 3]; 1]; 1]),
+            write_means: constant(vec![vec![vec![Nanos::from_micros(30); 2]; 1]; 1]),
+        };
+        p.read_times.value = vec![vec![vec![Nanos::from_micros(100); 3]; 2]; 2];
+        p.in_flight.value = vec![vec![1, 4]; 2];
+        p.write_times.value = vec![vec![vec![Nanos::from_micros(10); 3]; 2]; 2];
+        p.mixes = Some(mix(None, 200));
+        p.large_mixes = Some(mix(Some(Bytes(128 << 10)), 800));
+        assert_eq!(p.impossible(), None);
+        let mut flow = Flow::new(&p, Seed(1));
+        flow.written = 0.5;
+        let time = |length| read(&mut flow, length, 1.0).get() / 1000;
+        let between = (4096.0 * 32f64.sqrt()) as u32;
+        let [small, middle, large] = [4096, between, 128 << 10].map(time);
+        assert_eq!((small, large), (200, 800));
+        assert!(middle.abs_diff(500) < 5, "half-way on a logarithmic axis: {middle}");
+        p.large_mixes = Some(mix(Some(Bytes(8192)), 800));
+        assert!(p.impossible().unwrap().contains("`large_mixes` needs a `size`"));
+        p.mixes = Some(mix(Some(Bytes(128 << 10)), 200));
+        assert!(p.impossible().unwrap().contains("`mixes` are of the smallest size"));
+    }
+
+    /// A log that is written now and then would take what a drive takes that is written as fast as it goes.
+    #[test]
+    fn a_buffer_takes_writes_until_they_come_faster_than_it_is_emptied() {
+        let mut p = parameters();
+        p.write_times.value = vec![
+            [[100, 110, 120], [400, 440, 480]]
+                .map(|row| row.map(Nanos::from_micros).to_vec())
+                .to_vec(),
+            vec![[100, 110, 120].map(Nanos::from_micros).to_vec()],
+        ];
+        let rows = |us: u64, columns| constant(vec![vec![Nanos::from_micros(us); columns]; 2]);
+        p.paced = Some(FlowPaced {
+            write_times: rows(10, 3),
+            write_means: rows(10, 2),
+            backlog: constant(Nanos::from_millis(2)),
+        });
+        assert_eq!(p.impossible(), None);
+        // Full at first, and half empty after 64 of those that leave it time.
+        let every = |us: u64| {
+            let mut flow = Flow::new(&p, Seed(1));
+            let one = |n: u64| flow.take(Nanos::from_micros(n * us), Operation::Write, 4096);
+            let times: Vec<Nanos> = (0..2000).map(one).collect();
+            times[200..].iter().filter(|time| **time > Nanos::from_micros(10)).count()
+        };
+        assert_eq!(every(220), 0, "half of what it keeps up with");
+        assert_eq!(every(50), 1800, "twice as much");
+        p.paced.as_mut().unwrap().write_times.value.pop();
+        assert!(p.impossible().unwrap().contains("paced.write_times"));
+    }
+
+    #[test]
+    fn what_nobody_can_measure_is_refused() {
+        assert_eq!(parameters().impossible(), None);
+        let mut falling = parameters();
+        falling.read_times.value[0][0].reverse();
+        assert!(falling.impossible().unwrap().contains("read_times"));
+        let mut depths = parameters();
+        depths.in_flight.value[0] = vec![2, 4];
+        assert!(depths.impossible().unwrap().contains("in_flight"));
+    }
+}

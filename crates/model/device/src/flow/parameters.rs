@@ -1,0 +1,201 @@
+//! What a measured device is known by, and why it may be impossible.
+//!
+//! Invariant: what passes has a row for each number in flight, of rising times above 0. What it is not: the
+//! device.
+
+use serde::Deserialize;
+use units::{Bytes, Nanos, Share};
+
+use crate::constant::Constant;
+
+/// What was measured.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowParameters {
+    /// Sizes that were measured, rising.
+    pub sizes: Constant<Vec<Bytes>>,
+    /// `[size]`: numbers in flight that were measured, rising, the first 1.
+    pub in_flight: Constant<Vec<Vec<u32>>>,
+    /// Percentiles that each row below gives, rising from 0 to 100.
+    pub percentiles: Constant<Vec<f64>>,
+    /// `[size][number in flight][percentile]`: time of a read.
+    pub read_times: Constant<Vec<Vec<Vec<Nanos>>>>,
+    /// The same of a write.
+    pub write_times: Constant<Vec<Vec<Vec<Nanos>>>>,
+    /// `[size][number in flight][between two percentiles]`: mean time of a read; absent: half-way.
+    pub read_means: Option<Constant<Vec<Vec<Vec<Nanos>>>>>,
+    /// The same of a write.
+    pub write_means: Option<Constant<Vec<Vec<Vec<Nanos>>>>>,
+    /// Time of a client thread for one operation, which the times above contain: it bounds what one thread
+    /// can do; absent: not known.
+    pub thread_time: Option<Constant<Nanos>>,
+    /// The same of a write; absent: as of a read.
+    pub thread_time_write: Option<Constant<Nanos>>,
+    /// Its time between operations, in no latency.
+    pub thread_between: Option<Constant<Nanos>>,
+    /// Mixes of the smallest size; absent: not measured, each kind is as if alone.
+    pub mixes: Option<FlowMixes>,
+    /// Mixes of a larger size; absent: not measured, they are as those of the smallest.
+    pub large_mixes: Option<FlowMixes>,
+    /// Writes below what the device keeps up with, where they do not wait there for those before them;
+    /// absent: they wait as at any rate.
+    pub paced: Option<FlowPaced>,
+    /// What one client thread alone gets, the thread's time within; absent: as the tables above give it. A
+    /// thread that is its own limit, or that is put off its processor, is not what several are.
+    pub alone: Option<Box<FlowParameters>>,
+}
+
+/// What was measured of mixes of one size.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowMixes {
+    /// One of the sizes; absent: the smallest.
+    pub size: Option<Constant<Bytes>>,
+    /// Shares of reads, falling, without the pure ones.
+    pub read_shares: Constant<Vec<Share>>,
+    /// Numbers in flight, rising from 1.
+    pub in_flight: Constant<Vec<u32>>,
+    /// `[share][number in flight][percentile]`: time of a read.
+    pub read_times: Constant<Vec<Vec<Vec<Nanos>>>>,
+    /// `[share][number in flight][between two percentiles]`: its mean.
+    pub read_means: Constant<Vec<Vec<Vec<Nanos>>>>,
+    /// Times of a write.
+    pub write_times: Constant<Vec<Vec<Vec<Nanos>>>>,
+    /// Means of a write.
+    pub write_means: Constant<Vec<Vec<Vec<Nanos>>>>,
+}
+
+/// Writes that a buffer takes while they come no faster than it is emptied.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowPaced {
+    /// `[size][percentile]`: time of a write.
+    pub write_times: Constant<Vec<Vec<Nanos>>>,
+    /// `[size][between two percentiles]`: its mean.
+    pub write_means: Constant<Vec<Vec<Nanos>>>,
+    /// Work that the buffer holds before writes take what the tables of the closed loop say.
+    pub backlog: Constant<Nanos>,
+}
+
+impl FlowPaced {
+    fn impossible(&self, sizes: usize, columns: usize) -> Option<String> {
+        if self.backlog.value == Nanos::ZERO {
+            return Some("`paced.backlog` must be above 0".into());
+        }
+        let table = |name, times: &Vec<Vec<Nanos>>, columns| {
+            bad_table(name, std::slice::from_ref(times), &[sizes], columns)
+        };
+        table("paced.write_times", &self.write_times.value, columns)
+            .or_else(|| table("paced.write_means", &self.write_means.value, columns - 1))
+    }
+}
+
+impl FlowMixes {
+    fn impossible(&self, columns: usize) -> Option<String> {
+        let shares = &self.read_shares.value;
+        let pure = |share: &Share| [Share::ALL, Share::NONE].contains(share);
+        if shares.is_empty() || shares.iter().any(pure) || !shares.is_sorted_by(|a, b| a > b) {
+            return Some("`mixes.read_shares` must fall, between 100% and 0%".into());
+        }
+        let depths = vec![self.in_flight.value.len(); shares.len()];
+        let tables = [
+            ("mixes.read_times", &self.read_times, columns),
+            ("mixes.write_times", &self.write_times, columns),
+            ("mixes.read_means", &self.read_means, columns - 1),
+            ("mixes.write_means", &self.write_means, columns - 1),
+        ];
+        impossible_depths(&self.in_flight.value).or_else(|| {
+            tables.iter().find_map(|(name, t, n)| bad_table(name, &t.value, &depths, *n))
+        })
+    }
+}
+
+/// Why a table has not so many rows for each of its parts, of so many rising times above 0.
+fn bad_table(
+    name: &str,
+    times: &[Vec<Vec<Nanos>>],
+    depths: &[usize],
+    columns: usize,
+) -> Option<String> {
+    let rows: Vec<usize> = times.iter().map(Vec::len).collect();
+    if rows != depths {
+        return Some(format!("`{name}` needs a row for each number of `in_flight`"));
+    }
+    let bad = |row: &&Vec<Nanos>| row.len() != columns || !row.is_sorted() || row[0] == Nanos::ZERO;
+    times.iter().flatten().find(bad).map(|_| {
+        format!("each row of `{name}` needs {columns} rising times above 0, as `percentiles` asks")
+    })
+}
+
+impl FlowParameters {
+    /// Why nothing can have been measured so.
+    pub(crate) fn impossible(&self) -> Option<String> {
+        let percentiles = &self.percentiles.value;
+        let whole = percentiles.first() == Some(&0.0) && percentiles.last() == Some(&100.0);
+        if !whole || !percentiles.is_sorted_by(|a, b| a < b) {
+            return Some("`percentiles` must rise from 0 to 100".into());
+        }
+        let (sizes, depths) = (&self.sizes.value, &self.in_flight.value);
+        if sizes.first() == Some(&Bytes(0)) {
+            return Some("`sizes` must be above 0".into());
+        }
+        if sizes.is_empty() || !sizes.is_sorted_by(|a, b| a < b) || depths.len() != sizes.len() {
+            return Some("`sizes` must rise, with a list in `in_flight` for each".into());
+        }
+        let rows: Vec<usize> = depths.iter().map(Vec::len).collect();
+        let columns = percentiles.len();
+        let means = |name, table: &Option<Constant<Vec<Vec<Vec<Nanos>>>>>| {
+            let table = table.as_ref()?;
+            bad_table(name, &table.value, &rows, columns - 1)
+        };
+        let depths = depths.iter().find_map(|depths| impossible_depths(depths));
+        depths
+            .or_else(|| bad_table("read_times", &self.read_times.value, &rows, columns))
+            .or_else(|| bad_table("write_times", &self.write_times.value, &rows, columns))
+            .or_else(|| means("read_means", &self.read_means))
+            .or_else(|| means("write_means", &self.write_means))
+            .or_else(|| self.impossible_mixes(columns))
+            .or_else(|| self.impossible_large_mixes(columns))
+            .or_else(|| self.paced.as_ref()?.impossible(sizes.len(), columns))
+            .or_else(|| self.impossible_alone())
+    }
+
+    fn impossible_mixes(&self, columns: usize) -> Option<String> {
+        let mixes = self.mixes.as_ref()?;
+        let smallest = mixes.size.as_ref().is_none_or(|size| size.value == self.sizes.value[0]);
+        if !smallest {
+            return Some("`mixes` are of the smallest size".into());
+        }
+        mixes.impossible(columns)
+    }
+
+    fn impossible_large_mixes(&self, columns: usize) -> Option<String> {
+        let large = self.large_mixes.as_ref()?;
+        if self.mixes.is_none() {
+            return Some("`large_mixes` needs `mixes`".into());
+        }
+        let larger = &self.sizes.value[1..];
+        if !large.size.as_ref().is_some_and(|size| larger.contains(&size.value)) {
+            return Some("`large_mixes` needs a `size` of `sizes`, not the smallest".into());
+        }
+        large.impossible(columns).map(|reason| format!("`large_mixes`: {reason}"))
+    }
+
+    fn impossible_alone(&self) -> Option<String> {
+        let alone = self.alone.as_ref()?;
+        if alone.alone.is_some() {
+            return Some("`alone` has no `alone` of its own".into());
+        }
+        alone.impossible().map(|reason| format!("`alone`: {reason}"))
+    }
+}
+
+fn impossible_depths(depths: &[u32]) -> Option<String> {
+    if depths.first() != Some(&1) || !depths.is_sorted_by(|a, b| a < b) {
+        return Some("each list of `in_flight` must rise from 1".to_owned());
+    }
+    (depths.last() > Some(&DEPTH_MAX)).then(|| format!("`in_flight` ends above {DEPTH_MAX}"))
+}
+
+/// Most requests in flight that a table speaks of.
+const DEPTH_MAX: u32 = 4096;

@@ -1,0 +1,81 @@
+//! Whether writes below a device's highest rate pass a buffer, and what they take then.
+//!
+//! A closed loop of writes is at the highest rate from the first in flight on where a buffer acknowledges
+//! them, so it cannot tell a buffer from a queue. Writes by a schedule can: they wait for each other in a
+//! queue and do not in a buffer.
+//!
+//! Invariant: what decides between the two profiles is counted as fitted. What it is not: a size of the
+//! buffer, which nothing here was long enough to show.
+
+use std::fmt::Write;
+
+use device::Profile;
+use units::{Nanos, Seed};
+use workload::OpClass;
+
+use crate::fit_points::{FitPoint, PACED, SIZES};
+use crate::fit_run::recording_of;
+use crate::fit_tables::{means, quoted, times};
+
+/// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
+const SEEN: f64 = 0.05;
+/// Work that the buffer is taken to hold: more than bursts at half load need, less than a warm-up fills.
+const BACKLOG: Nanos = Nanos::from_millis(5);
+/// Operations of a run that decides.
+const OPERATIONS: f64 = 20_000.0;
+
+/// The measured writes that nothing waited for, by size, of the points that can be told; none where not
+/// all sizes are among them.
+pub(crate) fn rows(points: &[FitPoint]) -> Option<Vec<&FitPoint>> {
+    let of_size = |size| {
+        let paced = |p: &&FitPoint| p.rate == Some(PACED) && p.block_size == size && !p.held_out();
+        points.iter().find(|p| paced(p) && p.writes.ops > 0)
+    };
+    SIZES.iter().map(|size| of_size(*size)).collect()
+}
+
+/// The table `[at.paced]`.
+pub(crate) fn write(text: &mut String, (at, source): (&str, &str), rows: &[&FitPoint]) {
+    let line = |times: Vec<Nanos>| {
+        format!("  [{}],\n", times.into_iter().map(quoted).collect::<Vec<_>>().join(", "))
+    };
+    let table = |row: fn(&crate::FitTimes) -> Vec<Nanos>| {
+        let lines: String = rows.iter().map(|point| line(row(&point.writes))).collect();
+        format!("[\n{lines}]")
+    };
+    let _ = writeln!(text, "\n[{at}.paced]");
+    let constants = [
+        ("write_times", table(times), "measured", source),
+        ("write_means", table(means), "measured", source),
+        ("backlog", quoted(BACKLOG), "assumed", "what a buffer holds was not measured"),
+    ];
+    for (key, value, kind, source) in constants {
+        let _ = writeln!(
+            text,
+            "{key} = {{ value = {value}, kind = \"{kind}\", source = \"{source}\" }}"
+        );
+    }
+}
+
+/// Whether writes of schedules are so much shorter than the profile without a buffer makes them, and the
+/// one with a buffer mends it. What makes them longer, such as a drive that has gone to sleep, is no
+/// buffer.
+pub(crate) fn buffered(points: &[FitPoint], with: &Profile, without: &Profile) -> bool {
+    let fitted: Vec<&FitPoint> =
+        points.iter().filter(|point| point.rate.is_some() && !point.held_out()).collect();
+    let average = |profile, one: fn(f64) -> f64| {
+        fitted.iter().map(|point| one(off(profile, point))).sum::<f64>()
+            / fitted.len().max(1) as f64
+    };
+    let too_long = average(without, |off| off.max(0.0));
+    too_long > SEEN && average(with, f64::abs) < too_long / 2.0
+}
+
+/// How far the profile's mean of writes is above the measured one, as a logarithm.
+fn off(profile: &Profile, point: &FitPoint) -> f64 {
+    let seconds = (OPERATIONS / point.iops()).clamp(0.5, 20.0);
+    let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(3));
+    let due = recording.total(Some(OpClass::Write)).due;
+    let mean = due.latency_sum.get() as f64 / due.ops.max(1) as f64;
+    (mean / point.mean()).ln()
+}
