@@ -55,8 +55,9 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     Ok(if fit_paced::buffered(&known, &with, &without) { other } else { text })
 }
 
-/// The fitted profile is run at what it is fitted to, and mended, so many times with so many operations: where
-/// a few in ten thousand wait for another thread's processor for milliseconds, half of the mean is theirs.
+/// The fitted profile is run at what it is fitted to, and mended, so many times with so many operations:
+/// where a few in ten thousand wait for another thread's processor for milliseconds, half of the mean is
+/// theirs.
 const ROUNDS: [f64; 3] = [50_000.0, 100_000.0, 400_000.0];
 
 /// Share of a response time that the thread's own operations take, below which a job is left as it was
