@@ -111,20 +111,21 @@ fn document(
                "measured": one.measured, "predicted": one.predicted, "error": one.error()})
     });
     let rows: Vec<_> = rows.collect();
+    let known = |off: Off, value: f64| (off.count > 0).then_some(value);
     let of = |category| {
         let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
         json!({"category": category.word(), "jobs": mean.count,
-               "mean_latency_error": mean.average, "mean_latency_error_worst": mean.worst,
-               "p99_error": p99.average, "p99_error_worst": p99.worst})
+               "mean_latency_error": known(mean, mean.average),
+               "mean_latency_error_worst": known(mean, mean.worst),
+               "p99_error": known(p99, p99.average), "p99_error_worst": known(p99, p99.worst)})
     };
     let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &HELD_OUT));
-    let known = |off: Off, value: f64| (off.count > 0).then_some(value);
     json!({"schema": 2, "profile": path, "picture": drawn, "run": folder, "residuals": rows,
            "categories": CATEGORIES.map(of),
-           "held_out_mean_latency_error": mean.average,
-           "held_out_mean_latency_error_worst": mean.worst,
-           "held_out_p99_error": p99.average,
-           "held_out_p99_error_worst": p99.worst,
+           "held_out_mean_latency_error": known(mean, mean.average),
+           "held_out_mean_latency_error_worst": known(mean, mean.worst),
+           "held_out_p99_error": known(p99, p99.average),
+           "held_out_p99_error_worst": known(p99, p99.worst),
            "device_against_itself_mean_latency": known(own[0], own[0].average),
            "device_against_itself_mean_latency_worst": known(own[0], own[0].worst),
            "device_against_itself_p99": known(own[1], own[1].average),
@@ -140,7 +141,10 @@ fn print_categories(residuals: &[Residual], own: [Off; 2]) {
         "mean latency",
         "p99"
     );
-    let text = |off: &Off| format!("{:.1} % ({:.1} %)", off.average * 100.0, off.worst * 100.0);
+    let text = |off: &Off| match off.count {
+        0 => "-".to_owned(),
+        _ => format!("{:.1} % ({:.1} %)", off.average * 100.0, off.worst * 100.0),
+    };
     for category in CATEGORIES {
         let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
         if mean.count > 0 {
@@ -212,6 +216,11 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     for trial in run.trials.iter().filter(|trial| wanted(trial.repetition)) {
         let Some((read_share, block_size, queue_depth, threads)) = job(trial) else { continue };
         let rate: Option<Rate> = trial.point.get("rate").and_then(|word| word.parse().ok());
+        // Of an altered study: what is due at other times than the fit knows of.
+        let spacing = trial.point.get("arrivals").map_or("closed", String::as_str);
+        if spacing != if rate.is_some() { "poisson" } else { "closed" } {
+            continue;
+        }
         let share = 10_000 - (read_share.fraction() * 10_000.0) as u32;
         let recording = &trial.result.recording;
         let key = (share, block_size.get(), queue_depth, threads, rate.map_or(0, Rate::get));
@@ -298,7 +307,7 @@ impl Off {
 fn against_itself(run: &Run) -> [Off; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
     // The same jobs of both halves: those of all repetitions together.
-    let told: Vec<_> = sim::told(&points(run, |_| true)).iter().map(job).collect();
+    let told: Vec<_> = sim::told(&points(run, |_| true)).into_iter().map(job).collect();
     let half = |wanted| {
         let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && told.contains(&job(p));
         points(run, wanted).into_iter().filter(known).collect::<Vec<FitPoint>>()

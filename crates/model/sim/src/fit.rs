@@ -117,7 +117,7 @@ fn text_of(
             fit_paced::write(&mut text, (at, source), rows);
         }
     }
-    for point in told(points).iter().filter(|point| point.held_out()) {
+    for point in told(points).into_iter().filter(|point| point.held_out()) {
         acceptance(&mut text, point, source);
     }
     Ok(text)

@@ -26,10 +26,10 @@ const OPERATIONS: f64 = 20_000.0;
 
 /// The measured writes that nothing waited for, by size, of the points that can be told; none where not
 /// all sizes are among them.
-pub(crate) fn rows(points: &[FitPoint]) -> Option<Vec<&FitPoint>> {
+pub(crate) fn rows<'a>(points: &[&'a FitPoint]) -> Option<Vec<&'a FitPoint>> {
     let of_size = |size| {
         let paced = |p: &&FitPoint| p.rate == Some(PACED) && p.block_size == size && !p.held_out();
-        points.iter().find(|p| paced(p) && p.writes.ops > 0)
+        points.iter().copied().find(|p| paced(p) && p.writes.ops > 0)
     };
     SIZES.iter().map(|size| of_size(*size)).collect()
 }
@@ -57,18 +57,21 @@ pub(crate) fn write(text: &mut String, (at, source): (&str, &str), rows: &[&FitP
     }
 }
 
-/// Whether writes of schedules are so much shorter than the profile without a buffer makes them, and the
-/// one with a buffer mends it. What makes them longer, such as a drive that has gone to sleep, is no
-/// buffer.
-pub(crate) fn buffered(points: &[FitPoint], with: &Profile, without: &Profile) -> bool {
-    let fitted: Vec<&FitPoint> =
-        points.iter().filter(|point| point.rate.is_some() && !point.held_out()).collect();
-    let average = |profile, one: fn(f64) -> f64| {
-        fitted.iter().map(|point| one(off(profile, point))).sum::<f64>()
-            / fitted.len().max(1) as f64
+/// Whether writes of schedules are so much shorter than the profile without a buffer makes them, and the one
+/// with a buffer mends it at those whose times it was not given. What makes writes longer, such as a drive
+/// that has gone to sleep, is no buffer.
+pub(crate) fn buffered(points: &[&FitPoint], with: &Profile, without: &Profile) -> bool {
+    let known = |p: &&&FitPoint| p.rate.is_some() && !p.held_out();
+    let chosen: Vec<&FitPoint> = points.iter().filter(known).copied().collect();
+    let others: Vec<&FitPoint> = chosen.iter().filter(|p| p.rate != Some(PACED)).copied().collect();
+    let average = |profile, points: &[&FitPoint], one: fn(f64) -> f64| {
+        points.iter().map(|point| one(off(profile, point))).sum::<f64>() / points.len() as f64
     };
-    let too_long = average(without, |off| off.max(0.0));
-    too_long > SEEN && average(with, f64::abs) < too_long / 2.0
+    if others.is_empty() {
+        return false;
+    }
+    let too_long = average(without, &chosen, |off| off.max(0.0));
+    too_long > SEEN && average(with, &others, f64::abs) < too_long / 2.0
 }
 
 /// How far the profile's mean of writes is above the measured one, as a logarithm.

@@ -199,7 +199,7 @@ impl FitPoint {
 /// The points that can be told: closed loops, and schedules that the device keeps up with for as long as
 /// one likes. Beyond that the wait is as long as the trial was.
 #[must_use]
-pub fn told(points: &[FitPoint]) -> Vec<FitPoint> {
+pub fn told(points: &[FitPoint]) -> Vec<&FitPoint> {
     // What is fitted to is chosen by what is fitted to.
     let highest = |share: Share, of: &FitPoint| {
         let job = |p: &FitPoint| (p.block_size, p.threads);
@@ -215,7 +215,7 @@ pub fn told(points: &[FitPoint]) -> Vec<FitPoint> {
         let of = |share: f64, highest: f64| if share > 0.0 { share / highest } else { 0.0 };
         rate.get() as f64 * (of(reads, read) + of(1.0 - reads, write)) < KEPT
     };
-    points.iter().filter(|point| point.ops() > 0).filter(keeps_up).cloned().collect()
+    points.iter().filter(|point| point.ops() > 0).filter(keeps_up).collect()
 }
 
 /// Share of the highest rate of a closed loop up to which a device is taken to keep up with a schedule.

@@ -69,7 +69,7 @@ pub(crate) fn recording_of(
 /// Every point beside what `profile` gives in virtual time.
 #[must_use]
 pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
-    told(points).iter().flat_map(|point| compare(profile, point, seed)).collect()
+    told(points).into_iter().flat_map(|point| compare(profile, point, seed)).collect()
 }
 
 fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {

@@ -29,7 +29,7 @@ impl ThreadTime {
     pub fn of(points: &[FitPoint]) -> Self {
         let of_share = |share: Share| {
             let own = points.iter().filter(move |p| p.read_share == share && p.ops() > 0);
-            own.filter(|p| !p.held_out())
+            own.filter(|p| p.rate.is_none() && !p.held_out())
         };
         let highest = |share: Share, several: bool| {
             let own = of_share(share).filter(|p| (p.threads > 1) == several);
