@@ -52,7 +52,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let residuals = sim::residuals(&profile, &points, Seed(1));
     let known = points.iter().filter(|point| point.ops() > 0).count();
-    let left_out = known - sim::told(&points).len();
+    let left_out = known - sim::kept_up(&points).len();
     let path = arguments.output.clone().unwrap_or_else(|| format!("{}.toml", naming.name).into());
     let there = There::or_any(arguments.force);
     result_file::write(&text, &path, there)?;
@@ -90,16 +90,6 @@ const CATEGORIES: [FitCategory; 8] = [
     FitCategory::Schedule,
 ];
 
-/// Those that are held out.
-const HELD_OUT: [FitCategory; 6] = [
-    FitCategory::Reads,
-    FitCategory::Writes,
-    FitCategory::Mixes,
-    FitCategory::Sizes,
-    FitCategory::Threads,
-    FitCategory::Schedule,
-];
-
 fn document(
     (path, drawn, folder): (&Path, &Path, &Path),
     residuals: &[Residual],
@@ -119,7 +109,8 @@ fn document(
                "mean_latency_error_worst": known(mean, mean.worst),
                "p99_error": known(p99, p99.average), "p99_error_worst": known(p99, p99.worst)})
     };
-    let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &HELD_OUT));
+    let held_out: Vec<_> = CATEGORIES.into_iter().filter(|one| one.held_out()).collect();
+    let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &held_out));
     json!({"schema": 2, "profile": path, "picture": drawn, "run": folder, "residuals": rows,
            "categories": CATEGORIES.map(of),
            "held_out_mean_latency_error": known(mean, mean.average),
@@ -307,9 +298,9 @@ impl Off {
 fn against_itself(run: &Run) -> [Off; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
     // The same jobs of both halves: those of all repetitions together.
-    let told: Vec<_> = sim::told(&points(run, |_| true)).into_iter().map(job).collect();
+    let kept_up: Vec<_> = sim::kept_up(&points(run, |_| true)).into_iter().map(job).collect();
     let half = |wanted| {
-        let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && told.contains(&job(p));
+        let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && kept_up.contains(&job(p));
         points(run, wanted).into_iter().filter(known).collect::<Vec<FitPoint>>()
     };
     let odd = half(|number| number % 2 == 1);

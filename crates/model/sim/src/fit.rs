@@ -12,7 +12,7 @@ use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
 
 use crate::fit_paced;
-use crate::fit_points::{FitError, FitPoint, FitTimes, told};
+use crate::fit_points::{FitError, FitPoint, FitTimes, kept_up};
 use crate::fit_run::recording_of;
 use crate::fit_tables::{Tables, quoted};
 use crate::fit_thread::{DeviceTimes, ThreadTime};
@@ -48,7 +48,7 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
         text = text_of(points, naming, &times, None)?;
     }
     let without = Profile::parse(&text).map_err(FitError::Profile)?;
-    let known = told(points);
+    let known = kept_up(points);
     let Some(rows) = fit_paced::rows(&known) else { return Ok(text) };
     let other = text_of(points, naming, &times, Some(&rows))?;
     let with = Profile::parse(&other).map_err(FitError::Profile)?;
@@ -117,7 +117,7 @@ fn text_of(
             fit_paced::write(&mut text, (at, source), rows);
         }
     }
-    for point in told(points).into_iter().filter(|point| point.held_out()) {
+    for point in kept_up(points).into_iter().filter(|point| point.held_out()) {
         acceptance(&mut text, point, source);
     }
     Ok(text)
@@ -281,8 +281,8 @@ mod tests {
             let rate = Some(Rate((highest * part) as u64));
             points.push(FitPoint { rate, ..point(Share::ALL, SMALL, 64, 1) });
         }
-        let told = crate::told(&points);
-        assert_eq!(told.iter().filter(|point| point.rate.is_some()).count(), 2);
+        let kept_up = crate::kept_up(&points);
+        assert_eq!(kept_up.iter().filter(|point| point.rate.is_some()).count(), 2);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! them, so it cannot tell a buffer from a queue. Writes by a schedule can: they wait for each other in a
 //! queue and do not in a buffer.
 //!
-//! Invariant: what decides between the two profiles is counted as fitted. What it is not: a size of the
-//! buffer, which nothing here was long enough to show.
+//! Invariant: what decides between the two profiles is no evidence; it counts apart. What it is not: a size
+//! of the buffer, which nothing here was long enough to show.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use workload::OpClass;
 
 use crate::fit_points::{FitPoint, PACED, SIZES};
 use crate::fit_run::recording_of;
-use crate::fit_tables::{means, quoted, times};
+use crate::fit_tables::{means, put, quoted, times};
 
 /// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
 const SEEN: f64 = 0.05;
@@ -24,8 +24,8 @@ const BACKLOG: Nanos = Nanos::from_millis(5);
 /// Operations of a run that decides.
 const OPERATIONS: f64 = 20_000.0;
 
-/// The measured writes that nothing waited for, by size, of the points that can be told; none where not
-/// all sizes are among them.
+/// The measured writes that nothing waited for, by size, of the points that the device keeps up with; none
+/// where not all sizes are among them.
 pub(crate) fn rows<'a>(points: &[&'a FitPoint]) -> Option<Vec<&'a FitPoint>> {
     let of_size = |size| {
         let paced = |p: &&FitPoint| p.rate == Some(PACED) && p.block_size == size && !p.held_out();
@@ -44,17 +44,10 @@ pub(crate) fn write(text: &mut String, (at, source): (&str, &str), rows: &[&FitP
         format!("[\n{lines}]")
     };
     let _ = writeln!(text, "\n[{at}.paced]");
-    let constants = [
-        ("write_times", table(times), "measured", source),
-        ("write_means", table(means), "measured", source),
-        ("backlog", quoted(BACKLOG), "assumed", "what a buffer holds was not measured"),
-    ];
-    for (key, value, kind, source) in constants {
-        let _ = writeln!(
-            text,
-            "{key} = {{ value = {value}, kind = \"{kind}\", source = \"{source}\" }}"
-        );
-    }
+    let times =
+        [("write_times", table(times), "measured"), ("write_means", table(means), "measured")];
+    put(text, source, &times);
+    put(text, "what a buffer holds was not measured", &[("backlog", quoted(BACKLOG), "assumed")]);
 }
 
 /// Whether writes of schedules are so much shorter than the profile without a buffer makes them, and the one

@@ -1,7 +1,7 @@
 //! What a fit is made from: jobs as they were measured, and which of them are kept apart to test it with.
 //!
 //! Invariant: a job is fitted to or held out by what it is, never by what was measured; what was measured
-//! says only which schedules can be told at all. What it is not: the fit.
+//! says only which schedules the device keeps up with. What it is not: the fit.
 
 use device::ProfileError;
 use stats::Histogram;
@@ -196,10 +196,10 @@ impl FitPoint {
     }
 }
 
-/// The points that can be told: closed loops, and schedules that the device keeps up with for as long as
+/// The points that are compared: closed loops, and schedules that the device keeps up with for as long as
 /// one likes. Beyond that the wait is as long as the trial was.
 #[must_use]
-pub fn told(points: &[FitPoint]) -> Vec<&FitPoint> {
+pub fn kept_up(points: &[FitPoint]) -> Vec<&FitPoint> {
     // What is fitted to is chosen by what is fitted to.
     let highest = |share: Share, of: &FitPoint| {
         let job = |p: &FitPoint| (p.block_size, p.threads);

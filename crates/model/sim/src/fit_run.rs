@@ -8,7 +8,7 @@ use units::{Bytes, Nanos, Seed, Share};
 use workload::{Arrivals, BlockGroup, BlockPlan, Spacing};
 
 use crate::acceptance::predicted;
-use crate::fit_points::{FitCategory, FitPoint, told};
+use crate::fit_points::{FitCategory, FitPoint, kept_up};
 use crate::{BlockPath, HostModel, run};
 
 /// A number measured beside the same predicted.
@@ -69,7 +69,7 @@ pub(crate) fn recording_of(
 /// Every point beside what `profile` gives in virtual time.
 #[must_use]
 pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
-    told(points).into_iter().flat_map(|point| compare(profile, point, seed)).collect()
+    kept_up(points).into_iter().flat_map(|point| compare(profile, point, seed)).collect()
 }
 
 fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {

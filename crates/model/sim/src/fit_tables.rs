@@ -204,7 +204,7 @@ impl<'a> Tables<'a> {
 }
 
 /// Writes constants: name, value, kind.
-fn put(text: &mut String, source: &str, constants: &[(&str, String, &str)]) {
+pub(crate) fn put(text: &mut String, source: &str, constants: &[(&str, String, &str)]) {
     for (key, value, kind) in constants {
         let _ = writeln!(
             text,

@@ -32,7 +32,7 @@ pub use block_path::BlockPath;
 pub use calibration::{Calibration, PathCost, WakeUps};
 pub use driver::{STEPS, run, run_unless};
 pub use fit::{Naming, fit};
-pub use fit_points::{FitCategory, FitError, FitPoint, FitTimes, told};
+pub use fit_points::{FitCategory, FitError, FitPoint, FitTimes, kept_up};
 pub use fit_run::{Residual, residuals};
 pub use host::HostModel;
 pub use machine::{Desk, Lock, LockGuard, Machine, Processors, ThreadId, Threads, Waiters};

@@ -29,13 +29,19 @@
 //! table. What it is not: a mechanism; it knows nothing of what the device is, nor of what it was not
 //! shown.
 
+mod buffer;
+mod kinds;
+mod mixes;
 mod parameters;
 mod rows;
 
+use buffer::Buffer;
+use kinds::{Kind, Place, along};
+use mixes::Mixes;
 pub use parameters::{FlowMixes, FlowPaced, FlowParameters};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rows::{Quantile, Row, Table};
+use rows::{Quantile, Table};
 use units::{Nanos, Seed};
 
 use crate::constant::Constant;
@@ -49,9 +55,6 @@ const MIX_MEMORY: f64 = 1.0 / 512.0;
 const PRESSURE_MAX: f64 = 1.5;
 /// The longest time of a request, nanoseconds: a day.
 const LONGEST: f64 = 86_400e9;
-/// Writes that a buffer holds at least: fewer would now and then be gone by chance in a closed loop.
-const BUFFERED_WRITES: f64 = 128.0;
-
 /// A measured device.
 #[derive(Debug, Clone)]
 pub struct Flow {
@@ -76,19 +79,6 @@ pub struct Flow {
     done: Pending,
 }
 
-/// What is known of reads, or of writes.
-#[derive(Debug, Clone)]
-struct Kind {
-    /// By size.
-    times: Vec<Table>,
-    /// `[size]`: work of a request, in those of the smallest.
-    work: Vec<f64>,
-    /// `[size]`: how even the times of one alone are.
-    evenness: Vec<f64>,
-    /// Time of the device for one of the smallest at the highest rate, nanoseconds.
-    unit: f64,
-}
-
 /// A request in flight.
 #[derive(Debug, Clone, Copy)]
 struct Busy {
@@ -108,63 +98,6 @@ impl Busy {
         let time = ((self.end - now).get() as f64).max(self.unit);
         1.0 - self.evenness * (1.0 - time / self.needs).max(0.0)
     }
-}
-
-/// Mixes by their share of writes, rising.
-#[derive(Debug, Clone)]
-struct Mixes {
-    /// Place of the size, and its bytes.
-    size: (usize, f64),
-    shares: Vec<f64>,
-    /// Of reads and of writes, by share.
-    times: [Vec<Table>; 2],
-}
-
-/// A buffer of writes, full when the device begins.
-#[derive(Debug, Clone)]
-struct Buffer {
-    /// By size.
-    times: Vec<Row>,
-    /// Work that it holds at least, nanoseconds.
-    capacity: f64,
-    /// Work of a write, on average of the last ones.
-    work: f64,
-    /// Work that is not done yet, at an instant; beyond what it holds there is none.
-    backlog: f64,
-    /// Work that writes bring, of what they bring in a closed loop.
-    pressure: f64,
-    at: Nanos,
-    /// Whether it was full and is not yet half empty.
-    full: bool,
-}
-
-/// The measured size before a length, and how far it is towards the next one.
-type Place = (usize, f64);
-
-impl Kind {
-    fn new(times: Vec<Table>, shares: &[f64]) -> Self {
-        let unit = times[0].least();
-        let work = times.iter().map(|table| (table.least() / unit).max(1.0)).collect();
-        let evenness = times.iter().map(|table| table.evenness(shares)).collect();
-        Self { times, work, evenness, unit }
-    }
-
-    /// Work of a request: never less than the smallest's, also where the line falls beyond the last size.
-    fn work(&self, place: Place) -> f64 {
-        along(place, |size| self.work[size]).max(1.0)
-    }
-
-    /// How even the times of one alone are.
-    fn evenness(&self, place: Place) -> f64 {
-        along(place, |size| self.evenness[size]).clamp(0.0, 1.0)
-    }
-}
-
-/// A value of the sizes at a place between two of them.
-#[inline]
-fn along((size, further): Place, value: impl Fn(usize) -> f64) -> f64 {
-    let own = value(size);
-    if further == 0.0 { own } else { own + further * (value(size + 1) - own) }
 }
 
 impl Flow {
@@ -308,108 +241,6 @@ impl Flow {
         self.work += (work - self.work) * weight;
         let own = if operation.changes() { 1.0 } else { 0.0 };
         self.written += (own - self.written) * (weight * work / self.work).min(1.0);
-    }
-}
-
-impl Buffer {
-    fn new(p: &FlowPaced, shares: &[f64]) -> Self {
-        let both = p.write_times.value.iter().zip(&p.write_means.value);
-        Self {
-            times: both.map(|(at, means)| Row::of(at, means, shares)).collect(),
-            capacity: p.backlog.value.get() as f64,
-            work: 0.0,
-            backlog: f64::INFINITY,
-            pressure: 1.0,
-            at: Nanos::ZERO,
-            full: true,
-        }
-    }
-
-    /// Work that it holds.
-    fn holds(&self) -> f64 {
-        self.capacity.max(self.work * BUFFERED_WRITES)
-    }
-
-    /// What is left of the pressure.
-    fn pressure(&self, now: Nanos) -> f64 {
-        self.pressure * (-((now - self.at.min(now)).get() as f64) / self.holds()).exp()
-    }
-
-    /// Whether there is room for a write.
-    fn room(&mut self, now: Nanos) -> bool {
-        let passed = (now - self.at.min(now)).get() as f64;
-        self.pressure = self.pressure(now);
-        (self.backlog, self.at) = ((self.backlog - passed).max(0.0), now);
-        self.full &= self.backlog > self.holds() / 2.0;
-        !self.full
-    }
-
-    /// Adds the work of a write.
-    fn add(&mut self, work: f64) {
-        let before = if self.work > 0.0 { self.work } else { work };
-        self.work = before + (work - before) * 2.0 / BUFFERED_WRITES;
-        self.pressure += work / self.holds();
-        // Also of a device that begins: as full as what is known now lets it be.
-        self.backlog = (self.backlog + work).min(self.holds());
-        self.full |= self.backlog >= self.holds();
-    }
-}
-
-impl Mixes {
-    fn new(p: &FlowMixes, of: &FlowParameters, shares: &[f64]) -> Self {
-        let sizes = &of.sizes.value;
-        let size = p.size.as_ref().map_or(sizes[0], |size| size.value);
-        let place = sizes.iter().position(|one| *one == size).unwrap_or(0);
-        let tables = |times: &[Vec<Vec<Nanos>>], means: &[Vec<Vec<Nanos>>]| {
-            let table = |(times, means): (&Vec<Vec<Nanos>>, &Vec<Vec<Nanos>>)| {
-                Table::new(&p.in_flight.value, times, Some(means), shares)
-            };
-            times.iter().zip(means).map(table).collect()
-        };
-        Self {
-            size: (place, size.get() as f64),
-            shares: p.read_shares.value.iter().map(|share| 1.0 - share.fraction()).collect(),
-            times: [
-                tables(&p.read_times.value, &p.read_means.value),
-                tables(&p.write_times.value, &p.write_means.value),
-            ],
-        }
-    }
-
-    /// How far a size is from that of these to that of others, 0 to 1, on a logarithmic axis.
-    fn towards(&self, others: &Self, size: f64) -> f64 {
-        ((size / self.size.1).ln() / (others.size.1 / self.size.1).ln()).clamp(0.0, 1.0)
-    }
-
-    /// A value among the other kind over the same of one kind alone, where so much work is in flight.
-    fn ratio(
-        &self,
-        kind: usize,
-        written: f64,
-        (own, load): (&Kind, f64),
-        value: impl Fn(&Table, f64) -> f64,
-    ) -> f64 {
-        let (size, _) = self.size;
-        let within = (load / own.work[size]).min(self.times[kind][0].last());
-        let alone = value(&own.times[size], within);
-        self.value(kind, written, alone, |table| value(table, within)) / alone
-    }
-
-    /// A value of the tables where `written` of the work is writes; `alone` where all is of this kind.
-    /// Between measured shares on the line; beyond the last one that was measured it stays.
-    fn value(&self, kind: usize, written: f64, alone: f64, value: impl Fn(&Table) -> f64) -> f64 {
-        let pure = kind as f64;
-        let last = self.shares.len() - 1;
-        let after = self.shares.partition_point(|share| *share < written);
-        let mix = |place: usize| (self.shares[place], value(&self.times[kind][place]));
-        let (from, to) = match after {
-            0 if kind == 0 => ((pure, alone), mix(0)),
-            0 => return mix(0).1,
-            after if after <= last => (mix(after - 1), mix(after)),
-            _ if kind == 0 => return mix(last).1,
-            _ => (mix(last), (pure, alone)),
-        };
-        from.1 + (written - from.0) / (to.0 - from.0) * (to.1 - from.1)
     }
 }
 
