@@ -131,6 +131,24 @@ fn reads_wait_behind_writes_that_have_waited_too_long() {
     assert!(strict > 2_000_000, "{strict}");
 }
 
+/// One write in twenty of a drive took five times as long as the others while its flash was all but idle, and
+/// was predicted to take what they take.
+#[test]
+fn writes_wait_while_the_data_of_a_program_is_handed_on() {
+    // One each 10 us; the sixteenth completes a program of 64 KiB.
+    let latencies = |handover: Option<&str>| {
+        let changes = [("handover_time", handover), ("program_size", Some("\"64KiB\""))];
+        let all = writes(20, 0, 10_000);
+        let ends = ends(&mut drive(&changes), &all);
+        all.iter().zip(ends).map(|((at, _), end)| end - at).collect::<Vec<u64>>()
+    };
+    let (plain, waits) = (latencies(None), latencies(Some("\"25us\"")));
+    // It is acknowledged itself; those after it wait for what is left, and the fourth for nothing.
+    assert_eq!(waits[..16], plain[..16]);
+    let more: Vec<u64> = (16..19).map(|n| waits[n] - plain[n]).collect();
+    assert_eq!(more, [15_000, 5_000, 0], "{waits:?}");
+}
+
 /// Collection at once stalls writes that collection as it is owed does not.
 #[test]
 fn bursts_of_collection_stall_writes_far_below_the_highest_rate() {

@@ -38,12 +38,12 @@ pub struct Naming {
 pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     let mut times = DeviceTimes::new(ThreadTime::of(points));
     let mut text = text_of(points, naming, &times, None)?;
-    for operations in ROUNDS {
+    for round in ROUNDS {
         let profile = Profile::parse(&text).map_err(FitError::Profile)?;
         for point in
             points.iter().filter(|point| point.ops() > 0 && !point.held_out() && point.threads > 1)
         {
-            approach(&mut times, &profile, point, operations);
+            approach(&mut times, &profile, point, round);
         }
         text = text_of(points, naming, &times, None)?;
     }
@@ -55,17 +55,34 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     Ok(if fit_paced::buffered(&known, &with, &without) { other } else { text })
 }
 
+/// What a round mends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    Quantiles,
+    Mean,
+}
+
 /// The fitted profile is run at what it is fitted to, and mended, so many times with so many operations:
 /// where a few in ten thousand wait for another thread's processor for milliseconds, half of the mean is
-/// theirs.
-const ROUNDS: [f64; 3] = [50_000.0, 100_000.0, 400_000.0];
+/// theirs. Quantiles come first, since what mends a mean moves them all.
+const ROUNDS: [(f64, Goal); 4] = [
+    (100_000.0, Goal::Quantiles),
+    (400_000.0, Goal::Quantiles),
+    (400_000.0, Goal::Quantiles),
+    (400_000.0, Goal::Mean),
+];
 
 /// Share of a response time that the thread's own operations take, below which a job is left as it was
 /// measured.
 const THREAD_PART: f64 = 0.05;
 
 /// Mends the times of one job by what the profile gives there.
-fn approach(times: &mut DeviceTimes, profile: &Profile, point: &FitPoint, operations: f64) {
+fn approach(
+    times: &mut DeviceTimes,
+    profile: &Profile,
+    point: &FitPoint,
+    (operations, goal): (f64, Goal),
+) {
     let own = [&point.reads, &point.writes].map(FitTimes::mean);
     // Where the thread takes a small part of it, there is nothing to make up for but chance.
     let busy = times.thread.within.map(|within| within * f64::from(point.queue_depth));
@@ -76,9 +93,14 @@ fn approach(times: &mut DeviceTimes, profile: &Profile, point: &FitPoint, operat
     let seconds = (operations / point.iops()).clamp(0.05, 20.0);
     let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(2));
     for (kind, class) in [OpClass::Read, OpClass::Write].into_iter().enumerate() {
-        let found = recording.total(Some(class)).due;
-        let Some(own) = own[kind].filter(|_| matters(kind) && found.ops > 0) else { continue };
-        times.move_by(point, kind, (own, found.latency_sum.get() as f64 / found.ops as f64));
+        let total = recording.total(Some(class));
+        let mut found = FitTimes::default();
+        found.add(total.due.ops, total.due.latency_sum, &total.latency);
+        match goal {
+            _ if !matters(kind) || found.ops == 0 => {}
+            Goal::Quantiles => times.move_quantiles(point, kind, &found),
+            Goal::Mean => times.move_mean(point, kind, &found),
+        }
     }
 }
 

@@ -14,8 +14,9 @@ use units::{Nanos, Seed};
 use workload::OpClass;
 
 use crate::fit_points::{FitPoint, PACED, SIZES};
+use crate::fit_rows::{means, times};
 use crate::fit_run::recording_of;
-use crate::fit_tables::{means, put, quoted, times};
+use crate::fit_tables::{put, quoted};
 
 /// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
 const SEEN: f64 = 0.05;

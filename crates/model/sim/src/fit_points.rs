@@ -151,6 +151,11 @@ impl FitPoint {
         both
     }
 
+    /// Its reads (0) or its writes (1).
+    pub(crate) fn of(&self, kind: usize) -> &FitTimes {
+        if kind == 0 { &self.reads } else { &self.writes }
+    }
+
     /// Operations in flight of all clients.
     #[must_use]
     pub fn in_flight(&self) -> u32 {

@@ -38,8 +38,9 @@ impl Residual {
     }
 }
 
-/// Operations of a schedule that is run, if they come within 20 s.
-const OPERATIONS: f64 = 20_000.0;
+/// Operations that are run, if they come within 20 s: of fewer chance decides what one in a hundred takes
+/// where the distribution has a step.
+const OPERATIONS: f64 = 100_000.0;
 
 /// What the profile gives at a job in so much virtual time after a tenth of a second.
 pub(crate) fn recording_of(
@@ -73,7 +74,7 @@ pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Resi
 }
 
 fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
-    let measure = point.rate.map_or(2.0, |rate| (OPERATIONS / rate.get() as f64).clamp(2.0, 20.0));
+    let measure = (OPERATIONS / point.iops()).clamp(1.0, 20.0);
     let recording = recording_of(profile, point, Nanos((measure * 1e9) as u64), seed);
     let latency = point.latency();
     let measured = |p| estimate::percentile(&latency, 0, p).ok().map(|e| e.value);

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::fit_points::{FitPoint, SMALL};
+use crate::fit_points::{FitPoint, FitTimes, SMALL};
+use crate::fit_rows::{PERCENTILES, means, times};
 
 /// Several threads reach so many times what one does where the thread is the limit.
 const SEVERAL: f64 = 1.15;
@@ -67,16 +68,26 @@ impl ThreadTime {
 /// A job, by share of reads, size, depth and threads.
 type Key = (Share, Bytes, u32, u32);
 
+/// What the times of one kind at a job are mended by, nanoseconds: quantiles, and the means between them.
+/// Added, not multiplied: a long tail stays as long as it was.
+#[derive(Debug, Clone)]
+struct Mend {
+    times: Vec<f64>,
+    means: Vec<f64>,
+}
+
 /// Times of the device at each job of several threads: what was measured, the thread's own part within, and
-/// as much more or less as makes the fitted profile give the measured mean. Operations that wait for their
-/// thread have fewer with the device than their depth says, and that makes up for it. Added, not
-/// multiplied: a long tail stays as long as it was.
+/// as much more or less as makes the fitted profile give the measured quantiles and mean. Operations that
+/// wait for their thread have fewer with the device than their depth says, and that makes up for it.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceTimes {
     pub thread: ThreadTime,
-    /// Of reads and of writes, nanoseconds; 0 where there is none.
-    more: BTreeMap<Key, [f64; 2]>,
+    /// Of reads and of writes; none: as measured.
+    more: BTreeMap<Key, [Option<Mend>; 2]>,
 }
+
+/// So many operations beyond a quantile say where it is.
+const KNOWN: f64 = 50.0;
 
 impl DeviceTimes {
     pub fn new(thread: ThreadTime) -> Self {
@@ -87,16 +98,116 @@ impl DeviceTimes {
         (point.read_share, point.block_size, point.queue_depth, point.threads)
     }
 
-    /// What the device takes of response times of `kind` (0: reads, 1: writes) at a job.
-    pub fn of(&self, point: &FitPoint, kind: usize, times: Vec<Nanos>) -> Vec<Nanos> {
-        let more = self.more.get(&Self::key(point)).map_or(0.0, |both| both[kind]);
-        let own = |time: Nanos| Nanos((time.get() as f64 + more).max(1.0) as u64);
-        times.into_iter().map(own).collect()
+    /// What the device takes of a row of response times of `kind` (0: reads, 1: writes) at a job: of the
+    /// quantiles, or of the means between them.
+    pub fn of(&self, point: &FitPoint, kind: usize, row: Vec<Nanos>) -> Vec<Nanos> {
+        let mend = self.more.get(&Self::key(point)).and_then(|both| both[kind].as_ref());
+        let Some(mend) = mend else { return row };
+        if row.len() == mend.times.len() {
+            return rising(&row, &mend.times);
+        }
+        let ends = rising(&times(point.of(kind)), &mend.times);
+        let within = |(mean, ends): (Nanos, &[Nanos])| mean.clamp(ends[0], ends[1]);
+        rising(&row, &mend.means).into_iter().zip(ends.windows(2)).map(within).collect()
     }
 
-    /// Moves the times of a job towards what makes up for a mean that was predicted off by so much.
-    pub fn move_by(&mut self, point: &FitPoint, kind: usize, (measured, predicted): (f64, f64)) {
-        let both = self.more.entry(Self::key(point)).or_insert([0.0; 2]);
-        both[kind] = (both[kind] + measured - predicted).clamp(-measured, measured);
+    /// Moves the times of a job by what makes up for quantiles that were found elsewhere; rare ones, that
+    /// chance may have moved, by as much as the last of the others.
+    pub fn move_quantiles(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
+        let own = point.of(kind);
+        let ops = own.ops.min(found.ops) as f64;
+        let known = PERCENTILES.map(|percent| (1.0 - percent / 100.0) * ops >= KNOWN);
+        let mend = self.mend(point, kind);
+        let off = |more: &mut [f64], known: &[bool], [own, found]: [Vec<Nanos>; 2]| {
+            let mut last = 0.0;
+            for (place, more) in more.iter_mut().enumerate() {
+                if known[place] {
+                    last = own[place].get() as f64 - found[place].get() as f64;
+                }
+                *more += last;
+            }
+        };
+        off(&mut mend.times, &known, [own, found].map(times));
+        off(&mut mend.means, &known[1..], [own, found].map(means));
+    }
+
+    /// Moves all times of a job by what makes up for a mean that was found elsewhere.
+    pub fn move_mean(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
+        let Some((own, found)) = point.of(kind).mean().zip(found.mean()) else { return };
+        let more = (own - found).clamp(-own, own);
+        let mend = self.mend(point, kind);
+        mend.times.iter_mut().chain(&mut mend.means).for_each(|time| *time += more);
+    }
+
+    fn mend(&mut self, point: &FitPoint, kind: usize) -> &mut Mend {
+        let both = self.more.entry(Self::key(point)).or_default();
+        both[kind].get_or_insert_with(|| Mend {
+            times: vec![0.0; PERCENTILES.len()],
+            means: vec![0.0; PERCENTILES.len() - 1],
+        })
+    }
+}
+
+/// A row with more or less added, of which none is below the one before, or below a nanosecond.
+fn rising(row: &[Nanos], more: &[f64]) -> Vec<Nanos> {
+    let mut last = 1.0;
+    let one = |(time, more): (&Nanos, &f64)| {
+        last = (time.get() as f64 + more).max(last);
+        Nanos(last as u64)
+    };
+    row.iter().zip(more).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times that were found later than they were measured.
+    fn spread(base: u64, step: u64) -> FitTimes {
+        let mut times = FitTimes::default();
+        for number in 0..10_000 {
+            let time = Nanos(base + number * step);
+            times.latency.saturating_record(time.get());
+            (times.ops, times.sum) = (times.ops + 1, times.sum + time);
+        }
+        times
+    }
+
+    /// The p99 of four threads would be that of the mean's error: on memory twice as long.
+    #[test]
+    fn each_quantile_is_mended_by_its_own_error_and_stays_in_order() {
+        let reads = spread(1000, 10);
+        let point = FitPoint {
+            read_share: Share::ALL,
+            block_size: SMALL,
+            queue_depth: 4,
+            threads: 4,
+            rate: None,
+            seconds: 1.0,
+            reads: reads.clone(),
+            writes: FitTimes::default(),
+        };
+        let mut device = DeviceTimes::new(ThreadTime::default());
+        assert_eq!(device.of(&point, 0, times(&reads)), times(&reads));
+        device.move_quantiles(&point, 0, &spread(500, 12));
+        let row = device.of(&point, 0, times(&reads));
+        let column = |percent| PERCENTILES.iter().position(|one| *one == percent).unwrap();
+        for (percent, more) in [(50.0, 500.0 - 10_000.0), (99.0, 500.0 - 19_800.0)] {
+            let at = column(percent);
+            let moved = row[at].get() as f64 - times(&reads)[at].get() as f64;
+            assert!((moved - more).abs() < 300.0, "{percent} {moved} {more}");
+        }
+        // Of the last hundredth of a percent there was one.
+        let last = PERCENTILES.len() - 1;
+        assert!(row.is_sorted() && row[last] > row[column(99.4)], "{row:?}");
+        let between = device.of(&point, 0, means(&reads));
+        let within = |(mean, ends): (&Nanos, &[Nanos])| ends[0] <= *mean && *mean <= ends[1];
+        assert!(between.iter().zip(row.windows(2)).all(within), "{between:?}");
+    }
+
+    #[test]
+    fn no_mend_makes_a_time_of_nothing() {
+        let row = [Nanos(10), Nanos(20), Nanos(30)];
+        assert_eq!(rising(&row, &[-50.0, -5.0, -25.0]), [Nanos(1), Nanos(15), Nanos(15)]);
     }
 }

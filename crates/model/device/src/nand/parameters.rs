@@ -82,6 +82,8 @@ pub struct NandParameters {
     pub write_wait_max: Option<Constant<Nanos>>,
     /// Bytes programmed at once on one unit.
     pub program_size: Constant<Bytes>,
+    /// How long the data of a program is handed on; writes that come meanwhile wait for it. Absent: none do.
+    pub handover_time: Option<Constant<Nanos>>,
     /// Time of a program.
     pub program_time: Constant<Nanos>,
     /// Time of an erase.
@@ -158,6 +160,9 @@ impl NandParameters {
 
     /// Why no drive can treat reads and writes so.
     fn impossible_priority(&self) -> Option<String> {
+        if self.handover_time.as_ref().is_some_and(|time| time.value > self.program_time.value) {
+            return Some("`handover_time` must not be longer than `program_time`".into());
+        }
         if self.resume() > self.program_time.value {
             return Some("`resume_time` must not be longer than `program_time`".into());
         }

@@ -31,6 +31,8 @@ pub(super) struct WriteBuffer {
     used: u64,
     /// Bytes not yet handed to a program.
     gathered: u64,
+    /// When the last data that is handed on is, and what comes now is acknowledged at the earliest.
+    handed_on: Nanos,
     /// Slots of writes that wait for space, oldest first.
     waiting: VecDeque<u32>,
     /// Slots of reads that wait behind writes, oldest first.
@@ -143,7 +145,8 @@ impl Nand {
         self.buffer.gathered += bytes;
         self.buffer.unmapped = true;
         self.read_partial_chunks(now, request);
-        let acknowledged = self.link_free.max(now) + self.parameters.write_ack_time.value;
+        let ready = self.link_free.max(self.buffer.handed_on).max(now);
+        let acknowledged = ready + self.parameters.write_ack_time.value;
         let forced = request.fua && self.is_volatile();
         if !forced {
             self.events.push(acknowledged, Event::new(COMPLETE, slot));
@@ -155,6 +158,7 @@ impl Nand {
         // The last of a forced write's data is programmed with its mapping, below.
         let least = if forced { size + 1 } else { size };
         while self.buffer.gathered >= least {
+            self.hand_on(now);
             self.program_host_data(size, self.parameters.program_time.value, Purpose::NOTHING);
         }
         if forced {
@@ -162,6 +166,14 @@ impl Nand {
             // Its data, then the mapping; with it all that was acknowledged is durable.
             self.buffer.unmapped = false;
             self.program_durably(slot, 2);
+        }
+    }
+
+    /// The data of a program is handed on once all of it is there: writes that come meanwhile wait. Data of
+    /// several programs goes several ways at once.
+    fn hand_on(&mut self, now: Nanos) {
+        if let Some(takes) = &self.parameters.handover_time {
+            self.buffer.handed_on = self.link_free.max(now) + takes.value;
         }
     }
 

@@ -1,0 +1,54 @@
+//! A row of a fitted profile's tables: quantiles of the times of a job, and the means between them.
+//!
+//! Invariant: a mean lies between its quantiles, and none is below the one before. What it is not: the
+//! choice of jobs, and what of their times is the device's.
+
+use units::Nanos;
+
+use crate::fit_points::FitTimes;
+
+/// Columns of the table, percent. They lie close around 99: the p99 of a mix is at one of these of its
+/// slower kind, and where a distribution has a step there it should not be between two that lie far apart.
+pub(crate) const PERCENTILES: [f64; 21] = [
+    0.0, 1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 96.5, 97.5, 98.0, 98.4, 98.7, 99.0, 99.15,
+    99.4, 99.7, 99.9, 99.99, 100.0,
+];
+
+/// Times at the columns of the table.
+pub(crate) fn times(of: &FitTimes) -> Vec<Nanos> {
+    let at = |percent: f64| Nanos(of.latency.value_at_quantile(percent / 100.0));
+    PERCENTILES.into_iter().map(at).collect()
+}
+
+/// Mean times between the columns of the table.
+pub(crate) fn means(of: &FitTimes) -> Vec<Nanos> {
+    let all = of.latency.len() as f64;
+    let ends: Vec<f64> = PERCENTILES.iter().map(|percent| percent / 100.0 * all).collect();
+    let mut sums = vec![(0.0, 0.0); PERCENTILES.len() - 1];
+    let (mut below, mut place) = (0.0, 0);
+    for value in of.latency.iter_recorded() {
+        let mut left = value.count_since_last_iteration() as f64;
+        let middle = of.latency.median_equivalent(value.value_iterated_to()) as f64;
+        // Values of one bucket may belong to several columns.
+        while left > 0.0 && place < sums.len() {
+            let here = left.min(ends[place + 1] - below);
+            sums[place].0 += here * middle;
+            sums[place].1 += here;
+            (below, left) = (below + here, left - here);
+            if left > 0.0 || below >= ends[place + 1] {
+                place += 1;
+            }
+        }
+    }
+    // Columns without values of their own lie between their ends.
+    let times = times(of);
+    let mut last = Nanos::ZERO;
+    let mean = |(place, (sum, count)): (usize, &(f64, f64))| {
+        let (low, high) = (times[place], times[place + 1]);
+        let mean =
+            if *count > 0.0 { Nanos((sum / count) as u64) } else { Nanos((low + high).get() / 2) };
+        last = mean.clamp(low, high).max(last);
+        last
+    };
+    sums.iter().enumerate().map(mean).collect()
+}
