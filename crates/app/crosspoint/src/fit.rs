@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use archive::{Run, TrialRecord};
+use archive::{Run, TrialOutcome, TrialRecord};
 use device::Profile;
 use runner::{Ending, RunnerError};
 use serde_json::json;
@@ -28,6 +28,7 @@ const STUDY: &str = "device-fit";
 
 /// Does what was asked.
 pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
+    let (path, drawn) = outputs(arguments)?;
     let folder = match (&arguments.from, &arguments.target) {
         (Some(run), _) => run.clone(),
         (None, target) => match measure(arguments, target.as_deref().unwrap_or(Path::new(".")))? {
@@ -37,9 +38,13 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         },
     };
     let run = Run::read(&folder)?;
-    let points = points(&run, |_| true);
     let naming = naming(arguments, &run);
     let refuse = |reason: String| RunnerError::Profile { name: naming.name.clone(), reason };
+    if run.study.stack.len() > 1 {
+        return Err(refuse("a profile is of one stack, and the run has several".into()).into());
+    }
+    let points = points(&run, |_| true);
+    let others = run.trials.iter().filter(|trial| !counts(trial)).count();
     let text = sim::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
         true => refuse(error.to_string()),
         false => RunnerError::NotThatStudy {
@@ -53,15 +58,14 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let residuals = sim::residuals(&profile, &points, Seed(1));
     let known = points.iter().filter(|point| point.ops() > 0).count();
     let left_out = known - sim::kept_up(&points).len();
-    let path = arguments.output.clone().unwrap_or_else(|| format!("{}.toml", naming.name).into());
     let there = There::or_any(arguments.force);
     result_file::write(&text, &path, there)?;
-    let drawn = path.with_extension("svg");
     result_file::write(&picture(&naming.title, &residuals), &drawn, there)?;
     let own = against_itself(&run);
     if arguments.json {
         let mut document = document((&path, &drawn, &folder), &residuals, own);
         document["schedules_left_out"] = json!(left_out);
+        document["trials_left_out"] = json!(others);
         out!("{document:#}");
         return Ok(exit::OK);
     }
@@ -72,10 +76,38 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
             "left out: {left_out} schedules that it does not keep up with for longer than a trial"
         );
     }
+    if others > 0 {
+        out!(
+            "left out: {others} trials that failed, were stopped, had errors or are of jobs that the \
+             fit does not know"
+        );
+    }
     out!("profile: {}", path.display());
     out!("picture: {}", drawn.display());
     out!("run:     {}", folder.display());
     Ok(exit::OK)
+}
+
+/// Where the profile and its picture go, before minutes are spent on them.
+fn outputs(arguments: &FitArguments) -> Result<(PathBuf, PathBuf), Failure> {
+    let name = &arguments.name;
+    let refuse = |reason: &str| {
+        let name = name.escape_debug().to_string();
+        Failure::from(RunnerError::Profile { name, reason: reason.into() })
+    };
+    if name.chars().any(|one| one.is_control() || ['"', '\\'].contains(&one)) {
+        return Err(refuse("a name has no quotes, backslashes or control characters"));
+    }
+    let path = arguments.output.clone().unwrap_or_else(|| format!("{name}.toml").into());
+    let drawn = path.with_extension("svg");
+    if drawn == path {
+        return Err(refuse(
+            "the picture goes into NAME.svg; --output names the profile, NAME.toml",
+        ));
+    }
+    let there = There::or_any(arguments.force);
+    [&path, &drawn].into_iter().try_for_each(|file| result_file::refused(file, there))?;
+    Ok((path, drawn))
 }
 
 /// Categories in the order in which they are printed.
@@ -204,14 +236,9 @@ type JobKey = (u32, u64, u32, u32, u64);
 /// What was measured, the repetitions that are `wanted` together.
 fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
     let mut points: BTreeMap<JobKey, FitPoint> = BTreeMap::new();
-    for trial in run.trials.iter().filter(|trial| wanted(trial.repetition)) {
+    for trial in run.trials.iter().filter(|trial| wanted(trial.repetition) && counts(trial)) {
         let Some((read_share, block_size, queue_depth, threads)) = job(trial) else { continue };
         let rate: Option<Rate> = trial.point.get("rate").and_then(|word| word.parse().ok());
-        // Of an altered study: what is due at other times than the fit knows of.
-        let spacing = trial.point.get("arrivals").map_or("closed", String::as_str);
-        if spacing != if rate.is_some() { "poisson" } else { "closed" } {
-            continue;
-        }
         let share = 10_000 - (read_share.fraction() * 10_000.0) as u32;
         let recording = &trial.result.recording;
         let key = (share, block_size.get(), queue_depth, threads, rate.map_or(0, Rate::get));
@@ -229,12 +256,28 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
         let classes = [(OpClass::Read, &mut point.reads), (OpClass::Write, &mut point.writes)];
         for (class, times) in classes {
             let total = recording.total(Some(class));
-            // By a schedule what counts is what was due.
-            let counts = if rate.is_some() { &total.due } else { &total.counts };
-            times.add(counts.ops, counts.latency_sum, &total.latency);
+            // What was due, in a closed loop what began, as the latencies are: a mean with a stall that had
+            // begun before would not be theirs.
+            times.add(total.due.ops, total.due.latency_sum, &total.latency);
         }
     }
     points.into_values().collect()
+}
+
+/// What a job of the fit may say; of anything else, the default.
+const KNOWN: [&str; 7] =
+    ["arrivals", "block_size", "pattern", "queue_depth", "rate", "read_share", "threads"];
+
+/// Whether a trial is of a job that the fit knows, and whole.
+fn counts(trial: &TrialRecord) -> bool {
+    let known = trial.point.keys().all(|name| KNOWN.contains(&name.as_str()));
+    let word = |name: &str, default| trial.point.get(name).map_or(default, String::as_str);
+    // What is due at other times than at random is not known of.
+    let spacing = if trial.point.contains_key("rate") { "poisson" } else { "closed" };
+    let alike = word("arrivals", "closed") == spacing && word("pattern", "random") == "random";
+    let whole = trial.outcome == TrialOutcome::Complete
+        && trial.result.recording.total(None).counts.errors == 0;
+    trial.engine == "block" && known && alike && whole
 }
 
 fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32, u32)> {

@@ -49,7 +49,8 @@ pub fn picture(title: &str, residuals: &[Residual]) -> String {
 }
 
 fn is_time(one: &Residual) -> bool {
-    one.at.1 == Bytes(4096) && one.curve && ["mean", "p99"].contains(&one.metric)
+    let drawable = one.measured > 0.0 && one.predicted > 0.0;
+    drawable && one.at.1 == Bytes(4096) && one.curve && ["mean", "p99"].contains(&one.metric)
 }
 
 /// Decades of the latency axis.

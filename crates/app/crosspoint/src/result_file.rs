@@ -72,6 +72,26 @@ pub fn write_bytes(bytes: &[u8], path: &Path, there: There) -> Result<(), Failur
     put(bytes, path, there).map_err(|error| Failure::Output(path.display().to_string(), error))
 }
 
+/// Refuses where a result of any text would be refused, before the work for it is done.
+///
+/// # Errors
+/// As [`write()`].
+pub fn refused(path: &Path, there: There) -> Result<(), Failure> {
+    let refused = match fs::metadata(path) {
+        Ok(data) if data.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(data) if data.is_file() && there == There::Ours => match is_ours(path) {
+            Ok(false) => Err(io::Error::other(NOT_OURS)),
+            other => other.map(|_| ()),
+        },
+        _ => Ok(()),
+    };
+    refused.map_err(|error| Failure::Output(path.display().to_string(), error))
+}
+
+/// What is not replaced.
+const NOT_OURS: &str = "a file is there that Crosspoint did not make, or that was made to be edited; --force \
+                        replaces it";
+
 fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
     let (target, replace) = match fs::metadata(path) {
         Ok(data) if data.is_file() => {
@@ -81,10 +101,7 @@ fn put(bytes: &[u8], path: &Path, there: There) -> io::Result<()> {
                 return Ok(());
             }
             if there == There::Ours && !is_ours(&target)? {
-                return Err(io::Error::other(
-                    "a file is there that Crosspoint did not make, or that was made to be edited; --force \
-                     replaces it",
-                ));
+                return Err(io::Error::other(NOT_OURS));
             }
             (target, true)
         }

@@ -39,7 +39,7 @@ pub use constant::{Constant, ConstantKind};
 pub use events::{Event, EventQueue};
 pub use faults::{Asked, Fault, FaultPlan, FaultPlanError, Range, Window};
 pub use faulty::{FaultError, Faulty, FaultyDrive, Judgement};
-pub use flow::{Flow, FlowMixes, FlowPaced, FlowParameters};
+pub use flow::{Flow, FlowMixes, FlowPaced, FlowParameters, FlowRested};
 pub use hdd::{Hdd, HddParameters};
 pub use hop::{Hop, HopParameters};
 pub use missed::{MissCause, MissLists};

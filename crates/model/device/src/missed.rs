@@ -122,7 +122,8 @@ impl MissCause {
                  its buffer, and reads its flash, at once"
             }
             Self::Acknowledgement => {
-                "acknowledgements from the drive's buffer vary; the model's take one time"
+                "acknowledgements from the drive's buffer vary; the model's take one time, and wait \
+                 for nothing but data that is handed on"
             }
             Self::States => {
                 "in some states every request takes the drive longer, the fastest too: when few come, or \

@@ -287,6 +287,8 @@ pub(crate) fn predicted(metric: &str, recording: &Recording, from_submission: bo
     let times = if from_submission { (&total.service, 0) } else { (&total.latency, total.missed) };
     let percentile = |p: f64| estimate::percentile(times.0, times.1, p).ok().map(|e| e.value);
     match metric {
+        // Of a device that did nothing in the time nothing is known.
+        _ if total.counts.ops == 0 => None,
         "IOPS" => Some(ops / recording.seconds()),
         "MB/s" => Some(total.counts.bytes as f64 / recording.seconds() / 1e6),
         "mean" if from_submission => Some(total.service.mean()),

@@ -13,6 +13,7 @@ use workload::OpClass;
 
 use crate::fit_paced;
 use crate::fit_points::{FitError, FitPoint, FitTimes, kept_up};
+use crate::fit_rested::Rested;
 use crate::fit_run::recording_of;
 use crate::fit_tables::{Tables, quoted};
 use crate::fit_thread::{DeviceTimes, ThreadTime};
@@ -37,7 +38,7 @@ pub struct Naming {
 /// [`FitError`].
 pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     let mut times = DeviceTimes::new(ThreadTime::of(points));
-    let mut text = text_of(points, naming, &times, None)?;
+    let mut text = text_of(points, naming, &times, Schedules::default())?;
     for round in ROUNDS {
         let profile = Profile::parse(&text).map_err(FitError::Profile)?;
         for point in
@@ -45,14 +46,38 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
         {
             approach(&mut times, &profile, point, round);
         }
-        text = text_of(points, naming, &times, None)?;
+        text = text_of(points, naming, &times, Schedules::default())?;
     }
     let without = Profile::parse(&text).map_err(FitError::Profile)?;
     let known = kept_up(points);
     let Some(rows) = fit_paced::rows(&known) else { return Ok(text) };
-    let other = text_of(points, naming, &times, Some(&rows))?;
+    let buffered = Schedules { buffer: Some(&rows), rested: None };
+    let other = text_of(points, naming, &times, buffered)?;
     let with = Profile::parse(&other).map_err(FitError::Profile)?;
-    Ok(if fit_paced::buffered(&known, &with, &without) { other } else { text })
+    if fit_paced::buffered(&known, &with, &without) {
+        return Ok(other);
+    }
+    let Some(mut rested) = Rested::of(&known, &without) else { return Ok(text) };
+    for _ in 0..RESTED_ROUNDS {
+        let schedules = Schedules { buffer: None, rested: Some(&rested) };
+        text = text_of(points, naming, &times, schedules)?;
+        let profile = Profile::parse(&text).map_err(FitError::Profile)?;
+        match rested.mended(&known, &profile) {
+            Some(mended) => rested = mended,
+            None => break,
+        }
+    }
+    text_of(points, naming, &times, Schedules { buffer: None, rested: Some(&rested) })
+}
+
+/// Gaps of a schedule are of all lengths, so what one makes of a request shows in those of other rates too.
+const RESTED_ROUNDS: usize = 2;
+
+/// What schedules show beyond closed loops: rows of writes that a buffer takes, or what a rest costs.
+#[derive(Clone, Copy, Default)]
+struct Schedules<'p> {
+    buffer: Option<&'p [&'p FitPoint]>,
+    rested: Option<&'p Rested>,
 }
 
 /// What a round mends.
@@ -109,7 +134,7 @@ fn text_of(
     points: &[FitPoint],
     naming: &Naming,
     device: &DeviceTimes,
-    paced: Option<&[&FitPoint]>,
+    schedules: Schedules<'_>,
 ) -> Result<String, FitError> {
     let several = Tables::of_several(points, device.thread)?;
     let one = Tables::of_one(points, device.thread)?;
@@ -130,13 +155,17 @@ fn text_of(
     if points.iter().any(|point| point.threads > 1 && point.ops() > 0) {
         costs.extend([("thread_time", of_read, "measured"), ("thread_time_write", of_write, kind)]);
     }
-    several.write(&mut text, ("flow", source), &costs, &|p, kind, times| device.of(p, kind, times));
+    several
+        .write(&mut text, ("flow", source), &costs, &|p, kind, times| device.of(p, kind, &times));
     // What bounds one thread is in what it got.
     let costs = [("thread_between", between, "measured")];
     one.write(&mut text, ("flow.alone", source), &costs, &|_, _, times| times);
     for at in ["flow", "flow.alone"] {
-        if let Some(rows) = paced {
+        if let Some(rows) = schedules.buffer {
             fit_paced::write(&mut text, (at, source), rows);
+        }
+        if let Some(rested) = schedules.rested {
+            rested.write(&mut text, (at, source));
         }
     }
     for point in kept_up(points).into_iter().filter(|point| point.held_out()) {
@@ -283,7 +312,7 @@ mod tests {
             points
         };
         let queue = fit(&with_schedules(20), &naming()).unwrap();
-        assert!(!queue.contains(".paced]"));
+        assert!(!queue.contains(".paced]") && !queue.contains(".rested]"));
         let points = with_schedules(5);
         let buffer = fit(&points, &naming()).unwrap();
         assert!(buffer.contains("[flow.paced]") && buffer.contains("[flow.alone.paced]"));
@@ -291,6 +320,43 @@ mod tests {
         let mean = |one: &&crate::Residual| one.metric == "mean";
         for one in residuals(&profile, &points, Seed(1)).iter().filter(mean) {
             assert!(one.error().abs() < 0.06, "{one:?}");
+        }
+    }
+
+    /// A database that waits between its queries would be predicted as fast as one that never does.
+    #[test]
+    fn schedules_say_what_a_rest_costs() {
+        // Half as long again after a rest, whatever the size.
+        let mut points = points();
+        let rested = |share: Share, size: Bytes, rate: u64| {
+            let own = point(share, size, 1, 1);
+            let longer = |times: &FitTimes| {
+                let mut all = FitTimes::default();
+                for value in times.latency.iter_recorded() {
+                    for _ in 0..value.count_at_value() {
+                        let time = Nanos(value.value_iterated_to() * 3 / 2);
+                        all.latency.saturating_record(time.get());
+                        (all.ops, all.sum) = (all.ops + 1, all.sum + time);
+                    }
+                }
+                all
+            };
+            let (reads, writes) = (longer(&own.reads), longer(&own.writes));
+            let seconds = 20_000.0 / rate as f64;
+            FitPoint { rate: Some(Rate(rate)), queue_depth: 64, reads, writes, seconds, ..own }
+        };
+        points.extend(SIZES.map(|size| rested(Share::NONE, size, PACED.get())));
+        points.push(rested(Share::NONE, SMALL, 1000));
+        // Held out.
+        points.push(rested(Share::ALL, SMALL, 1000));
+        points.push(rested(Share::ALL, LARGE, 1000));
+        let text = fit(&points, &naming()).unwrap();
+        assert!(text.contains("[flow.rested]") && text.contains("[flow.alone.rested]"));
+        assert!(!text.contains(".paced]"), "what makes writes longer is no buffer");
+        let profile = Profile::parse(&text).unwrap();
+        for one in residuals(&profile, &points, Seed(1)).iter().filter(|one| one.metric != "p99") {
+            let near = if one.category.held_out() { 0.1 } else { 0.06 };
+            assert!(one.error().abs() < near, "{one:?}");
         }
     }
 

@@ -85,7 +85,8 @@ pub struct FitPoint {
 pub enum FitCategory {
     /// It was fitted to.
     Fitted,
-    /// By a schedule: it decides whether writes have a buffer, and gives their times if they have.
+    /// By a schedule: it decides whether writes have a buffer, and gives their times if they have, and what a
+    /// rest costs if they have none.
     Chosen,
     /// Held out: 4 KiB reads at other depths.
     Reads,

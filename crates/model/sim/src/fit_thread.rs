@@ -77,8 +77,9 @@ struct Mend {
 }
 
 /// Times of the device at each job of several threads: what was measured, the thread's own part within, and
-/// as much more or less as makes the fitted profile give the measured quantiles and mean. Operations that
-/// wait for their thread have fewer with the device than their depth says, and that makes up for it.
+/// as much more or less as brings what the fitted profile gives to the measured quantiles and mean.
+/// Operations that wait for their thread have fewer with the device than their depth says, and that makes
+/// up for it.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceTimes {
     pub thread: ThreadTime,
@@ -86,7 +87,7 @@ pub(crate) struct DeviceTimes {
     more: BTreeMap<Key, [Option<Mend>; 2]>,
 }
 
-/// So many operations beyond a quantile say where it is.
+/// So many operations on either side of a quantile say where it is.
 const KNOWN: f64 = 50.0;
 
 impl DeviceTimes {
@@ -100,31 +101,34 @@ impl DeviceTimes {
 
     /// What the device takes of a row of response times of `kind` (0: reads, 1: writes) at a job: of the
     /// quantiles, or of the means between them.
-    pub fn of(&self, point: &FitPoint, kind: usize, row: Vec<Nanos>) -> Vec<Nanos> {
+    pub fn of(&self, point: &FitPoint, kind: usize, row: &[Nanos]) -> Vec<Nanos> {
         let mend = self.more.get(&Self::key(point)).and_then(|both| both[kind].as_ref());
-        let Some(mend) = mend else { return row };
+        let Some(mend) = mend else { return rising(row, &vec![0.0; row.len()]) };
         if row.len() == mend.times.len() {
-            return rising(&row, &mend.times);
+            return rising(row, &mend.times);
         }
         let ends = rising(&times(point.of(kind)), &mend.times);
         let within = |(mean, ends): (Nanos, &[Nanos])| mean.clamp(ends[0], ends[1]);
-        rising(&row, &mend.means).into_iter().zip(ends.windows(2)).map(within).collect()
+        rising(row, &mend.means).into_iter().zip(ends.windows(2)).map(within).collect()
     }
 
     /// Moves the times of a job by what makes up for quantiles that were found elsewhere; rare ones, that
-    /// chance may have moved, by as much as the last of the others.
+    /// chance may have moved, by as much as the nearest of the others.
     pub fn move_quantiles(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
         let own = point.of(kind);
         let ops = own.ops.min(found.ops) as f64;
-        let known = PERCENTILES.map(|percent| (1.0 - percent / 100.0) * ops >= KNOWN);
+        let beyond = |percent: f64| (percent / 100.0).min(1.0 - percent / 100.0) * ops;
+        let known = PERCENTILES.map(|percent| beyond(percent) >= KNOWN);
         let mend = self.mend(point, kind);
         let off = |more: &mut [f64], known: &[bool], [own, found]: [Vec<Nanos>; 2]| {
-            let mut last = 0.0;
+            let error = |place: usize| own[place].get() as f64 - found[place].get() as f64;
+            let mut last = known.iter().position(|known| *known).map_or(0.0, error);
             for (place, more) in more.iter_mut().enumerate() {
+                let measured = own[place].get() as f64;
                 if known[place] {
-                    last = own[place].get() as f64 - found[place].get() as f64;
+                    last = error(place);
                 }
-                *more += last;
+                *more = (*more + last).clamp(-measured, measured);
             }
         };
         off(&mut mend.times, &known, [own, found].map(times));
@@ -162,10 +166,10 @@ fn rising(row: &[Nanos], more: &[f64]) -> Vec<Nanos> {
 mod tests {
     use super::*;
 
-    /// Times that were found later than they were measured.
-    fn spread(base: u64, step: u64) -> FitTimes {
+    /// Times that rise from one to the next.
+    fn spread(base: u64, step: u64, count: u64) -> FitTimes {
         let mut times = FitTimes::default();
-        for number in 0..10_000 {
+        for number in 0..count {
             let time = Nanos(base + number * step);
             times.latency.saturating_record(time.get());
             (times.ops, times.sum) = (times.ops + 1, times.sum + time);
@@ -173,36 +177,56 @@ mod tests {
         times
     }
 
+    fn point(reads: FitTimes) -> FitPoint {
+        let (read_share, block_size, writes) = (Share::ALL, SMALL, FitTimes::default());
+        let (queue_depth, threads, rate, seconds) = (4, 4, None, 1.0);
+        FitPoint { read_share, block_size, queue_depth, threads, rate, seconds, reads, writes }
+    }
+
+    /// How far each value of a row has moved.
+    fn moved(to: &[Nanos], from: &[Nanos]) -> Vec<f64> {
+        to.iter().zip(from).map(|(to, from)| to.get() as f64 - from.get() as f64).collect()
+    }
+
     /// The p99 of four threads would be that of the mean's error: on memory twice as long.
     #[test]
-    fn each_quantile_is_mended_by_its_own_error_and_stays_in_order() {
-        let reads = spread(1000, 10);
-        let point = FitPoint {
-            read_share: Share::ALL,
-            block_size: SMALL,
-            queue_depth: 4,
-            threads: 4,
-            rate: None,
-            seconds: 1.0,
-            reads: reads.clone(),
-            writes: FitTimes::default(),
-        };
+    fn each_quantile_is_mended_by_its_own_error_and_rare_ones_by_the_nearest() {
+        let point = point(spread(1000, 10, 10_000));
+        let (row, between) = (times(&point.reads), means(&point.reads));
         let mut device = DeviceTimes::new(ThreadTime::default());
-        assert_eq!(device.of(&point, 0, times(&reads)), times(&reads));
-        device.move_quantiles(&point, 0, &spread(500, 12));
-        let row = device.of(&point, 0, times(&reads));
+        assert_eq!(device.of(&point, 0, &row), row, "nothing is known");
+        // The last of them is chance.
+        let mut found = spread(500, 12, 10_000);
+        found.latency.saturating_record(10_000_000);
+        device.move_quantiles(&point, 0, &found);
+        let more = moved(&device.of(&point, 0, &row), &row);
         let column = |percent| PERCENTILES.iter().position(|one| *one == percent).unwrap();
-        for (percent, more) in [(50.0, 500.0 - 10_000.0), (99.0, 500.0 - 19_800.0)] {
-            let at = column(percent);
-            let moved = row[at].get() as f64 - times(&reads)[at].get() as f64;
-            assert!((moved - more).abs() < 300.0, "{percent} {moved} {more}");
+        let near = |more: f64, wanted: f64| (more - wanted).abs() < 200.0;
+        for percent in [1.0, 50.0, 99.0, 99.4] {
+            let wanted = 500.0 - 200.0 * percent;
+            assert!(near(more[column(percent)], wanted), "{percent} {more:?}");
         }
-        // Of the last hundredth of a percent there was one.
-        let last = PERCENTILES.len() - 1;
-        assert!(row.is_sorted() && row[last] > row[column(99.4)], "{row:?}");
-        let between = device.of(&point, 0, means(&reads));
+        // Of the last quarter of a percent there were 25.
+        let last = more[column(99.4)];
+        assert!(more[column(99.7)..].iter().all(|one| *one == last), "{more:?}");
+        let after = device.of(&point, 0, &between);
+        let of_half = moved(&after, &between)[column(50.0)];
+        assert!(near(of_half, 500.0 - 200.0 * 62.5), "{of_half}");
+        let ends = device.of(&point, 0, &row);
         let within = |(mean, ends): (&Nanos, &[Nanos])| ends[0] <= *mean && *mean <= ends[1];
-        assert!(between.iter().zip(row.windows(2)).all(within), "{between:?}");
+        assert!(ends.is_sorted() && after.iter().zip(ends.windows(2)).all(within), "{after:?}");
+    }
+
+    #[test]
+    fn a_mean_is_mended_by_moving_all_and_few_operations_move_no_quantile() {
+        let point = point(spread(100_000, 10, 10_000));
+        let row = times(&point.reads);
+        let mut device = DeviceTimes::new(ThreadTime::default());
+        device.move_quantiles(&point, 0, &spread(90_000, 1, 49));
+        assert_eq!(device.of(&point, 0, &row), row);
+        device.move_mean(&point, 0, &spread(105_000, 10, 10_000));
+        let more = moved(&device.of(&point, 0, &row), &row);
+        assert!(more.iter().all(|one| (one + 5000.0).abs() < 2.0), "{more:?}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod driver;
 mod fit;
 mod fit_paced;
 mod fit_points;
+mod fit_rested;
 mod fit_rows;
 mod fit_run;
 mod fit_tables;

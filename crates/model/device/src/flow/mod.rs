@@ -25,6 +25,9 @@
 //! writes bring of the work that they would bring in that closed loop is how much of what they make of
 //! reads there they make of reads here.
 //!
+//! Where a thread that has had none in flight for a while was seen to take longer (`rested`), the time is
+//! multiplied by what it takes longer after such a rest.
+//!
 //! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are those of its
 //! table. What it is not: a mechanism; it knows nothing of what the device is, nor of what it was not
 //! shown.
@@ -33,14 +36,16 @@ mod buffer;
 mod kinds;
 mod mixes;
 mod parameters;
+mod rested;
 mod rows;
 
 use buffer::Buffer;
 use kinds::{Kind, Place, along};
 use mixes::Mixes;
-pub use parameters::{FlowMixes, FlowPaced, FlowParameters};
+pub use parameters::{FlowMixes, FlowPaced, FlowParameters, FlowRested};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use rested::Rested;
 use rows::{Quantile, Table};
 use units::{Nanos, Seed};
 
@@ -67,6 +72,7 @@ pub struct Flow {
     mixes: Option<Mixes>,
     large_mixes: Option<Mixes>,
     buffer: Option<Buffer>,
+    rested: Option<Rested>,
     /// Time of a thread between operations, nanoseconds.
     between: f64,
     /// Share of writes among the last requests, by work, and how many there were at most.
@@ -122,6 +128,7 @@ impl Flow {
             mixes: p.mixes.as_ref().map(|mixes| Mixes::new(mixes, p, &shares)),
             large_mixes: p.large_mixes.as_ref().map(|mixes| Mixes::new(mixes, p, &shares)),
             buffer: p.paced.as_ref().map(|paced| Buffer::new(paced, &shares)),
+            rested: p.rested.as_ref().map(Rested::new),
             between: p.thread_between.as_ref().map_or(0.0, |time| time.value.get() as f64),
             shares,
             written: 0.0,
@@ -145,17 +152,28 @@ impl Flow {
     }
 
     /// Takes a request in: how long it takes.
-    fn take(&mut self, now: Nanos, operation: Operation, length: u32) -> Nanos {
+    fn take(&mut self, now: Nanos, operation: Operation, length: u32, queue: u16) -> Nanos {
         let (kind, place) = (usize::from(operation.changes()), self.place(length));
         let work = self.kinds.each_ref().map(|kind| kind.work(place));
         self.note(operation, (work[0] + work[1]) / 2.0);
         let load = work[kind] + self.others(now, kind, work[kind]);
         let takes = self.draw(now, kind, place, load);
+        let takes = self.after_rest(now, queue, place, takes);
         let own = &self.kinds[kind];
         // What a buffer acknowledges is not done then.
         let known = kind == 0 || self.buffer.is_none();
         let (unit, evenness) = (own.unit, if known { own.evenness(place) } else { 0.0 });
         self.busy.push(Busy { end: now + takes, work, needs: unit * work[kind], unit, evenness });
+        takes
+    }
+
+    /// What a time becomes where the thread has rested.
+    fn after_rest(&mut self, now: Nanos, queue: u16, place: Place, takes: Nanos) -> Nanos {
+        let Some(rested) = &mut self.rested else { return takes };
+        let part = along(place, |size| rested.parts[size]).max(0.0);
+        let longer = takes.get() as f64 * rested.factor(now, queue, part);
+        let takes = Nanos(longer.min(LONGEST) as u64);
+        rested.note(queue, now + takes);
         takes
     }
 
@@ -250,7 +268,7 @@ impl Device for Flow {
         if request.operation == Operation::Flush {
             return self.done.at_once(now, request.id);
         }
-        let takes = self.take(now, request.operation, request.length);
+        let takes = self.take(now, request.operation, request.length, request.queue);
         let stages = Stages::new(takes, [(Stage::Media, takes)]);
         self.done.push(Completion { id: request.id, at: now + takes, stages });
     }
@@ -296,6 +314,7 @@ mod tests {
             mixes: None,
             large_mixes: None,
             paced: None,
+            rested: None,
             alone: None,
         }
     }
@@ -399,14 +418,14 @@ mod tests {
         let work = flow.kinds[0].work(flow.place(128 << 10));
         assert!((work - 300.0 / 33.75).abs() < 0.1, "{work}");
         let mut flow = Flow::new(&p, Seed(1));
-        let large = flow.take(Nanos::ZERO, Operation::Read, 128 << 10);
+        let large = flow.take(Nanos::ZERO, Operation::Read, 128 << 10, 0);
         let busy = flow.clone().others(Nanos::ZERO, 0, 1.0);
         assert!((busy - work).abs() < 1e-9, "just begun");
         let late = flow.clone().others(large - Nanos::from_micros(65), 0, 1.0);
         assert!((late - 65.0 / 33.75).abs() < 0.01, "what is left can be no more: {late}");
         assert!((flow.clone().others(large - Nanos(1), 0, work) - work).abs() < 1e-9, "like it");
         assert!(flow.clone().others(large, 0, 1.0) == 0.0);
-        let small = flow.take(Nanos::ZERO, Operation::Read, 4096);
+        let small = flow.take(Nanos::ZERO, Operation::Read, 4096, 0);
         assert!(small > Nanos::from_micros(230), "{small}");
     }
 
@@ -462,7 +481,7 @@ mod tests {
         // Full at first, and half empty after 64 of those that leave it time.
         let every = |us: u64| {
             let mut flow = Flow::new(&p, Seed(1));
-            let one = |n: u64| flow.take(Nanos::from_micros(n * us), Operation::Write, 4096);
+            let one = |n: u64| flow.take(Nanos::from_micros(n * us), Operation::Write, 4096, 0);
             (0..2000).map(one).map(|time| time > Nanos::from_micros(10)).collect::<Vec<bool>>()
         };
         let [half, twice] = [220, 50].map(every);
@@ -471,6 +490,35 @@ mod tests {
         assert!(half[..30].iter().all(|slow| *slow), "full at first: {half:?}");
         p.paced.as_mut().unwrap().write_times.value.pop();
         assert!(p.impossible().unwrap().contains("paced.write_times"));
+    }
+
+    /// A thread that has slept takes longer, and another that has not does not.
+    #[test]
+    fn a_rest_makes_requests_longer_of_the_thread_that_had_it() {
+        let mut p = parameters();
+        p.write_times.value[1] = vec![[40, 40, 40].map(Nanos::from_micros).to_vec()];
+        p.rested = Some(FlowRested {
+            rests: constant([10, 100, 1000].map(Nanos::from_micros).to_vec()),
+            factors: constant(vec![1.0, 2.0, 3.0]),
+            parts: constant(vec![1.0, 0.5]),
+        });
+        assert_eq!(p.impossible(), None);
+        let mut flow = Flow::new(&p, Seed(1));
+        let mut write = |at: u64, length: u32, queue: u16| {
+            let time = flow.take(Nanos::from_micros(at), Operation::Write, length, queue);
+            (time.get() + 500) / 1000
+        };
+        assert_eq!(write(0, 4096, 0), 10, "nothing is known of its thread");
+        assert_eq!(write(10, 4096, 0), 10, "at once");
+        assert_eq!(write(120, 4096, 0), 20, "100 us after the last had ended");
+        assert_eq!(write(130, 4096, 0), 10, "the last is under way");
+        assert_eq!(write(10_000, 4096, 1), 10, "another thread");
+        assert_eq!(write(10_010, 4096, 1), 10, "at once");
+        assert_eq!(write(20_000, 128 << 10, 0), 80, "half of what the smallest takes longer");
+        p.rested.as_mut().unwrap().factors.value[0] = 1.5;
+        assert!(p.impossible().unwrap().contains("`rested.factors`"));
+        p.rested.as_mut().unwrap().rests.value.pop();
+        assert!(p.impossible().unwrap().contains("`rested.rests`"));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub struct FlowParameters {
     /// Writes below what the device keeps up with, where they do not wait there for those before them;
     /// absent: they wait as at any rate.
     pub paced: Option<FlowPaced>,
+    /// What a thread takes longer that has had none in flight for a while; absent: not known, nothing.
+    pub rested: Option<FlowRested>,
     /// What one client thread alone gets, the thread's time within; absent: as the tables above give it. A
     /// thread that is its own limit, or that is put off its processor, is not what several are.
     pub alone: Option<Box<FlowParameters>>,
@@ -75,6 +77,39 @@ pub struct FlowPaced {
     pub write_means: Constant<Vec<Vec<Nanos>>>,
     /// Work that the buffer holds before writes take what the tables of the closed loop say.
     pub backlog: Constant<Nanos>,
+}
+
+/// Requests of a thread that has rested.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FlowRested {
+    /// How long a thread has had none in flight, rising.
+    pub rests: Constant<Vec<Nanos>>,
+    /// At each, time of a request of the smallest size over that of one that follows another at once; the
+    /// first is 1, none is above 1000.
+    pub factors: Constant<Vec<f64>>,
+    /// `[size]`: share, of what the factor is above 1, that a request of the size takes, 0 to 10.
+    pub parts: Constant<Vec<f64>>,
+}
+
+impl FlowRested {
+    fn impossible(&self, sizes: usize) -> Option<String> {
+        let (rests, factors) = (&self.rests.value, &self.factors.value);
+        let rising = rests.is_sorted_by(|a, b| a < b) && rests.first() > Some(&Nanos::ZERO);
+        if !rising || rests.len() != factors.len() {
+            return Some(
+                "`rested.rests` must rise from above 0, with one of `factors` each".into(),
+            );
+        }
+        let beyond = |factor: &f64| !(1.0..=FACTOR_MAX).contains(factor);
+        if factors[0] != 1.0 || factors.iter().any(beyond) {
+            return Some(format!("`rested.factors` are from 1, as the first is, to {FACTOR_MAX}"));
+        }
+        let parts = &self.parts.value;
+        let within = parts.iter().all(|part| (0.0..=PART_MAX).contains(part));
+        (!within || parts.len() != sizes)
+            .then(|| format!("`rested.parts` needs one from 0 to {PART_MAX} for each of `sizes`"))
+    }
 }
 
 impl FlowPaced {
@@ -157,6 +192,7 @@ impl FlowParameters {
             .or_else(|| self.impossible_mixes(columns))
             .or_else(|| self.impossible_large_mixes(columns))
             .or_else(|| self.paced.as_ref()?.impossible(sizes.len(), columns))
+            .or_else(|| self.rested.as_ref()?.impossible(sizes.len()))
             .or_else(|| self.impossible_alone())
     }
 
@@ -199,3 +235,6 @@ fn impossible_depths(depths: &[u32]) -> Option<String> {
 
 /// Most requests in flight that a table speaks of.
 const DEPTH_MAX: u32 = 4096;
+/// Longest and largest of what a rest makes of a request.
+const FACTOR_MAX: f64 = 1000.0;
+const PART_MAX: f64 = 10.0;

@@ -1,0 +1,62 @@
+//! What a thread that has rested takes longer: its processor slept, and its caches are cold.
+//!
+//! Invariant: a request of a thread that has others in flight, or has just had, takes what the tables say.
+//! What it is not: a wait for the device.
+
+use units::Nanos;
+
+use super::parameters::FlowRested;
+
+/// How much longer requests take, by how long their thread had none in flight.
+#[derive(Debug, Clone)]
+pub(super) struct Rested {
+    /// Logarithms of rests, rising, and the factor at each.
+    rests: Vec<f64>,
+    factors: Vec<f64>,
+    /// `[size]`: share of what the factor is above 1.
+    pub parts: Vec<f64>,
+    /// `[queue]`: when the last of its requests ends.
+    ends: Vec<Option<Nanos>>,
+}
+
+impl Rested {
+    pub fn new(p: &FlowRested) -> Self {
+        Self {
+            rests: p.rests.value.iter().map(|rest| (rest.get() as f64).ln()).collect(),
+            factors: p.factors.value.clone(),
+            parts: p.parts.value.clone(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// The factor for a request that comes by a queue, of a size that has so much of it.
+    pub fn factor(&self, now: Nanos, queue: u16, part: f64) -> f64 {
+        // What a thread that waits for its requests takes was measured.
+        match self.ends.get(usize::from(queue)) {
+            Some(Some(end)) if *end < now => {
+                1.0 + part * (self.at((now.since(*end).get() as f64).ln()) - 1.0)
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Interpolated; before the first and beyond the last it stays.
+    fn at(&self, rest: f64) -> f64 {
+        let after = self.rests.partition_point(|one| *one < rest);
+        if after == 0 || after == self.rests.len() {
+            return self.factors[after.saturating_sub(1)];
+        }
+        let (from, to) = (self.rests[after - 1], self.rests[after]);
+        let [low, high] = [self.factors[after - 1], self.factors[after]];
+        low + (rest - from) / (to - from) * (high - low)
+    }
+
+    /// A request that came by a queue ends.
+    pub fn note(&mut self, queue: u16, end: Nanos) {
+        let place = usize::from(queue);
+        if place >= self.ends.len() {
+            self.ends.resize(place + 1, None);
+        }
+        self.ends[place] = self.ends[place].max(Some(end));
+    }
+}

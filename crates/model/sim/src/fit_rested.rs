@@ -1,0 +1,124 @@
+//! What a thread takes longer that has had nothing to do for a while, from writes by a schedule.
+//!
+//! Medians, since a few in a hundred that wait for milliseconds would decide a mean of so few operations. Of
+//! a rate r the rest is exp(-g) / r, g Euler's constant: random gaps have that mean of their logarithm.
+//!
+//! Invariant: of schedules only those that choose enter; reads, mixes and others test it. What it is not:
+//! the choice between a buffer and none, which comes first.
+
+use std::fmt::Write;
+
+use device::Profile;
+use stats::Histogram;
+use units::{Bytes, Nanos, Seed, Share};
+use workload::OpClass;
+
+use crate::fit_points::{FitPoint, PACED, SIZES, SMALL};
+use crate::fit_run::recording_of;
+use crate::fit_tables::{put, quoted};
+
+/// What is looked for is longer by so much at least.
+const SEEN: f64 = 0.05;
+/// Bounds of a profile: a rest that makes more of a request is something else.
+const FACTOR_MAX: f64 = 1000.0;
+const PART_MAX: f64 = 10.0;
+/// Euler's constant.
+const EULER: f64 = 0.577_215_664_901_532_9;
+/// Operations of a run beside which the measured ones are held.
+const OPERATIONS: f64 = 20_000.0;
+
+/// Rests, what they make of a request of the smallest size, and of each size the part of that.
+#[derive(Debug, Clone)]
+pub(crate) struct Rested {
+    rests: Vec<Nanos>,
+    factors: Vec<f64>,
+    parts: Vec<f64>,
+}
+
+impl Rested {
+    /// What `profile`, which knows of no rest, leaves unexplained of writes by a schedule; none where that is
+    /// little, or not all sizes were measured.
+    pub fn of(points: &[&FitPoint], profile: &Profile) -> Option<Self> {
+        let at_once = points.iter().find(|point| {
+            let own = (point.read_share, point.block_size, point.queue_depth, point.threads);
+            own == (Share::NONE, SMALL, 1, 1) && point.rate.is_none()
+        });
+        // As long as one takes that follows another at once: a thread that waits for it rests as long.
+        let at_once = Nanos(at_once?.writes.mean()? as u64).max(Nanos(1));
+        let mut none = Self { rests: vec![at_once], factors: vec![1.0], parts: Vec::new() };
+        for point in small(points) {
+            let rest = rest_of(point)?;
+            if Some(&rest) > none.rests.last() {
+                none.rests.push(rest);
+                none.factors.push(1.0);
+            }
+        }
+        none.parts = SIZES.map(|_| 1.0).to_vec();
+        let found = none.mended(points, profile)?;
+        (found.factors.last() > Some(&(1.0 + SEEN))).then_some(found)
+    }
+
+    /// With what `profile`, which knows of these rests, still leaves unexplained.
+    pub fn mended(&self, points: &[&FitPoint], profile: &Profile) -> Option<Self> {
+        let mut factors = self.factors.clone();
+        for point in small(points) {
+            let rest = rest_of(point)?;
+            if let Some(place) = self.rests.iter().skip(1).position(|one| *one == rest) {
+                let factor = &mut factors[place + 1];
+                *factor = (*factor * longer(profile, point)).clamp(1.0, FACTOR_MAX);
+            }
+        }
+        let (before, after) = (self.factors.last()? - 1.0, factors.last()? - 1.0);
+        let part = |(size, part): (&Bytes, &f64)| {
+            let paced = |p: &&&FitPoint| p.rate == Some(PACED) && p.block_size == *size;
+            let point = chosen(points).find(paced)?;
+            let wanted = (1.0 + part * before) * longer(profile, point) - 1.0;
+            Some(if after > 0.0 { (wanted / after).clamp(0.0, PART_MAX) } else { 1.0 })
+        };
+        let parts = SIZES.iter().zip(&self.parts).map(part).collect::<Option<Vec<f64>>>()?;
+        Some(Self { rests: self.rests.clone(), factors, parts })
+    }
+
+    /// The table `[at.rested]`.
+    pub fn write(&self, text: &mut String, (at, source): (&str, &str)) {
+        let rests: Vec<String> = self.rests.iter().copied().map(quoted).collect();
+        let numbers = |numbers: &[f64]| {
+            let each: Vec<String> = numbers.iter().map(|one| format!("{one:.3}")).collect();
+            format!("[{}]", each.join(", "))
+        };
+        let _ = writeln!(text, "\n[{at}.rested]");
+        let constants = [
+            ("rests", format!("[{}]", rests.join(", ")), "measured"),
+            ("factors", numbers(&self.factors), "measured"),
+            ("parts", numbers(&self.parts), "measured"),
+        ];
+        put(text, source, &constants);
+    }
+}
+
+/// The schedules of writes that choose.
+fn chosen<'p, 'a>(points: &'p [&'a FitPoint]) -> impl Iterator<Item = &'p &'a FitPoint> {
+    let own = |p: &&&FitPoint| p.rate.is_some() && !p.held_out() && p.writes.ops > 0;
+    points.iter().filter(own)
+}
+
+/// Those of the smallest size, the fastest first.
+fn small<'a>(points: &[&'a FitPoint]) -> Vec<&'a FitPoint> {
+    let mut found: Vec<&FitPoint> =
+        chosen(points).filter(|point| point.block_size == SMALL).copied().collect();
+    found.sort_by_key(|point| std::cmp::Reverse(point.rate));
+    found
+}
+
+/// The rest before a request of a schedule.
+fn rest_of(point: &FitPoint) -> Option<Nanos> {
+    Some(Nanos(((-EULER).exp() * 1e9 / point.rate?.get() as f64) as u64))
+}
+
+/// Measured median of writes over that of the profile.
+fn longer(profile: &Profile, point: &FitPoint) -> f64 {
+    let seconds = (OPERATIONS / point.iops()).clamp(0.5, 20.0);
+    let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(4));
+    let median = |latency: &Histogram| latency.value_at_quantile(0.5).max(1) as f64;
+    median(&point.writes.latency) / median(&recording.total(Some(OpClass::Write)).latency)
+}
