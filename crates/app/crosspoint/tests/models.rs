@@ -5,6 +5,26 @@ mod support;
 use serde_json::Value;
 use support::{Scratch, expect};
 
+/// Ten minutes of measuring would end in a file that cannot be written.
+#[test]
+fn a_fit_that_cannot_be_kept_is_refused_before_anything_is_measured() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("mine.toml"), "of somebody").expect("a file");
+    let refused = [
+        ("--name a\"b", 3, "no quotes"),
+        ("-o mine.svg --force", 3, "NAME.svg"),
+        ("--name mine", 5, "--force replaces it"),
+    ];
+    for (words, code, reason) in refused {
+        let output = scratch.run(&format!("device fit model:intel-900p {words} --out runs/none"));
+        expect(&output, code);
+        assert!(String::from_utf8_lossy(&output.stderr).contains(reason), "{words}: {output:?}");
+        assert!(!scratch.path().join("runs/none").exists(), "{words}");
+    }
+    let kept = std::fs::read_to_string(scratch.path().join("mine.toml")).expect("still there");
+    assert_eq!(kept, "of somebody");
+}
+
 /// A fit that does not come back to what was measured would predict another device. Measured here is a
 /// model, so that nothing depends on the machine.
 #[test]
