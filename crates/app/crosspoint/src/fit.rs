@@ -46,6 +46,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let points = points(&run, |_| true);
     let others = run.trials.iter().filter(|trial| !counts(trial)).count();
     let text = sim::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
+        true if others > 0 => refuse(format!("{error}; {others} trials are left out: {LEFT_OUT}")),
         true => refuse(error.to_string()),
         false => RunnerError::NotThatStudy {
             path: folder.clone(),
@@ -60,10 +61,12 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let left_out = known - sim::kept_up(&points).len();
     let there = There::or_any(arguments.force);
     result_file::write(&text, &path, there)?;
-    result_file::write(&picture(&naming.title, &residuals), &drawn, there)?;
+    if let Some(drawn) = &drawn {
+        result_file::write(&picture(&naming.title, &residuals), drawn, there)?;
+    }
     let own = against_itself(&run);
     if arguments.json {
-        let mut document = document((&path, &drawn, &folder), &residuals, own);
+        let mut document = document((&path, drawn.as_deref(), &folder), &residuals, own);
         document["schedules_left_out"] = json!(left_out);
         document["trials_left_out"] = json!(others);
         out!("{document:#}");
@@ -77,36 +80,55 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         );
     }
     if others > 0 {
-        out!(
-            "left out: {others} trials that failed, were stopped, had errors or are of jobs that the \
-             fit does not know"
-        );
+        out!("left out: {others} trials: {LEFT_OUT}");
     }
     out!("profile: {}", path.display());
-    out!("picture: {}", drawn.display());
+    if let Some(drawn) = &drawn {
+        out!("picture: {}", drawn.display());
+    }
     out!("run:     {}", folder.display());
     Ok(exit::OK)
 }
 
+/// Why trials are left out.
+const LEFT_OUT: &str =
+    "they failed, were stopped, had errors or are of jobs that the fit does not know";
+
+/// Longest name of a profile that is fitted: with an ending it is a file's.
+const NAME_MAX: usize = 200;
+
 /// Where the profile and its picture go, before minutes are spent on them.
-fn outputs(arguments: &FitArguments) -> Result<(PathBuf, PathBuf), Failure> {
+fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failure> {
     let name = &arguments.name;
     let refuse = |reason: &str| {
         let name = name.escape_debug().to_string();
         Failure::from(RunnerError::Profile { name, reason: reason.into() })
     };
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(refuse("a name has 1 to 200 bytes"));
+    }
     if name.chars().any(|one| one.is_control() || ['"', '\\'].contains(&one)) {
         return Err(refuse("a name has no quotes, backslashes or control characters"));
     }
     let path = arguments.output.clone().unwrap_or_else(|| format!("{name}.toml").into());
-    let drawn = path.with_extension("svg");
-    if drawn == path {
+    if path.extension().is_some_and(|extension| extension == "svg") {
         return Err(refuse(
             "the picture goes into NAME.svg; --output names the profile, NAME.toml",
         ));
     }
+    let mut drawn = path.clone();
+    match path.extension() {
+        Some(extension) if extension != "toml" => drawn.as_mut_os_string().push(".svg"),
+        _ => _ = drawn.set_extension("svg"),
+    }
+    // Beside a pipe or a terminal there is no place for it.
+    let drawn = (!path.exists() || path.is_file()).then_some(drawn);
     let there = There::or_any(arguments.force);
-    [&path, &drawn].into_iter().try_for_each(|file| result_file::refused(file, there))?;
+    // The same fit again changes nothing.
+    if arguments.from.is_none() {
+        let files = [Some(&path), drawn.as_ref()].into_iter().flatten();
+        files.into_iter().try_for_each(|file| result_file::refused(file, there))?;
+    }
     Ok((path, drawn))
 }
 
@@ -123,7 +145,7 @@ const CATEGORIES: [FitCategory; 8] = [
 ];
 
 fn document(
-    (path, drawn, folder): (&Path, &Path, &Path),
+    (path, drawn, folder): (&Path, Option<&Path>, &Path),
     residuals: &[Residual],
     own: [Off; 2],
 ) -> serde_json::Value {
@@ -143,7 +165,9 @@ fn document(
     };
     let held_out: Vec<_> = CATEGORIES.into_iter().filter(|one| one.held_out()).collect();
     let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &held_out));
-    json!({"schema": 2, "profile": path, "picture": drawn, "run": folder, "residuals": rows,
+    json!({"schema": 2, "profile": path.to_string_lossy(),
+           "picture": drawn.map(Path::to_string_lossy), "run": folder.to_string_lossy(),
+           "residuals": rows,
            "categories": CATEGORIES.map(of),
            "held_out_mean_latency_error": known(mean, mean.average),
            "held_out_mean_latency_error_worst": known(mean, mean.worst),
@@ -275,9 +299,8 @@ fn counts(trial: &TrialRecord) -> bool {
     // What is due at other times than at random is not known of.
     let spacing = if trial.point.contains_key("rate") { "poisson" } else { "closed" };
     let alike = word("arrivals", "closed") == spacing && word("pattern", "random") == "random";
-    let whole = trial.outcome == TrialOutcome::Complete
-        && trial.result.recording.total(None).counts.errors == 0;
-    trial.engine == "block" && known && alike && whole
+    let whole = trial.outcome == TrialOutcome::Complete && trial.result.recording.errors() == 0;
+    trial.engine == "block" && known && alike && whole && job(trial).is_some()
 }
 
 fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32, u32)> {
@@ -297,7 +320,7 @@ fn naming(arguments: &FitArguments, run: &Run) -> Naming {
     };
     let device = facts.map(named).or_else(|| stack.map(|stack| stack.device.clone()));
     let device = device.unwrap_or_default();
-    let plain = |text: &str| text.replace(['"', '\\'], "");
+    let plain = |text: &str| text.replace(|one: char| one.is_control() || "\"\\".contains(one), "");
     let size = run.study.stack.first().map_or(Bytes::mib(1024), |stack| stack.size());
     Naming {
         name: arguments.name.clone(),

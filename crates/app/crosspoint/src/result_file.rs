@@ -72,20 +72,30 @@ pub fn write_bytes(bytes: &[u8], path: &Path, there: There) -> Result<(), Failur
     put(bytes, path, there).map_err(|error| Failure::Output(path.display().to_string(), error))
 }
 
-/// Refuses where a result of any text would be refused, before the work for it is done.
+/// Refuses where a result that differs from what is there would be refused, before the work for it is done.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn refused(path: &Path, there: There) -> Result<(), Failure> {
-    let refused = match fs::metadata(path) {
+    takes(path, there).map_err(|error| Failure::Output(path.display().to_string(), error))
+}
+
+fn takes(path: &Path, there: There) -> io::Result<()> {
+    match fs::metadata(path) {
         Ok(data) if data.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        Ok(data) if data.is_file() && there == There::Ours => match is_ours(path) {
-            Ok(false) => Err(io::Error::other(NOT_OURS)),
-            other => other.map(|_| ()),
-        },
-        _ => Ok(()),
-    };
-    refused.map_err(|error| Failure::Output(path.display().to_string(), error))
+        Ok(data) if data.is_file() && there == There::Ours && !is_ours(path)? => {
+            Err(io::Error::other(NOT_OURS))
+        }
+        Ok(_) => Ok(()),
+        // Not through a link to nothing, which could not be put in place either.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or_else(|| Path::new("."));
+            rustix::fs::access(parent, rustix::fs::Access::WRITE_OK)?;
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What is not replaced.

@@ -287,12 +287,14 @@ pub(crate) fn predicted(metric: &str, recording: &Recording, from_submission: bo
     let times = if from_submission { (&total.service, 0) } else { (&total.latency, total.missed) };
     let percentile = |p: f64| estimate::percentile(times.0, times.1, p).ok().map(|e| e.value);
     match metric {
-        // Of a device that did nothing in the time nothing is known.
-        _ if total.counts.ops == 0 => None,
         "IOPS" => Some(ops / recording.seconds()),
         "MB/s" => Some(total.counts.bytes as f64 / recording.seconds() / 1e6),
         "mean" if from_submission => Some(total.service.mean()),
-        "mean" => Some(total.due.latency_sum.get() as f64 / total.due.ops.max(1) as f64),
+        // Of what was due none may have ended.
+        "mean" => {
+            let due = &total.due;
+            (due.ops > 0).then(|| due.latency_sum.get() as f64 / due.ops as f64)
+        }
         other => percentile(other.strip_prefix('p')?.parse().ok()?),
     }
 }

@@ -57,7 +57,10 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     if fit_paced::buffered(&known, &with, &without) {
         return Ok(other);
     }
-    let Some(mut rested) = Rested::of(&known, &without) else { return Ok(text) };
+    let Some(mut rested) = Rested::of(&known, times.thread, &without) else {
+        return Ok(text);
+    };
+    let plain = text.clone();
     for _ in 0..RESTED_ROUNDS {
         let schedules = Schedules { buffer: None, rested: Some(&rested) };
         text = text_of(points, naming, &times, schedules)?;
@@ -67,7 +70,10 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
             None => break,
         }
     }
-    text_of(points, naming, &times, Schedules { buffer: None, rested: Some(&rested) })
+    match rested.matters() {
+        true => text_of(points, naming, &times, Schedules { buffer: None, rested: Some(&rested) }),
+        false => Ok(plain),
+    }
 }
 
 /// Gaps of a schedule are of all lengths, so what one makes of a request shows in those of other rates too.
@@ -326,15 +332,17 @@ mod tests {
     /// A database that waits between its queries would be predicted as fast as one that never does.
     #[test]
     fn schedules_say_what_a_rest_costs() {
-        // Half as long again after a rest, whatever the size.
+        // Half as long again after 2 ms, a fifth after 250 us; of 128 KiB half of that.
         let mut points = points();
         let rested = |share: Share, size: Bytes, rate: u64| {
             let own = point(share, size, 1, 1);
+            let part = if size == Bytes(128 << 10) { 0.5 } else { 1.0 };
+            let factor = 1.0 + part * if rate == 500 { 0.5 } else { 0.2 };
             let longer = |times: &FitTimes| {
                 let mut all = FitTimes::default();
                 for value in times.latency.iter_recorded() {
                     for _ in 0..value.count_at_value() {
-                        let time = Nanos(value.value_iterated_to() * 3 / 2);
+                        let time = Nanos((value.value_iterated_to() as f64 * factor) as u64);
                         all.latency.saturating_record(time.get());
                         (all.ops, all.sum) = (all.ops + 1, all.sum + time);
                     }
@@ -346,14 +354,26 @@ mod tests {
             FitPoint { rate: Some(Rate(rate)), queue_depth: 64, reads, writes, seconds, ..own }
         };
         points.extend(SIZES.map(|size| rested(Share::NONE, size, PACED.get())));
-        points.push(rested(Share::NONE, SMALL, 1000));
+        points.push(rested(Share::NONE, SMALL, 4000));
         // Held out.
-        points.push(rested(Share::ALL, SMALL, 1000));
-        points.push(rested(Share::ALL, LARGE, 1000));
+        points.push(rested(Share::ALL, SMALL, 4000));
+        points.push(rested(Share::ALL, LARGE, 500));
         let text = fit(&points, &naming()).unwrap();
         assert!(text.contains("[flow.rested]") && text.contains("[flow.alone.rested]"));
         assert!(!text.contains(".paced]"), "what makes writes longer is no buffer");
         let profile = Profile::parse(&text).unwrap();
+        let device::Parameters::Flow(p) = &profile.parameters else { panic!("a measured device") };
+        let rested = p.rested.as_ref().unwrap();
+        // What came first is what one takes that follows at once.
+        let gaps = [0.561_46e9 / 4000.0, 0.561_46e9 / 500.0].map(|gap| gap as u64);
+        assert!(rested.rests.value[1..].iter().zip(gaps).all(|(r, g)| r.get().abs_diff(g) < 100));
+        let near = |value: f64, wanted: f64| (value - wanted).abs() < 0.1;
+        let [_, short, long] = rested.factors.value[..] else { panic!("{rested:?}") };
+        // More than was put in: shorter gaps of the same schedule give less.
+        let above = |value: f64, least: f64| value >= least && value < least + 0.2;
+        assert!(above(short, 1.2) && above(long, 1.5), "{rested:?}");
+        let parts = &rested.parts.value;
+        assert!(near(parts[0], 1.0) && near(parts[4], 1.0) && near(parts[5], 0.5), "{rested:?}");
         for one in residuals(&profile, &points, Seed(1)).iter().filter(|one| one.metric != "p99") {
             let near = if one.category.held_out() { 0.1 } else { 0.06 };
             assert!(one.error().abs() < near, "{one:?}");

@@ -10,12 +10,13 @@ use std::fmt::Write;
 
 use device::Profile;
 use stats::Histogram;
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::OpClass;
 
 use crate::fit_points::{FitPoint, PACED, SIZES, SMALL};
 use crate::fit_run::recording_of;
 use crate::fit_tables::{put, quoted};
+use crate::fit_thread::ThreadTime;
 
 /// What is looked for is longer by so much at least.
 const SEEN: f64 = 0.05;
@@ -38,13 +39,15 @@ pub(crate) struct Rested {
 impl Rested {
     /// What `profile`, which knows of no rest, leaves unexplained of writes by a schedule; none where that is
     /// little, or not all sizes were measured.
-    pub fn of(points: &[&FitPoint], profile: &Profile) -> Option<Self> {
+    pub fn of(points: &[&FitPoint], thread: ThreadTime, profile: &Profile) -> Option<Self> {
         let at_once = points.iter().find(|point| {
             let own = (point.read_share, point.block_size, point.queue_depth, point.threads);
             own == (Share::NONE, SMALL, 1, 1) && point.rate.is_none()
         });
-        // As long as one takes that follows another at once: a thread that waits for it rests as long.
-        let at_once = Nanos(at_once?.writes.mean()? as u64).max(Nanos(1));
+        // As long as one takes that follows another at once, and as a thread is busy between two: in a closed
+        // loop nothing is a rest.
+        let busy = thread.between + thread.within[0].max(thread.within[1]);
+        let at_once = Nanos(at_once?.writes.mean()?.max(busy) as u64 + 1);
         let mut none = Self { rests: vec![at_once], factors: vec![1.0], parts: Vec::new() };
         for point in small(points) {
             let rest = rest_of(point)?;
@@ -55,7 +58,18 @@ impl Rested {
         }
         none.parts = SIZES.map(|_| 1.0).to_vec();
         let found = none.mended(points, profile)?;
-        (found.factors.last() > Some(&(1.0 + SEEN))).then_some(found)
+        found.matters().then_some(found)
+    }
+
+    /// Whether requests of the smallest size take so much longer at the slowest schedule.
+    pub fn matters(&self) -> bool {
+        self.paced(&self.factors) > SEEN
+    }
+
+    /// What a factor is above 1 after the rest at which sizes were compared.
+    fn paced(&self, factors: &[f64]) -> f64 {
+        let place = self.rests.iter().position(|rest| *rest == rest_at(PACED));
+        place.map_or(0.0, |place| factors[place] - 1.0)
     }
 
     /// With what `profile`, which knows of these rests, still leaves unexplained.
@@ -68,7 +82,7 @@ impl Rested {
                 *factor = (*factor * longer(profile, point)).clamp(1.0, FACTOR_MAX);
             }
         }
-        let (before, after) = (self.factors.last()? - 1.0, factors.last()? - 1.0);
+        let (before, after) = (self.paced(&self.factors), self.paced(&factors));
         let part = |(size, part): (&Bytes, &f64)| {
             let paced = |p: &&&FitPoint| p.rate == Some(PACED) && p.block_size == *size;
             let point = chosen(points).find(paced)?;
@@ -88,9 +102,9 @@ impl Rested {
         };
         let _ = writeln!(text, "\n[{at}.rested]");
         let constants = [
-            ("rests", format!("[{}]", rests.join(", ")), "measured"),
-            ("factors", numbers(&self.factors), "measured"),
-            ("parts", numbers(&self.parts), "measured"),
+            ("rests", format!("[{}]", rests.join(", ")), "fitted"),
+            ("factors", numbers(&self.factors), "fitted"),
+            ("parts", numbers(&self.parts), "fitted"),
         ];
         put(text, source, &constants);
     }
@@ -107,12 +121,17 @@ fn small<'a>(points: &[&'a FitPoint]) -> Vec<&'a FitPoint> {
     let mut found: Vec<&FitPoint> =
         chosen(points).filter(|point| point.block_size == SMALL).copied().collect();
     found.sort_by_key(|point| std::cmp::Reverse(point.rate));
+    found.dedup_by_key(|point| point.rate);
     found
 }
 
 /// The rest before a request of a schedule.
 fn rest_of(point: &FitPoint) -> Option<Nanos> {
-    Some(Nanos(((-EULER).exp() * 1e9 / point.rate?.get() as f64) as u64))
+    point.rate.map(rest_at)
+}
+
+fn rest_at(rate: Rate) -> Nanos {
+    Nanos(((-EULER).exp() * 1e9 / rate.get() as f64) as u64)
 }
 
 /// Measured median of writes over that of the profile.

@@ -138,9 +138,14 @@ impl DeviceTimes {
     /// Moves all times of a job by what makes up for a mean that was found elsewhere.
     pub fn move_mean(&mut self, point: &FitPoint, kind: usize, found: &FitTimes) {
         let Some((own, found)) = point.of(kind).mean().zip(found.mean()) else { return };
-        let more = (own - found).clamp(-own, own);
+        let (more, rows) = (own - found, [times, means].map(|row| row(point.of(kind))));
         let mend = self.mend(point, kind);
-        mend.times.iter_mut().chain(&mut mend.means).for_each(|time| *time += more);
+        for (mends, row) in [&mut mend.times, &mut mend.means].into_iter().zip(rows) {
+            for (mend, measured) in mends.iter_mut().zip(row) {
+                let measured = measured.get() as f64;
+                *mend = (*mend + more).clamp(-measured, measured);
+            }
+        }
     }
 
     fn mend(&mut self, point: &FitPoint, kind: usize) -> &mut Mend {
@@ -206,6 +211,7 @@ mod tests {
             let wanted = 500.0 - 200.0 * percent;
             assert!(near(more[column(percent)], wanted), "{percent} {more:?}");
         }
+        assert_eq!(more[0], more[column(1.0)], "the first of them is chance, too");
         // Of the last quarter of a percent there were 25.
         let last = more[column(99.4)];
         assert!(more[column(99.7)..].iter().all(|one| *one == last), "{more:?}");
@@ -227,6 +233,21 @@ mod tests {
         device.move_mean(&point, 0, &spread(105_000, 10, 10_000));
         let more = moved(&device.of(&point, 0, &row), &row);
         assert!(more.iter().all(|one| (one + 5000.0).abs() < 2.0), "{more:?}");
+    }
+
+    /// Quantiles that nothing brings nearer would be moved further each time.
+    #[test]
+    fn no_quantile_moves_by_more_than_it_is_long() {
+        let point = point(spread(1000, 10, 10_000));
+        let row = times(&point.reads);
+        let mut device = DeviceTimes::new(ThreadTime::default());
+        for _ in 0..3 {
+            device.move_quantiles(&point, 0, &spread(1, 1, 10_000));
+            device.move_mean(&point, 0, &spread(1, 1, 10_000));
+        }
+        let after = device.of(&point, 0, &row);
+        let twice = |(after, own): (&Nanos, &Nanos)| after.get() == 2 * own.get();
+        assert!(after.iter().zip(&row).all(twice), "{after:?} {row:?}");
     }
 
     #[test]

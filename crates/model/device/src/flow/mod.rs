@@ -170,7 +170,8 @@ impl Flow {
     /// What a time becomes where the thread has rested.
     fn after_rest(&mut self, now: Nanos, queue: u16, place: Place, takes: Nanos) -> Nanos {
         let Some(rested) = &mut self.rested else { return takes };
-        let part = along(place, |size| rested.parts[size]).max(0.0);
+        // Beyond the last size it stays: times go on along their line already.
+        let part = along((place.0, place.1.min(1.0)), |size| rested.parts[size]);
         let longer = takes.get() as f64 * rested.factor(now, queue, part);
         let takes = Nanos(longer.min(LONGEST) as u64);
         rested.note(queue, now + takes);
@@ -512,6 +513,7 @@ mod tests {
         assert_eq!(write(10, 4096, 0), 10, "at once");
         assert_eq!(write(120, 4096, 0), 20, "100 us after the last had ended");
         assert_eq!(write(130, 4096, 0), 10, "the last is under way");
+        assert_eq!(write(456, 4096, 0), 25, "half-way between 100 and 1000, by their logarithms");
         assert_eq!(write(10_000, 4096, 1), 10, "another thread");
         assert_eq!(write(10_010, 4096, 1), 10, "at once");
         assert_eq!(write(20_000, 128 << 10, 0), 80, "half of what the smallest takes longer");
