@@ -126,8 +126,8 @@ fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failu
     let there = There::or_any(arguments.force);
     // The same fit again changes nothing.
     if arguments.from.is_none() {
-        let files = [Some(&path), drawn.as_ref()].into_iter().flatten();
-        files.into_iter().try_for_each(|file| result_file::refused(file, there))?;
+        let mut files = [Some(&path), drawn.as_ref()].into_iter().flatten();
+        files.try_for_each(|file| result_file::refused(file, there))?;
     }
     Ok((path, drawn))
 }
@@ -295,12 +295,13 @@ const KNOWN: [&str; 7] =
 /// Whether a trial is of a job that the fit knows, and whole.
 fn counts(trial: &TrialRecord) -> bool {
     let known = trial.point.keys().all(|name| KNOWN.contains(&name.as_str()));
+    let rate = trial.point.get("rate").is_none_or(|word| word.parse::<Rate>().is_ok());
     let word = |name: &str, default| trial.point.get(name).map_or(default, String::as_str);
     // What is due at other times than at random is not known of.
     let spacing = if trial.point.contains_key("rate") { "poisson" } else { "closed" };
     let alike = word("arrivals", "closed") == spacing && word("pattern", "random") == "random";
     let whole = trial.outcome == TrialOutcome::Complete && trial.result.recording.errors() == 0;
-    trial.engine == "block" && known && alike && whole && job(trial).is_some()
+    trial.engine == "block" && known && rate && alike && whole && job(trial).is_some()
 }
 
 fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32, u32)> {

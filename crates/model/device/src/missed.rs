@@ -119,7 +119,7 @@ impl MissCause {
             }
             Self::Pauses => {
                 "the drive stops for a while whatever the rate (its own upkeep); the model acknowledges from \
-                 its buffer, and reads its flash, at once"
+                 its buffer, and reads its flash, without any"
             }
             Self::Acknowledgement => {
                 "acknowledgements from the drive's buffer vary; the model's take one time, and wait \

@@ -290,11 +290,7 @@ pub(crate) fn predicted(metric: &str, recording: &Recording, from_submission: bo
         "IOPS" => Some(ops / recording.seconds()),
         "MB/s" => Some(total.counts.bytes as f64 / recording.seconds() / 1e6),
         "mean" if from_submission => Some(total.service.mean()),
-        // Of what was due none may have ended.
-        "mean" => {
-            let due = &total.due;
-            (due.ops > 0).then(|| due.latency_sum.get() as f64 / due.ops as f64)
-        }
+        "mean" => Some(total.due.latency_sum.get() as f64 / total.due.ops.max(1) as f64),
         other => percentile(other.strip_prefix('p')?.parse().ok()?),
     }
 }

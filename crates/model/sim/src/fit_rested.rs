@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use device::Profile;
+use device::{FlowRested, Profile};
 use stats::Histogram;
 use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::OpClass;
@@ -20,9 +20,6 @@ use crate::fit_thread::ThreadTime;
 
 /// What is looked for is longer by so much at least.
 const SEEN: f64 = 0.05;
-/// Bounds of a profile: a rest that makes more of a request is something else.
-const FACTOR_MAX: f64 = 1000.0;
-const PART_MAX: f64 = 10.0;
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 /// Operations of a run beside which the measured ones are held.
@@ -79,7 +76,7 @@ impl Rested {
             let rest = rest_of(point)?;
             if let Some(place) = self.rests.iter().skip(1).position(|one| *one == rest) {
                 let factor = &mut factors[place + 1];
-                *factor = (*factor * longer(profile, point)).clamp(1.0, FACTOR_MAX);
+                *factor = (*factor * longer(profile, point)).clamp(1.0, FlowRested::FACTOR_MAX);
             }
         }
         let (before, after) = (self.paced(&self.factors), self.paced(&factors));
@@ -87,7 +84,7 @@ impl Rested {
             let paced = |p: &&&FitPoint| p.rate == Some(PACED) && p.block_size == *size;
             let point = chosen(points).find(paced)?;
             let wanted = (1.0 + part * before) * longer(profile, point) - 1.0;
-            Some(if after > 0.0 { (wanted / after).clamp(0.0, PART_MAX) } else { 1.0 })
+            Some(if after > 0.0 { (wanted / after).clamp(0.0, FlowRested::PART_MAX) } else { 1.0 })
         };
         let parts = SIZES.iter().zip(&self.parts).map(part).collect::<Option<Vec<f64>>>()?;
         Some(Self { rests: self.rests.clone(), factors, parts })

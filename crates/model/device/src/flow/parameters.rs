@@ -93,6 +93,11 @@ pub struct FlowRested {
 }
 
 impl FlowRested {
+    /// Largest factor: what makes more of a request is no rest.
+    pub const FACTOR_MAX: f64 = 1000.0;
+    /// Largest part of a size.
+    pub const PART_MAX: f64 = 10.0;
+
     fn impossible(&self, sizes: usize) -> Option<String> {
         let (rests, factors) = (&self.rests.value, &self.factors.value);
         let rising = rests.is_sorted_by(|a, b| a < b) && rests.first() > Some(&Nanos::ZERO);
@@ -101,14 +106,16 @@ impl FlowRested {
                 "`rested.rests` must rise from above 0, with one of `factors` each".into(),
             );
         }
-        let beyond = |factor: &f64| !(1.0..=FACTOR_MAX).contains(factor);
+        let beyond = |factor: &f64| !(1.0..=Self::FACTOR_MAX).contains(factor);
         if factors[0] != 1.0 || factors.iter().any(beyond) {
-            return Some(format!("`rested.factors` are from 1, as the first is, to {FACTOR_MAX}"));
+            let most = Self::FACTOR_MAX;
+            return Some(format!("`rested.factors` are from 1, as the first is, to {most}"));
         }
         let parts = &self.parts.value;
-        let within = parts.iter().all(|part| (0.0..=PART_MAX).contains(part));
+        let within = parts.iter().all(|part| (0.0..=Self::PART_MAX).contains(part));
+        let most = Self::PART_MAX;
         (!within || parts.len() != sizes)
-            .then(|| format!("`rested.parts` needs one from 0 to {PART_MAX} for each of `sizes`"))
+            .then(|| format!("`rested.parts` needs one from 0 to {most} for each of `sizes`"))
     }
 }
 
@@ -235,6 +242,3 @@ fn impossible_depths(depths: &[u32]) -> Option<String> {
 
 /// Most requests in flight that a table speaks of.
 const DEPTH_MAX: u32 = 4096;
-/// Longest and largest of what a rest makes of a request.
-const FACTOR_MAX: f64 = 1000.0;
-const PART_MAX: f64 = 10.0;

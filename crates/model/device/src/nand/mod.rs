@@ -7,8 +7,9 @@
 //! the serial controller. A read is cut into flash pages; each is read in `read_time` with a small normal
 //! spread on the unit that its `stripe` lies on, then crosses its channel and the link. A write crosses the
 //! link, takes slots in the buffer (waiting while it is full) and is acknowledged after `write_ack_time`,
-//! where it comes while the data of a program is handed on (`handover_time`) once that is; a
-//! chunk that it covers in part is read first. When `program_size` has gathered it is programmed on an idle
+//! counted from the end of handing on where it comes while the data of a program is handed on
+//! (`handover_time`); a chunk that it covers in part is read first. When `program_size` has gathered it is
+//! programmed on an idle
 //! plane, `program_units` at once; its slots are free when that begins. How reads and programs share a
 //! plane is [`planes`]'. Garbage collection ([`translation`]) says how many pages each host write makes it
 //! move: they are read and programmed like host data, as they are owed or many at once
