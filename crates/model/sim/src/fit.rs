@@ -14,7 +14,7 @@ use workload::OpClass;
 use crate::fit_paced;
 use crate::fit_points::{FitError, FitPoint, FitTimes, kept_up};
 use crate::fit_rested::Rested;
-use crate::fit_run::recording_of;
+use crate::fit_run::{Length, recording_of};
 use crate::fit_tables::{Tables, quoted};
 use crate::fit_thread::{DeviceTimes, ThreadTime};
 
@@ -60,11 +60,10 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     let Some(mut rested) = Rested::of(&known, times.thread, &without) else {
         return Ok(text);
     };
-    let plain = text.clone();
     for _ in 0..RESTED_ROUNDS {
         let schedules = Schedules { buffer: None, rested: Some(&rested) };
-        text = text_of(points, naming, &times, schedules)?;
-        let profile = Profile::parse(&text).map_err(FitError::Profile)?;
+        let with = text_of(points, naming, &times, schedules)?;
+        let profile = Profile::parse(&with).map_err(FitError::Profile)?;
         match rested.mended(&known, &profile) {
             Some(mended) => rested = mended,
             None => break,
@@ -72,7 +71,7 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     }
     match rested.matters() {
         true => text_of(points, naming, &times, Schedules { buffer: None, rested: Some(&rested) }),
-        false => Ok(plain),
+        false => Ok(text),
     }
 }
 
@@ -121,8 +120,7 @@ fn approach(
     if ![0, 1].into_iter().any(matters) {
         return;
     }
-    let seconds = (operations / point.iops()).clamp(0.05, 20.0);
-    let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(2));
+    let recording = recording_of(profile, point, Length { operations, seconds: 0.05 }, Seed(2));
     for (kind, class) in [OpClass::Read, OpClass::Write].into_iter().enumerate() {
         let total = recording.total(Some(class));
         let mut found = FitTimes::default();

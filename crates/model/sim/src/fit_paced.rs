@@ -15,15 +15,13 @@ use workload::OpClass;
 
 use crate::fit_points::{FitPoint, PACED, SIZES};
 use crate::fit_rows::{means, times};
-use crate::fit_run::recording_of;
+use crate::fit_run::{LOOKED_AT, recording_of};
 use crate::fit_tables::{put, quoted};
 
 /// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
 const SEEN: f64 = 0.05;
 /// Work that the buffer is taken to hold: more than bursts at half load need, less than a warm-up fills.
 const BACKLOG: Nanos = Nanos::from_millis(5);
-/// Operations of a run that decides.
-const OPERATIONS: f64 = 20_000.0;
 
 /// The measured writes that nothing waited for, by size, of the points that the device keeps up with; none
 /// where not all sizes are among them.
@@ -70,8 +68,7 @@ pub(crate) fn buffered(points: &[&FitPoint], with: &Profile, without: &Profile) 
 
 /// How far the profile's mean of writes is above the measured one, as a logarithm.
 fn off(profile: &Profile, point: &FitPoint) -> f64 {
-    let seconds = (OPERATIONS / point.iops()).clamp(0.5, 20.0);
-    let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(3));
+    let recording = recording_of(profile, point, LOOKED_AT, Seed(3));
     let due = recording.total(Some(OpClass::Write)).due;
     let mean = due.latency_sum.get() as f64 / due.ops.max(1) as f64;
     (mean / point.mean()).ln()

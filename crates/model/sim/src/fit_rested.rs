@@ -14,7 +14,7 @@ use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::OpClass;
 
 use crate::fit_points::{FitPoint, PACED, SIZES, SMALL};
-use crate::fit_run::recording_of;
+use crate::fit_run::{LOOKED_AT, recording_of};
 use crate::fit_tables::{put, quoted};
 use crate::fit_thread::ThreadTime;
 
@@ -22,8 +22,6 @@ use crate::fit_thread::ThreadTime;
 const SEEN: f64 = 0.05;
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
-/// Operations of a run beside which the measured ones are held.
-const OPERATIONS: f64 = 20_000.0;
 
 /// Rests, what they make of a request of the smallest size, and of each size the part of that.
 #[derive(Debug, Clone)]
@@ -133,8 +131,7 @@ fn rest_at(rate: Rate) -> Nanos {
 
 /// Measured median of writes over that of the profile.
 fn longer(profile: &Profile, point: &FitPoint) -> f64 {
-    let seconds = (OPERATIONS / point.iops()).clamp(0.5, 20.0);
-    let recording = recording_of(profile, point, Nanos((seconds * 1e9) as u64), Seed(4));
+    let recording = recording_of(profile, point, LOOKED_AT, Seed(4));
     let median = |latency: &Histogram| latency.value_at_quantile(0.5).max(1) as f64;
     median(&point.writes.latency) / median(&recording.total(Some(OpClass::Write)).latency)
 }

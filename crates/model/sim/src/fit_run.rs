@@ -38,17 +38,30 @@ impl Residual {
     }
 }
 
-/// Operations that are run, if they come within 20 s: of fewer chance decides what one in a hundred takes
-/// where the distribution has a step.
-const OPERATIONS: f64 = 100_000.0;
+/// For how long a job is run: for so many operations as it was measured to do, and so many seconds at least.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Length {
+    pub operations: f64,
+    pub seconds: f64,
+}
 
-/// What the profile gives at a job in so much virtual time after a tenth of a second.
+/// The longest run, seconds.
+const SECONDS_MAX: f64 = 20.0;
+/// Where errors are computed: of fewer operations chance decides what one in a hundred takes where the
+/// distribution has a step.
+const COMPARED: Length = Length { operations: 100_000.0, seconds: 1.0 };
+/// Where schedules are looked at, of which means and medians matter.
+pub(crate) const LOOKED_AT: Length = Length { operations: 20_000.0, seconds: 0.5 };
+
+/// What the profile gives at a job for so long, at most 20 s of virtual time after a tenth of a second.
 pub(crate) fn recording_of(
     profile: &Profile,
     point: &FitPoint,
-    measure: Nanos,
+    length: Length,
     seed: Seed,
 ) -> Recording {
+    let seconds = (length.operations / point.iops()).clamp(length.seconds, SECONDS_MAX);
+    let measure = Nanos((seconds * 1e9) as u64);
     let timeline =
         Timeline { warm_up: Nanos::from_millis(100), measure, interval: Nanos(measure.get() / 4) };
     let size = u32::try_from(point.block_size.get()).unwrap_or(4096);
@@ -74,8 +87,7 @@ pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Resi
 }
 
 fn compare(profile: &Profile, point: &FitPoint, seed: Seed) -> Vec<Residual> {
-    let measure = (OPERATIONS / point.iops()).clamp(1.0, 20.0);
-    let recording = recording_of(profile, point, Nanos((measure * 1e9) as u64), seed);
+    let recording = recording_of(profile, point, COMPARED, seed);
     let latency = point.latency();
     let measured = |p| estimate::percentile(&latency, 0, p).ok().map(|e| e.value);
     let pairs = [
