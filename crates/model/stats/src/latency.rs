@@ -51,6 +51,11 @@ impl StoredLatency {
         self.0.is_empty()
     }
 
+    /// Bytes that it takes.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.0.len()
+    }
+
     /// Adds the samples to `sum`, which has the bounds of [`new_histogram`].
     ///
     /// # Panics
