@@ -3,35 +3,32 @@
 //! Invariant: a file that is refused stops no other, and the exit code is that of the first; every option
 //! that is not carried over is named.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use archive::output::make_directory;
 use runner::{RunnerError, StudyText};
 
 use crate::exit::{self, ExitCode};
-use crate::result_file::{self, There};
+use crate::result_file::Output;
 use crate::show::Failure;
 use crate::words::plain;
 
 /// Turns the files into studies: one to stdout or into `output`, several into the directory `output`.
 pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<ExitCode, Failure> {
-    let there = There::or_any(force);
     let one = matches!(paths, [only] if !only.is_dir());
     let into = output.filter(|path| !one || path.is_dir());
     if one && into.is_none() {
-        let text = import(&paths[0])?;
+        let job = import(&paths[0])?;
         match output {
-            Some(path) => {
-                result_file::write(&text, path, there)?;
-                out!("{}", path.display());
-            }
-            None => out!("{}", text.trim_end()),
+            Some(path) => job.write(path, force)?,
+            None => out!("{}", job.text.trim_end()),
         }
         return Ok(exit::OK);
     }
     if let Some(dir) = output {
-        let failed = |error| Failure::Output(dir.display().to_string(), error);
-        std::fs::create_dir_all(dir).map_err(failed)?;
+        make_directory(dir)?;
     }
     let mut code = exit::OK;
     let mut refused = |failure: Failure| {
@@ -47,36 +44,41 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         }
     }
     for file in &files {
-        match import(file) {
-            Ok(text) => {
-                let named = file.with_extension("toml");
-                let target = match (into.or(output), named.file_name()) {
-                    (Some(dir), Some(name)) => dir.join(name),
-                    _ => named,
-                };
-                if !written.insert(target.clone()) {
-                    let twice = std::io::Error::other("two job files have this name");
-                    refused(Failure::Output(target.display().to_string(), twice));
-                    continue;
-                }
-                match result_file::write(&text, &target, there) {
-                    Ok(()) => {
-                        made += 1;
-                        out!("{}", plain(&target.display().to_string()));
-                    }
-                    Err(failure) => refused(failure),
-                }
-            }
+        let named = file.with_extension("toml");
+        let target = match (into.or(output), named.file_name()) {
+            (Some(dir), Some(name)) => dir.join(name),
+            _ => named,
+        };
+        if !written.insert(target.clone()) {
+            let twice = std::io::Error::other("two job files have this name");
+            refused(Failure::Output(target.display().to_string(), twice));
+            continue;
+        }
+        match import(file).and_then(|job| job.write(&target, force)) {
+            Ok(()) => made += 1,
             Err(failure) => refused(failure),
         }
     }
     if made < files.len() {
-        say!(
-            "{made} of {} job files are studies now; why the others are not stands above",
-            files.len()
-        );
+        say!("{made} of {} job files are studies now; the errors are above", files.len());
     }
     Ok(code)
+}
+
+/// A job file as a study, and the files that it was read from.
+struct Imported {
+    text: String,
+    files: Vec<PathBuf>,
+}
+
+impl Imported {
+    fn write(&self, path: &Path, force: bool) -> Result<(), Failure> {
+        let inputs: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        let output = Output { inputs: &inputs, ..Output::named(path, force) };
+        output.write(self.text.as_bytes())?;
+        output.say();
+        Ok(())
+    }
 }
 
 /// The file, or those that end in `.fio` of a folder.
@@ -97,14 +99,16 @@ fn job_files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(jobs)
 }
 
-fn import(file: &Path) -> Result<String, Failure> {
+fn import(file: &Path) -> Result<Imported, Failure> {
     let unreadable = |source| RunnerError::StudyFile { path: file.into(), source };
     let text = runner::read_text(file).map_err(unreadable)?;
     let stem =
         file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let files = RefCell::new(vec![file.to_owned()]);
     let include = |name: &str| {
-        let beside = file.parent().unwrap_or(Path::new("")).join(name);
-        runner::read_text(&beside).map_err(|error| error.to_string())
+        let included = file.parent().unwrap_or(Path::new("")).join(name);
+        files.borrow_mut().push(included.clone());
+        runner::read_text(&included).map_err(|error| error.to_string())
     };
     let variable = |name: &str| std::env::var(name).ok();
     let around = study::Surroundings { include: &include, variable: &variable };
@@ -122,5 +126,5 @@ fn import(file: &Path) -> Result<String, Failure> {
             file.display()
         );
     }
-    Ok(imported.text)
+    Ok(Imported { text: imported.text, files: files.into_inner() })
 }

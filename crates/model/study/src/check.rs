@@ -141,6 +141,16 @@ fn unique<'a>(
     Ok(())
 }
 
+/// Intervals of a trial at most: its document, which has counts by class and the engine's counters for each,
+/// must be small enough to be read again (64 MiB and two million values).
+const fn intervals_max(one: &Experiment) -> u64 {
+    match (&one.sql, &one.kv) {
+        (Some(_), _) => 20_000,
+        (None, Some(_)) => 50_000,
+        (None, None) => 100_000,
+    }
+}
+
 /// Whether its own operations come by a schedule.
 fn is_scheduled(one: &Experiment) -> bool {
     let block = one.block.as_ref().is_some_and(|block| block.arrivals != Arrivals::Closed);
@@ -187,8 +197,10 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
                        operations come by a schedule";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
-    if one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get() > 1_000_000 {
-        return Err(refuse("more than a million intervals; lengthen `interval`".into()));
+    let intervals = one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get();
+    if intervals > intervals_max(one) {
+        let message = format!("more than {} intervals; lengthen `interval`", intervals_max(one));
+        return Err(refuse(message));
     }
     if !(1..=100).contains(&one.repeat) {
         return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));

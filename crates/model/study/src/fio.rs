@@ -8,7 +8,9 @@
 use toml::{Table, Value};
 
 use crate::fio_text::{Section, Surroundings, sections};
-use crate::fio_values::{STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled};
+use crate::fio_values::{
+    BESIDE, STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled, writes,
+};
 use crate::{StudyError, parse};
 
 /// A study made of a job file.
@@ -97,30 +99,6 @@ pub fn import_fio(
     Ok(Imported { text, dropped, differs })
 }
 
-/// Keys that clients beside have.
-const BESIDE: [&str; 12] = [
-    "pattern",
-    "offsets",
-    "block_size",
-    "read_share",
-    "queue_depth",
-    "threads",
-    "arrivals",
-    "rate",
-    "burst",
-    "think_time",
-    "sync_every",
-    "dsync",
-];
-
-fn writes(experiment: &Table) -> bool {
-    let Some(block) = experiment.get("block").and_then(Value::as_table) else { return false };
-    let reads_only =
-        |table: &Table| table.get("read_share").and_then(Value::as_str) == Some("100%");
-    let beside = block.get("beside").and_then(Value::as_array).into_iter().flatten();
-    !reads_only(block) || beside.filter_map(Value::as_table).any(|table| !reads_only(table))
-}
-
 /// One section being turned into tables.
 struct Job<'a> {
     section: &'a Section,
@@ -134,11 +112,16 @@ impl<'a> Job<'a> {
     fn take(&mut self, names: &[&'a str]) -> Option<&'a str> {
         self.taken.extend_from_slice(names);
         let found = names.iter().find_map(|name| self.section.options.get(*name));
-        found.map(|(value, _)| value.as_str())
+        found.map(|option| option.value.as_str())
     }
 
     fn refuse(&self, key: &str, reason: &str) -> StudyError {
-        let line = self.section.options.get(key).map_or(0, |(_, line)| *line);
+        let option = self.section.options.get(key);
+        let line = option.map_or(0, |option| option.line);
+        let reason = match option {
+            Some(option) if option.included => "its value, from an included file, is not supported",
+            _ => reason,
+        };
         StudyError::general(format!("line {line}: {key}: {reason}"))
             .with_help("correct the job file, or take the option out")
     }
@@ -151,7 +134,7 @@ impl<'a> Job<'a> {
             return Ok(None);
         }
         let base = match self.section.options.get("kb_base") {
-            Some((base, _)) if base == "1000" => 1000,
+            Some(base) if base.value == "1000" => 1000,
             _ => 1024,
         };
         let number = scaled(text, base);
@@ -305,7 +288,7 @@ impl<'a> Job<'a> {
                 if kind.ends_with("read") { 100 } else { 0 }
             }
             "rw" | "readwrite" | "randrw" => {
-                let line = |key| self.section.options.get(key).map(|(_, line)| *line);
+                let line = |key| self.section.options.get(key).map(|option| option.line);
                 let later = line("rwmixwrite") > line("rwmixread");
                 let read = self.number(&["rwmixread"])?;
                 let write = self.number(&["rwmixwrite"])?.map(|write| 100 - write.min(100));
@@ -325,7 +308,7 @@ impl<'a> Job<'a> {
     fn bytes(&mut self) -> Result<Option<u64>, StudyError> {
         let jobs = self.number(&["numjobs"])?.unwrap_or(1);
         let io_size = self.number(&["io_size", "io_limit"])?;
-        let time_based = self.section.options.get("time_based").is_some_and(|(on, _)| on != "0");
+        let time_based = self.section.options.get("time_based").is_some_and(|on| on.value != "0");
         let size = if time_based { None } else { self.number(&["size", "filesize"])? };
         Ok(io_size.or(size).map(|bytes| bytes.saturating_mul(jobs)))
     }
@@ -343,7 +326,7 @@ impl<'a> Job<'a> {
     }
 
     fn is_synchronous(&self) -> bool {
-        let engine = self.section.options.get("ioengine").map_or("psync", |(name, _)| name);
+        let engine = self.section.options.get("ioengine").map_or("psync", |name| &name.value);
         SYNCHRONOUS.contains(&engine)
     }
 
@@ -478,22 +461,29 @@ impl<'a> Job<'a> {
     }
 
     fn lose(&mut self, key: &str, instead: &str) {
-        let value = self.section.options.get(key).map_or("", |(value, _)| value.as_str());
-        self.dropped.push(format!("[{}] {key}={value}: {instead}", self.section.name));
+        self.dropped.push(format!("[{}] {}: {instead}", self.section.name, self.shown(key)));
     }
 
     /// Carried over as something near it.
     fn replace(&mut self, key: &str, by: &str) {
-        let value = self.section.options.get(key).map_or("", |(value, _)| value.as_str());
-        self.differs.push(format!("[{}] {key}={value}: {by}", self.section.name));
+        self.differs.push(format!("[{}] {}: {by}", self.section.name, self.shown(key)));
+    }
+
+    /// An option as it was written; of one from an included file the name alone.
+    fn shown(&self, key: &str) -> String {
+        match self.section.options.get(key) {
+            Some(option) if !option.included => format!("{key}={}", option.value),
+            _ => key.to_owned(),
+        }
     }
 
     /// Names every option that nothing has taken.
     fn rest(&mut self) {
-        for (key, (value, line)) in &self.section.options {
+        for (key, option) in &self.section.options {
             let known = self.taken.contains(&key.as_str());
             if !known && !WITHOUT_EFFECT.contains(&key.as_str()) && key != "kb_base" {
-                self.dropped.push(format!("[{}] {key}={value} (line {line})", self.section.name));
+                let (shown, line) = (self.shown(key), option.line);
+                self.dropped.push(format!("[{}] {shown} (line {line})", self.section.name));
             }
         }
     }
@@ -599,6 +589,27 @@ thinktime_spin=3
         let study = parse(&import_fio(text, "x", &around).unwrap().text).unwrap();
         let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else { panic!("block") };
         assert_eq!((job.block_size.get(), job.queue_depth), (8192, 16));
+    }
+
+    /// An include names any file that the caller may read: `sudo crosspoint import` showed lines of it.
+    #[test]
+    fn lines_of_an_included_file_are_named_and_not_shown() {
+        let include = |name: &str| match name {
+            "secret" => Ok("user:hash\n".to_owned()),
+            "env" => Ok("[a]\nrw=read\nsize=1g\nTOKEN=hash\n".to_owned()),
+            _ => Ok("[a]\nrw=hash\n".to_owned()),
+        };
+        let around = Surroundings { include: &include, variable: &|_| None };
+        let error = |text: &str| import_fio(text, "x", &around).unwrap_err().message;
+        let said = error("\ninclude secret\n");
+        assert!(
+            said.contains("line 2: include secret: line 1") && !said.contains("hash"),
+            "{said}"
+        );
+        let said = error("include value\n");
+        assert!(said.contains("rw") && !said.contains("hash"), "{said}");
+        let imported = import_fio("include env\n", "x", &around).unwrap();
+        assert!(imported.text.contains("[a] TOKEN (line 1)") && !imported.text.contains("hash"));
     }
 
     /// An option that vanishes would measure another thing than the file says.

@@ -1,7 +1,8 @@
 //! The text of a fio job file, line by line: without comments, with includes and variables filled in.
 //!
 //! Invariants: every line keeps the number that it has in the file that was named; what cannot be filled in
-//! is an error, where fio would put nothing; the whole is bounded.
+//! is an error, where fio would put nothing; the whole is bounded; an error echoes no unknown line of an
+//! included file, which may be any file that the caller may read.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,12 +24,31 @@ const INCLUDES_MAX: u32 = 1000;
 /// Lines of a job file with its includes at most.
 const LINES_MAX: usize = 100_000;
 
-/// The lines that say something, with their numbers; those of an included file have the number of its line.
+/// A line with an option or a section.
+struct Line {
+    /// In the file that was named: that of the include, for a line of an included file.
+    number: usize,
+    text: String,
+    /// The innermost included file that it is from, with its number there.
+    included: Option<(String, usize)>,
+}
+
+impl Line {
+    /// Its place, for people.
+    fn place(&self) -> String {
+        match &self.included {
+            None => format!("line {}", self.number),
+            Some((name, number)) => format!("line {}: include {name}: line {number}", self.number),
+        }
+    }
+}
+
+/// The lines that are not empty.
 fn expanded(
     text: &str,
     around: &Surroundings<'_>,
     (depth, included): (u32, &Cell<u32>),
-) -> Result<Vec<(usize, String)>, StudyError> {
+) -> Result<Vec<Line>, StudyError> {
     let mut lines = Vec::new();
     for (number, line) in (1usize..).zip(text.lines()) {
         let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
@@ -53,9 +73,13 @@ fn expanded(
                     .map_err(|reason| refuse(format!("include {shown}: {reason}")))?;
                 let inner = expanded(&text, around, (depth + 1, included))
                     .map_err(|error| refuse(format!("include {shown}: {}", error.message)))?;
-                lines.extend(inner.into_iter().map(|(_, line)| (number, line)));
+                lines.extend(inner.into_iter().map(|line| Line {
+                    number,
+                    text: line.text,
+                    included: line.included.or_else(|| Some((shown.clone(), line.number))),
+                }));
             }
-            None => lines.push((number, line)),
+            None => lines.push(Line { number, text: line, included: None }),
         }
         if lines.len() > LINES_MAX {
             return Err(refuse(format!("more than {LINES_MAX} lines")));
@@ -81,10 +105,20 @@ fn filled_in(line: &str, around: &Surroundings<'_>) -> Result<String, String> {
     Ok(out)
 }
 
+/// The value of an option.
+#[derive(Debug, Clone)]
+pub(crate) struct FioOption {
+    pub value: String,
+    /// In the file that was named.
+    pub line: usize,
+    /// Whether it is from an included file.
+    pub included: bool,
+}
+
 /// One section with the global options under it.
 pub(crate) struct Section {
     pub name: String,
-    pub options: BTreeMap<String, (String, usize)>,
+    pub options: BTreeMap<String, FioOption>,
     pub begins_anew: bool,
 }
 
@@ -93,14 +127,13 @@ pub(crate) struct Section {
 /// # Errors
 /// Lines that are no option, includes and variables that are not there.
 pub(crate) fn sections(text: &str, around: &Surroundings<'_>) -> Result<Vec<Section>, StudyError> {
-    let mut global: BTreeMap<String, (String, usize)> = BTreeMap::new();
+    let mut global: BTreeMap<String, FioOption> = BTreeMap::new();
     let mut sections: Vec<Section> = Vec::new();
     let mut in_global = true;
-    for (number, line) in expanded(text, around, (0, &Cell::new(0)))? {
-        let line = line.as_str();
-        let refuse = |message: String| StudyError::general(format!("line {number}: {message}"));
-        if let Some(name) = line.strip_prefix('[') {
-            let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`".into()))?;
+    for line in expanded(text, around, (0, &Cell::new(0)))? {
+        let refuse = |message: &str| StudyError::general(format!("{}: {message}", line.place()));
+        if let Some(name) = line.text.strip_prefix('[') {
+            let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`"))?;
             in_global = name == "global";
             if !in_global {
                 let (name, options) = (name.to_owned(), global.clone());
@@ -108,12 +141,14 @@ pub(crate) fn sections(text: &str, around: &Surroundings<'_>) -> Result<Vec<Sect
             }
             continue;
         }
-        let (key, value) = line.split_once('=').unwrap_or((line, "1"));
-        let (key, entry) = (key.trim().to_owned(), (value.trim().to_owned(), number));
+        let (key, value) = line.text.split_once('=').unwrap_or((&line.text, "1"));
+        let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
+        let entry = FioOption { value, line: line.number, included: line.included.is_some() };
         let known = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         if key.is_empty() || !known {
-            let line: String = line.chars().take(100).collect();
-            return Err(refuse(format!("`{line}` is neither a [section] nor option=value")));
+            let text: String = line.text.chars().take(100).collect();
+            let shown = if entry.included { String::new() } else { format!("`{text}` is ") };
+            return Err(refuse(&format!("{shown}neither a [section] nor option=value")));
         }
         match sections.last_mut().filter(|_| !in_global) {
             Some(section) => section.options.insert(key, entry),

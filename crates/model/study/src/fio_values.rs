@@ -2,6 +2,8 @@
 //!
 //! Invariant: what has no equal here gives nothing, never something near. What it is not: the job file.
 
+use toml::{Table, Value};
+
 /// Engines with one operation in flight.
 pub(crate) const SYNCHRONOUS: [&str; 5] = ["psync", "sync", "vsync", "pvsync", "pvsync2"];
 
@@ -84,6 +86,31 @@ pub(crate) fn identifier(name: &str) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let name: String = name.chars().map(allowed).take(64).collect();
     if name.is_empty() { "job".into() } else { name }
+}
+
+/// Keys of background load.
+pub(crate) const BESIDE: [&str; 12] = [
+    "pattern",
+    "offsets",
+    "block_size",
+    "read_share",
+    "queue_depth",
+    "threads",
+    "arrivals",
+    "rate",
+    "burst",
+    "think_time",
+    "sync_every",
+    "dsync",
+];
+
+/// Whether an experiment writes, by its own clients or in the background.
+pub(crate) fn writes(experiment: &Table) -> bool {
+    let Some(block) = experiment.get("block").and_then(Value::as_table) else { return false };
+    let reads_only =
+        |table: &Table| table.get("read_share").and_then(Value::as_str) == Some("100%");
+    let beside = block.get("beside").and_then(Value::as_array).into_iter().flatten();
+    !reads_only(block) || beside.filter_map(Value::as_table).any(|table| !reads_only(table))
 }
 
 #[cfg(test)]
