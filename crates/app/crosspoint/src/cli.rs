@@ -81,12 +81,15 @@ pub enum Verb {
         /// Run folders; the first answers the question
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// File to write
+        /// File to write; - for stdout
         #[arg(short, long, default_value = "report.html")]
         output: PathBuf,
-        /// Replace a file that Crosspoint did not make
+        /// Replace a file that Crosspoint did not write, or that was edited
         #[arg(long)]
         force: bool,
+        /// Leave out damaged and missing trials and list them [default: exit 7]
+        #[arg(long)]
+        skip_damaged: bool,
     },
     /// Print every figure of one or more runs
     #[command(
@@ -112,6 +115,9 @@ pub enum Verb {
         /// Print the JSON document; the same as --format json
         #[arg(long, conflicts_with = "format")]
         json: bool,
+        /// Leave out damaged and missing trials and list them [default: exit 7]
+        #[arg(long)]
+        skip_damaged: bool,
     },
     /// Compare two storages of one run, or two runs: differences with their intervals, then verdicts
     #[command(
@@ -227,6 +233,9 @@ pub enum Verb {
     /// Host a database engine for another process of this program; says and hears JSON lines
     #[command(hide = true)]
     Engine,
+    /// Serve a modelled drive for another process of this program; JSON lines on stdin and stdout
+    #[command(hide = true, name = runner::DRIVE_VERB)]
+    ServeDrive,
     /// Print completions for a shell
     #[command(
         after_help = "Example: crosspoint completions bash > /etc/bash_completion.d/crosspoint"

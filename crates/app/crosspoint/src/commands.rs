@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use analysis::objective::Outcome;
 use archive::Run;
+use archive::output::{SealStyle, make_directory, seal};
 use clap::CommandFactory;
 use follow::Telling;
 use runner::{Ending, RunEnd, Status, StudyText};
@@ -15,7 +16,7 @@ use study::{Job, Source};
 
 use crate::cli::{Arguments, Format, RunArguments, Verb};
 use crate::exit::{self, ExitCode};
-use crate::result_file::There;
+use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
@@ -31,18 +32,23 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Watch { run } => crate::watch::run(run.as_deref()),
         Verb::Studies { json } => crate::studies::list(json),
         Verb::Plan { study, set, json } => plan(&study, &set, json),
-        Verb::Report { runs, output, force } => {
-            result_file::write_page(&read_runs(&runs)?, &output, There::or_any(force))?;
-            out!("{}", output.display());
+        Verb::Report { runs, output, force, skip_damaged } => {
+            let output = Output::named(&output, force);
+            output.check()?;
+            result_file::write_page(&read_runs(&runs, skip_damaged)?, &output)?;
+            output.say();
             Ok(exit::OK)
         }
         Verb::Compare(arguments) => crate::compare::run(&arguments),
         Verb::Bundle { run, check: true, .. } => bundle::check(&run),
         Verb::Bundle { run, output, force, .. } => bundle::make(&run, output.as_deref(), force),
-        Verb::Figures { runs, of, format, output, force, json } => {
+        Verb::Figures { runs, of, format, output, force, json, skip_damaged } => {
             let format = if json { Some(Format::Json) } else { format };
-            let file = output.as_deref().map(|path| (path, There::or_any(force)));
-            crate::tables::print(&read_runs(&runs)?, (of, format), file)
+            let file = output.as_deref().map(|path| Output::named(path, force));
+            if let Some(file) = &file {
+                file.check()?;
+            }
+            crate::tables::print(&read_runs(&runs, skip_damaged)?, (of, format), file.as_ref())
         }
         Verb::Act(arguments) => act_test::run(&arguments),
         Verb::Import { files, output, force } => import::run(&files, output.as_deref(), force),
@@ -62,6 +68,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             Ok(exit::OK)
         }
         Verb::Engine => Ok(crate::engines::host()),
+        Verb::ServeDrive => match runner::serve_drive() {
+            Ok(()) => Ok(exit::OK),
+            Err(error) => {
+                say!("error: {error}: this verb is for other processes of this program");
+                Ok(exit::ENVIRONMENT)
+            }
+        },
         Verb::Man { directory } => man(&directory),
     }
 }
@@ -148,6 +161,10 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.detach {
         return crate::detach::run(arguments, text.as_ref());
     }
+    if let Some(run) = &arguments.resume {
+        // Before hours of trials whose report could not be written.
+        Output::own(&run.join("report.html")).check()?;
+    }
     let running = Running::start()?;
     let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
     let mut watcher = Telling::new(progress::watcher(arguments.progress));
@@ -171,7 +188,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     // A page that was made before the last trial came does not know it.
     let changed = |path: &Path| std::fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let known =
-        changed(&page) >= changed(&end.path.join("trials")) && result_file::is_whole_page(&page);
+        changed(&page) >= changed(&end.path.join("trials")) && archive::output::is_unedited(&page);
     let mut missed = false;
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
         // To make it anew takes longer than to look for trials that are missing.
@@ -193,7 +210,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         }
         report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
         missed |= say_objectives(&run);
-        result_file::write_page(&[run], &page, There::Any)?;
+        result_file::write_own_page(&[run], &page)?;
     }
     out!("run:    {}", end.path.display());
     out!("report: {}", page.display());
@@ -271,8 +288,16 @@ fn say_objectives(run: &Run) -> bool {
     missed > 0
 }
 
-fn read_runs(paths: &[PathBuf]) -> Result<Vec<Run>, Failure> {
-    paths.iter().map(|path| Run::read(path).map_err(Failure::from)).collect()
+fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure> {
+    let read = |path: &PathBuf| {
+        if !skip_damaged {
+            return Ok(Run::read(path)?);
+        }
+        let (run, damaged) = Run::read_intact(path)?;
+        damaged.iter().for_each(|one| say!("left out: {}", plain(&one.to_string())));
+        Ok(run)
+    };
+    paths.iter().map(read).collect()
 }
 
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
@@ -414,9 +439,24 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn man(directory: &Path) -> Result<ExitCode, Failure> {
-    let failed = |error| Failure::Output(directory.display().to_string(), error);
-    std::fs::create_dir_all(directory).map_err(failed)?;
-    clap_mangen::generate_to(Arguments::command(), directory).map_err(failed)?;
+    make_directory(directory)?;
+    let mut command = Arguments::command();
+    command.build();
+    write_manual_page(&command, directory)?;
     out!("{}", directory.display());
     Ok(exit::OK)
+}
+
+/// Writes the manual pages of a command and of those below it.
+fn write_manual_page(command: &clap::Command, directory: &Path) -> Result<(), Failure> {
+    for below in command.get_subcommands().filter(|one| !one.is_hide_set()) {
+        write_manual_page(below, directory)?;
+    }
+    let page = clap_mangen::Man::new(command.clone());
+    let path = directory.join(page.get_filename());
+    let mut text = Vec::new();
+    page.render(&mut text).map_err(|error| Failure::Output(path.display().to_string(), error))?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    seal(&mut text, SealStyle::Roff);
+    Ok(Output::named(&path, false).write(text.as_bytes())?)
 }

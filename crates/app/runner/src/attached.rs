@@ -3,9 +3,9 @@
 //! Invariants: a file whose lock is free belongs to a process that has ended; only such a one, or one that
 //! says that it ended, is removed by others. What it is not: undoing; that is the journal's.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -94,8 +94,7 @@ impl DiskEntry {
         check_directory(&dir)?;
         let name = stack::random_hex(32);
         let (path, hidden) = (dir.join(format!("{name}.json")), dir.join(format!(".{name}")));
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&hidden);
+        let file = archive::output::new_private_file(&hidden);
         let file = file.map_err(StackError::io("note the disk in", &hidden))?;
         file.try_lock().map_err(io::Error::from).map_err(StackError::io("lock", &hidden))?;
         let entry = Self { path: path.clone(), file };

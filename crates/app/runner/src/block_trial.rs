@@ -99,7 +99,7 @@ impl Runner<'_> {
     fn keep_evidence(&self, trial: &Trial, corruption: &block::Corruption) -> RunnerError {
         let path = self.writer.path().join(format!("evidence-{}.bin", trial.slug()));
         let (trial, reason) = (trial.slug(), corruption.to_string());
-        match std::fs::write(&path, &corruption.block) {
+        match archive::output::write_durably(&path, &corruption.block) {
             Ok(()) => RunnerError::WrongData { trial, reason, evidence: path },
             Err(error) => stack::StackError::io("keep the evidence in", &path)(error).into(),
         }

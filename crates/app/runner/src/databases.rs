@@ -194,7 +194,7 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
         if kind.is_dir() {
             keep(&from, &to)?;
         } else if kind.is_file() {
-            fs::copy(from, to)?;
+            io::copy(&mut fs::File::open(from)?, &mut archive::output::new_file(&to)?)?;
         }
     }
     Ok(())

@@ -86,7 +86,8 @@ impl Emulated {
         }
         if let Some(faults) = &stack.faults {
             let path = area.fresh("faults")?.join("plan.toml");
-            std::fs::write(&path, faults.text()).map_err(StackError::io("write", &path))?;
+            let written = archive::output::write_durably(&path, faults.text().as_bytes());
+            written.map_err(StackError::io("write", &path))?;
             command.arg("--faults").arg(path);
         }
         // Ctrl-C is for the run: the disk goes when its users have gone.

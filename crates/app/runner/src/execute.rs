@@ -11,7 +11,7 @@ use std::time::Instant;
 use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use observe::Provenance;
 use sim::Worth;
-use stack::check_directory;
+use stack::{check_before_making, check_directory};
 use stats::TrialResult;
 use study::{Execution, Job, Plan, Source, Stack, Study, Trial, parse, plan};
 use units::Seed;
@@ -168,8 +168,9 @@ pub fn execute(
         return Err(RunnerError::OutputExists(path));
     }
     let automatic = parent_of(&path);
+    check_before_making(&path)?;
+    options.journal.prepare()?;
     std::fs::create_dir_all(&automatic).map_err(stack::StackError::io("create", &automatic))?;
-    check_directory(if path.is_dir() { &path } else { &automatic })?;
     let confirmed = &options.confirmed;
     let targets = Targets::check(
         &study,

@@ -9,6 +9,7 @@ mod block_trial;
 mod calibrate;
 mod catalog;
 mod cut_databases;
+mod cut_drive;
 mod database_trial;
 mod databases;
 mod devices;
@@ -38,6 +39,7 @@ pub use catalog::{
     read_text,
 };
 pub use cut_databases::Kept;
+pub use cut_drive::{DRIVE_VERB, serve_drive};
 pub use databases::HOST_VERB;
 pub use devices::check_model;
 pub use doctor::{Check, Status, doctor};

@@ -3,12 +3,12 @@
 //! Invariant: the target is opened once a trial, behind the safety guard when it is a device. What it
 //! is not: preparation; the file was filled before.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::Path;
 
 use block::{BlockSpec, Ledger, OwnCost, RunError, Target};
 use observe::{Control, HostCpu};
-use stack::{StackError, open_quietly};
+use stack::{OpenMode, StackError, open_quietly};
 use stats::{Limit, TrialResult};
 use study::{
     Experiment, Extent, Job, OnError, Precondition, Stack, Submission, Trial, block_groups,
@@ -18,13 +18,9 @@ use units::{Nanos, Seed};
 use crate::RunnerError;
 use crate::precondition::precondition;
 
-/// `O_DIRECT` on Linux for the architectures that Rust's standard library can open with.
-const O_DIRECT: i32 = libc::O_DIRECT;
-
 /// Opens the temporary file of a stack.
 pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> {
-    let flags = if direct { O_DIRECT } else { 0 };
-    let opened = open_quietly(OpenOptions::new().read(true).write(true), flags, path);
+    let opened = open_quietly(path, OpenMode { write: true, direct });
     Ok(opened.map_err(StackError::io("open", path))?)
 }
 

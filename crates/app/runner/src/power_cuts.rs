@@ -12,19 +12,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use attach::{Attached, Pace, PowerCut, Spin, Store, Transport};
-use device::{Condition, Fault, FaultPlan, Model, Window};
-use stack::{Format, Journal, StackError, Undo, Volume, WorkArea, release};
+use attach::{PowerCut, Store};
+use stack::{Format, Journal, StackError, Undo, Volume, WorkArea};
 use study::{Job, Trial};
-use units::{Bytes, Nanos, Seed, Share};
+use units::{Bytes, Seed, Share};
 
 use crate::RunnerError;
 use crate::cut_databases::{CutDatabase, Kept, SURE};
+use crate::cut_drive::{CutDrive, CutPlan, DriveSpec};
 
 /// Least drives: file systems want some room.
 const SIZE_LEAST: Bytes = Bytes::mib(64);
-/// What a client is said to need for the way; far more than it does, so that no model is too fast.
-const PATH: Nanos = Nanos::from_millis(10);
 /// Time that a loop device has to go after its file system has.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -104,19 +102,18 @@ pub fn power_cuts(
             }
             Ok(None) => break,
             Err(error) => {
-                drive.detach()?;
+                drive.served.end()?;
                 return Err(error);
             }
         }
     }
-    drive.detach()?;
+    drive.served.end()?;
     Ok(cuts)
 }
 
 /// The drive of all cuts.
 struct Drive {
-    attached: Attached,
-    place: PathBuf,
+    served: CutDrive,
     area: WorkArea,
 }
 
@@ -139,40 +136,27 @@ impl Drive {
         let area = WorkArea::create(journal, plan.at, "power-cuts")?;
         let place = area.fresh("drive")?;
         journal.note(Undo::Unmount { path: place.clone() })?;
-        let store = Store::in_memory(plan.size).map_err(StackError::io("make", &place))?;
-        let model = Model::new(&profile, Condition::Fresh, plan.seed);
-        let pace = Pace { scale: 1, spin: Spin::Exactly(Nanos::ZERO), path: PATH };
-        let unmount = || {
-            let _ = release(&place, None);
-        };
-        let made =
-            Attached::new(&place, (model, store), (pace, Some(Transport::Classic)), &unmount);
-        let attached =
-            made.map_err(|error| refused(error.to_string(), "crosspoint doctor".into()))?;
-        Ok(Self { attached, place, area })
+        let model = plan.model.to_owned();
+        let spec = DriveSpec { model, size: plan.size, seed: plan.seed.0, place };
+        Ok(Self { served: CutDrive::start(journal, spec)?, area })
     }
 
     fn volume(&self, journal: &Journal, format: Format) -> Result<Volume, StackError> {
-        Volume::over_file(journal, &self.area, &self.attached.file(), Some(format))
+        Volume::over_file(journal, &self.area, self.served.file(), Some(format))
     }
 
     /// Takes a file system off the drive, and waits until nothing reaches it any more.
     fn take_off(&self, volume: Volume) -> Result<(), StackError> {
         drop(volume);
-        let users = stack::still_used(&self.attached.file(), None, PATIENCE);
+        let users = stack::still_used(self.served.file(), None, PATIENCE);
         if users.is_empty() {
             return Ok(());
         }
         Err(StackError::Refused {
-            device: self.attached.file().display().to_string(),
+            device: self.served.file().display().to_string(),
             reason: format!("it is still in use by {}", users.join(", ")),
             next: "end that, then: crosspoint clean".into(),
         })
-    }
-
-    fn detach(self) -> Result<(), StackError> {
-        release(&self.place, None)?;
-        self.attached.ended().map(|_| ()).map_err(StackError::io("serve", &self.place))
     }
 }
 
@@ -194,8 +178,8 @@ impl<'a> DriveImage<'a> {
     ) -> Result<Self, StackError> {
         let path = drive.area.path().join("image");
         let _ = std::fs::remove_file(&path);
-        let copied = drive.attached.copy_to(&path);
-        let store = copied.and_then(|()| Store::in_file(&path, plan.size));
+        drive.served.copy_to(&path)?;
+        let store = Store::in_file(&path, plan.size);
         let store = store.map_err(StackError::io("write", &path))?;
         Ok(Self { store, keep, name: format!("seed-{}-cut-{number}", plan.seed.0) })
     }
@@ -215,14 +199,6 @@ impl<'a> DriveImage<'a> {
     }
 }
 
-/// The plan of faults of one cut.
-fn faults(plan: &PowerCuts<'_>, seed: Seed, write: u64) -> FaultPlan {
-    let cut = Fault::PowerCut { at: None, write: Some(write), protected: false };
-    let lie = Fault::LyingFlush { share: plan.lies, when: Window::default() };
-    let faults = if plan.lies > Share::NONE { vec![cut, lie] } else { vec![cut] };
-    FaultPlan { seed, faults }
-}
-
 /// One cut; `None` when it was stopped.
 fn one(
     plan: &PowerCuts<'_>,
@@ -233,7 +209,7 @@ fn one(
     let seed = plan.seed.derive("cut", u64::from(number));
     let write = 1 + seed.derive("write", 0).0 % plan.writes;
     let experiment = &study.experiment[0];
-    drive.attached.begin_faults(None);
+    drive.served.begin_faults(None)?;
     let volume = drive.volume(journal, plan.format)?;
     volume.remake()?;
     let place = volume.path().join("database");
@@ -254,16 +230,18 @@ fn one(
         }
         Job::Block(_) | Job::Act(_) => unreachable!("invariant: databases are cut"),
     };
-    drive.attached.begin_faults(Some(faults(plan, seed, write)));
-    let gone = || drive.attached.power_cut().is_some();
+    drive.served.begin_faults(Some(CutPlan { seed: seed.0, write, lies: plan.lies }))?;
+    // A drive that is no longer served is gone as well.
+    let gone = || !matches!(drive.served.power_cut(), Ok(None));
     let written = database.write(&gone, with);
     let under_load = gone();
-    let went = drive.attached.cut_power().map_err(StackError::io("cut the power of", &drive.place));
-    let drive_lost = drive.attached.power_cut().unwrap_or_default();
+    let went = drive.served.cut_power();
+    let drive_lost = drive.served.power_cut();
     database.end();
     drive.take_off(volume)?;
     written?;
     went?;
+    let drive_lost = drive_lost?.unwrap_or_default();
     if stop.load(Ordering::Relaxed) {
         return Ok(None);
     }
@@ -273,7 +251,7 @@ fn one(
         None => None,
     };
     // The power is back.
-    drive.attached.begin_faults(None);
+    drive.served.begin_faults(None)?;
     let volume = drive.volume(journal, plan.format)?;
     let kept = match volume.mount_again() {
         Ok(()) => database.look(with)?,

@@ -13,6 +13,7 @@ use std::io;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
 use units::Seed;
 
 use crate::store::Store;
@@ -51,7 +52,7 @@ enum Pending {
 }
 
 /// What a power cut did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerCut {
     /// Blocks of 4 KiB that were written and not flushed.
     pub unflushed: u64,
@@ -68,7 +69,7 @@ impl PowerCut {
 }
 
 /// A block of 4 KiB that is not as it was written last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostBlock {
     /// Its number on the disk, from 0.
     pub block: u64,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use observe::BlockDevice;
 
-use crate::quiet::open_quietly;
+use crate::quiet::{OpenMode, open_quietly};
 use crate::users::in_use;
 use crate::{StackError, output_within};
 
@@ -332,9 +332,7 @@ impl HeldDevice {
     /// When it is no longer what it was, or cannot be opened so.
     pub fn file(&self, direct: bool, write: bool) -> Result<File, StackError> {
         self.verify()?;
-        let flags = if direct { libc::O_DIRECT } else { 0 };
-        let opened =
-            open_quietly(OpenOptions::new().read(true).write(write), flags, &self.own_path());
+        let opened = open_quietly(&self.own_path(), OpenMode { write, direct });
         opened.map_err(StackError::io("open", &self.named))
     }
 

@@ -98,6 +98,14 @@ impl Journal {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Makes the directory of journals, so that what cannot be undone is refused before anything is made.
+    ///
+    /// # Errors
+    /// When it cannot be made, or others could write to it.
+    pub fn prepare(&self) -> Result<(), StackError> {
+        state::journals(&self.state).map(|_| ())
+    }
+
     /// Notes, durably, that `undo` will be due. Call it before making the thing.
     ///
     /// # Errors

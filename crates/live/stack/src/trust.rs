@@ -10,25 +10,55 @@ use std::path::Path;
 
 use crate::StackError;
 
-/// Refuses a directory in which somebody else could exchange what we make.
+/// Links within links at most.
+const LINKS_MAX: u32 = 16;
+
+/// Refuses a directory in which another user could swap what this process makes: one that he may write to, or
+/// that is reached through a link of his.
 ///
 /// # Errors
-/// [`StackError::Refused`] with the directory that is not ours, or that it is not there.
+/// [`StackError::Refused`] with the place that is to blame; [`StackError::Io`] when `dir` does not exist.
 pub fn check_directory(dir: &Path) -> Result<(), StackError> {
-    let whole = fs::canonicalize(dir).map_err(StackError::io("use directory", dir))?;
+    check_places(dir, dir, 0)
+}
+
+/// Checks the nearest directory above `path` that exists, or `path` itself, before `path` is made.
+///
+/// # Errors
+/// As [`check_directory`].
+pub fn check_before_making(path: &Path) -> Result<(), StackError> {
+    let whole = std::path::absolute(path).map_err(StackError::io("use directory", path))?;
+    let there = whole.ancestors().find(|place| fs::symlink_metadata(place).is_ok());
+    check_places(path, there.unwrap_or(Path::new("/")), 0)
+}
+
+fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> {
     let own = rustix::process::geteuid().as_raw();
     let caller = std::env::var("SUDO_UID").ok().and_then(|text| text.parse::<u32>().ok());
+    let refused = |place: &Path, why: String| StackError::Refused {
+        device: named.display().to_string(),
+        reason: format!("{} {why}, who could put something else in its place", place.display()),
+        next: "choose a directory of yours, in directories of yours or of root".into(),
+    };
+    let given = std::path::absolute(dir).map_err(StackError::io("use directory", dir))?;
+    for place in given.ancestors() {
+        let Ok(target) = fs::read_link(place) else { continue };
+        let data = fs::symlink_metadata(place).map_err(StackError::io("look at", place))?;
+        // Only the owner of a link matters, as for the kernel's protected_symlinks.
+        if let Some(why) = fault((data.uid(), 0), (own, caller)) {
+            return Err(refused(place, format!("is a link that {why}")));
+        }
+        if links == LINKS_MAX {
+            return Err(refused(place, "leads through more than 16 links".into()));
+        }
+        check_places(named, &place.parent().unwrap_or(place).join(target), links + 1)?;
+    }
+    let whole = fs::canonicalize(dir).map_err(StackError::io("use directory", dir))?;
     for place in whole.ancestors() {
         let data = fs::metadata(place).map_err(StackError::io("look at", place))?;
-        let why = match fault((data.uid(), data.mode()), (own, caller)) {
-            Some(why) => why,
-            None => continue,
-        };
-        return Err(StackError::Refused {
-            device: dir.display().to_string(),
-            reason: format!("{} {why}, who could put something else in its place", place.display()),
-            next: "choose a directory of yours, in directories of yours or of root".into(),
-        });
+        if let Some(why) = fault((data.uid(), data.mode()), (own, caller)) {
+            return Err(refused(place, why));
+        }
     }
     Ok(())
 }
