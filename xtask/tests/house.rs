@@ -155,6 +155,33 @@ fn the_model_floor_is_pure() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// A file that is opened anywhere else can be a link, a device, or the only copy of something.
+#[test]
+fn the_app_layer_writes_files_in_one_module() {
+    let mut faults = Vec::new();
+    for (path, text) in all_sources() {
+        let name = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        let own = ["archive/src/output.rs", "archive/src/files.rs"]
+            .map(|one| format!("crates/app/{one}"));
+        if !name.starts_with("crates/app/") || !name.contains("/src/") || own.contains(&name) {
+            continue;
+        }
+        for word in [
+            "File::create",
+            "OpenOptions",
+            "fs::write",
+            "fs::copy",
+            "File::options",
+            "NamedTempFile",
+        ] {
+            if code(&text).replace("OutputFile::", "").contains(word) {
+                faults.push(format!("{name}: uses {word}; archive::output has what it needs"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
 /// A lock or a log line in the loop that competes with fio's would be measured as the device's.
 #[test]
 fn the_hot_loops_take_no_lock_and_log_nothing() {

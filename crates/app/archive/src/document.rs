@@ -17,6 +17,8 @@ use study::Source;
 use units::Nanos;
 use workload::OpClass;
 
+use crate::files::few;
+
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
 
@@ -167,8 +169,9 @@ pub(crate) struct TrialDocument {
     stack: String,
     engine: String,
     source: Source,
+    #[serde(deserialize_with = "few")]
     point: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "few")]
     defaults: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     job: String,
@@ -186,9 +189,9 @@ pub(crate) struct TrialDocument {
     load: Option<LoadRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     counters: Vec<CounterSample>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "few")]
     totals: BTreeMap<String, f64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "few")]
     settings: BTreeMap<String, String>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,

@@ -1,49 +1,234 @@
-//! Names of the files of a run, and reading one of them.
+//! Names of the files of a run, and reading them in bounded memory.
+//!
+//! Invariants: a link or anything but a regular file is damage; a length is checked against the format's
+//! maximum before anything is allocated for it.
 
-use std::fs;
-use std::io::Read;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 
 use crate::ArchiveError;
 
 /// Folder of the trials.
 pub(crate) const TRIALS: &str = "trials";
+/// Folder of trials that were set aside when a run was resumed.
+pub(crate) const ASIDE: &str = "aside";
 /// What ran where; a folder that has it is a run.
 pub(crate) const HEADER: &str = "run.json";
 /// The study, resolved.
 pub(crate) const STUDY: &str = "study.toml";
 /// The study as it was given.
 pub(crate) const ORIGINAL: &str = "study.original.toml";
+/// List of checksums.
+pub(crate) const SUMS: &str = "sums.txt";
+/// Keeps a second writer out.
+pub(crate) const LOCK: &str = ".lock";
 /// Of a trial: all but its histograms.
 pub(crate) const TRIAL: &str = "trial.json";
 /// Of a trial: its histograms.
 pub(crate) const LOG: &str = "latency.hlog";
+/// Prefix of blocks that held wrong data.
+const EVIDENCE: &str = "evidence-";
 
-/// No file of a run is longer.
-const LONGEST: u64 = 1 << 30;
+/// Whether a run folder may have a file or folder of this name at its top that was not made from the run.
+#[must_use]
+pub fn is_run_file(name: &str) -> bool {
+    [TRIALS, ASIDE, HEADER, STUDY, ORIGINAL, SUMS, LOCK, ".live"].contains(&name)
+        || name.starts_with(EVIDENCE)
+        || name.starts_with(HEADER)
+}
 
-/// The bytes of a file of a run; what is no file (a pipe would be waited for) is damage.
-pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, ArchiveError> {
-    let read = || {
-        let mut options = fs::OpenOptions::new();
-        // A link may lead out of the run, to what its reader may read and its viewer may not.
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-        let opened = options.read(true).custom_flags(flags).open(path);
-        let mut file = opened.map_err(|error| match error.raw_os_error() {
-            Some(libc::ELOOP) => std::io::Error::other("it is a link"),
-            _ => error,
-        })?;
-        let facts = file.metadata()?;
-        if !facts.is_file() {
-            return Err(std::io::Error::other("it is no file"));
+/// Most bytes of a kind of file, and most values in a JSON document. A value takes up to about 100 bytes of
+/// memory, whatever its text takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SizeLimit {
+    pub bytes: u64,
+    pub values: u64,
+}
+
+impl SizeLimit {
+    /// `study` permits no trial with more intervals than fit.
+    pub const TRIAL: Self = Self { bytes: 64 << 20, values: 2_000_000 };
+    /// Has each published figure of each stack.
+    pub const HEADER: Self = Self { bytes: 8 << 20, values: 250_000 };
+    pub const STUDY: Self = Self { bytes: study::LONGEST_TEXT as u64, values: u64::MAX };
+    /// About 100 bytes for each file, and two files for each trial.
+    pub const SUMS: Self = Self { bytes: 32 << 20, values: u64::MAX };
+    /// Read line by line.
+    pub const LOG: Self = Self { bytes: 1 << 30, values: u64::MAX };
+}
+
+/// Opens a regular file without following a link or waiting for a pipe.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => io::Error::other("it is a symbolic link"),
+        _ => error,
+    })?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok(file)
+}
+
+/// Length and checksum of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Digest {
+    pub bytes: u64,
+    pub crc32: u32,
+}
+
+impl Digest {
+    pub fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.len() as u64, crc32: crc32fast::hash(bytes) }
+    }
+}
+
+/// A file of a run that is read once, from its start to its end.
+pub(crate) struct RunFile {
+    path: PathBuf,
+    reader: BufReader<Checked>,
+    expected: Option<Digest>,
+}
+
+impl RunFile {
+    /// Opens a file that must be as `expected`, where that is known.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Damaged`] when it is longer than `limit` or than expected, or not a regular file.
+    pub fn open(
+        path: &Path,
+        limit: SizeLimit,
+        expected: Option<Digest>,
+    ) -> Result<Self, ArchiveError> {
+        let damaged = |reason: String| ArchiveError::damaged(path, reason);
+        let file = open(path).map_err(|error| damaged(error.to_string()))?;
+        let length = file.metadata().map_err(|error| damaged(error.to_string()))?.len();
+        if length > limit.bytes {
+            return Err(damaged(format!("{length} bytes; no run has more than {}", limit.bytes)));
         }
-        if facts.len() > LONGEST {
-            return Err(std::io::Error::other("it is longer than 1 GiB"));
+        if let Some(Digest { bytes, .. }) = expected.filter(|expected| expected.bytes != length) {
+            return Err(damaged(format!("{length} bytes, {bytes} were written")));
         }
+        let checked = Checked {
+            file: file.take(limit.bytes),
+            hasher: crc32fast::Hasher::new(),
+            bytes: 0,
+            values: 0,
+            values_max: limit.values,
+        };
+        Ok(Self { path: path.to_owned(), reader: BufReader::new(checked), expected })
+    }
+
+    /// Everything in it.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Damaged`].
+    pub fn bytes(mut self) -> Result<Vec<u8>, ArchiveError> {
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        self.reader.read_to_end(&mut bytes).map_err(|error| self.damaged(error))?;
+        self.finish()?;
         Ok(bytes)
-    };
-    read().map_err(|error: std::io::Error| ArchiveError::damaged(path, error))
+    }
+
+    /// The JSON document in it.
+    ///
+    /// # Errors
+    /// As [`RunFile::bytes`].
+    pub fn json<T: DeserializeOwned>(mut self) -> Result<T, ArchiveError> {
+        let value = serde_json::from_reader(&mut self.reader);
+        let value = value.map_err(|error| self.damaged(error))?;
+        self.finish()?;
+        Ok(value)
+    }
+
+    /// To read in parts, before [`RunFile::finish`].
+    pub const fn reader(&mut self) -> &mut impl BufRead {
+        &mut self.reader
+    }
+
+    /// Reads what is left and compares the whole with what is expected.
+    ///
+    /// # Errors
+    /// As [`RunFile::bytes`].
+    pub fn finish(mut self) -> Result<Digest, ArchiveError> {
+        io::copy(&mut self.reader, &mut io::sink()).map_err(|error| self.damaged(error))?;
+        let Checked { hasher, bytes, .. } = self.reader.into_inner();
+        let found = Digest { bytes, crc32: hasher.finalize() };
+        match self.expected {
+            Some(expected) if expected != found => {
+                Err(ArchiveError::damaged(&self.path, "its checksum is wrong"))
+            }
+            _ => Ok(found),
+        }
+    }
+
+    fn damaged(&self, reason: impl std::fmt::Display) -> ArchiveError {
+        ArchiveError::damaged(&self.path, reason)
+    }
+}
+
+/// Counts and sums what passes.
+struct Checked {
+    file: io::Take<File>,
+    hasher: crc32fast::Hasher,
+    bytes: u64,
+    values: u64,
+    values_max: u64,
+}
+
+impl Read for Checked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        let read = &buffer[..count];
+        self.hasher.update(read);
+        self.bytes += count as u64;
+        if self.values_max < u64::MAX {
+            self.values += values(read);
+            if self.values > self.values_max {
+                return Err(io::Error::other("it has more values than any run"));
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Values of a JSON document, at most: one for each comma.
+pub(crate) fn values(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte == b',').count() as u64
+}
+
+/// Entries of a map in a trial: a server has about 1,000 settings.
+const ENTRIES_MAX: usize = 10_000;
+
+/// A map of at most [`ENTRIES_MAX`] entries: an entry of four bytes of text takes a hundred of memory.
+pub(crate) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = BTreeMap<String, T>;
+
+        fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(out, "a map of at most {ENTRIES_MAX} entries")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = BTreeMap::new();
+            while let Some((key, value)) = map.next_entry()? {
+                if entries.len() >= ENTRIES_MAX {
+                    return Err(serde::de::Error::invalid_length(entries.len() + 1, &self));
+                }
+                entries.insert(key, value);
+            }
+            Ok(entries)
+        }
+    }
+    deserializer.deserialize_map(Few(PhantomData))
 }

@@ -20,6 +20,7 @@ mod document;
 mod error;
 mod files;
 mod lines;
+pub mod output;
 mod reader;
 mod running;
 mod sums;
@@ -27,6 +28,7 @@ mod writer;
 
 pub use document::{FORMAT, RACERS, RunHeader, StackRecord, TrialOutcome, TrialRecord};
 pub use error::ArchiveError;
+pub use files::is_run_file;
 pub use lines::{from_line, to_line};
 pub use reader::Run;
 pub use running::{Keeper, WRITE_EVERY};

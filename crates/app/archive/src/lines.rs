@@ -5,6 +5,7 @@ use std::path::Path;
 use stats::{read_log, write_log};
 
 use crate::document::TrialDocument;
+use crate::files::{SizeLimit, values};
 use crate::{ArchiveError, TrialRecord};
 
 /// A trial's record in one line, for another process.
@@ -25,6 +26,9 @@ pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
 /// [`ArchiveError::Damaged`] when it is not one.
 pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
     let path = Path::new("the record of another process");
+    if values(line.as_bytes()) > SizeLimit::TRIAL.values {
+        return Err(ArchiveError::damaged(path, "it has more values than any trial"));
+    }
     let (document, log): (TrialDocument, String) =
         serde_json::from_str(line).map_err(|error| ArchiveError::damaged(path, error))?;
     let mut trial = document

@@ -3,6 +3,7 @@
 //! Invariants: reading changes nothing; damage is told with the file's name, never skipped.
 //! What it is not: tolerant of other formats.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,9 +11,12 @@ use stats::read_log;
 use study::Study;
 
 use crate::document::{FORMAT, TrialDocument};
-use crate::files::{HEADER, LOG, ORIGINAL, STUDY, TRIAL, TRIALS, read_file};
+use crate::files::{
+    ASIDE, Digest, HEADER, LOG, ORIGINAL, RunFile, STUDY, SizeLimit, TRIAL, TRIALS,
+};
 use crate::running::{RUNNING, read_running};
 use crate::sums::Sums;
+use crate::writer::{LEAVING, UNFINISHED};
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
 
 /// A run folder whose header was read.
@@ -42,26 +46,46 @@ impl Run {
     /// Reads a run with all its finished trials.
     ///
     /// # Errors
-    /// [`ArchiveError`], naming the file.
+    /// [`ArchiveError`], naming the file; also when a trial is missing that the list of checksums has.
     pub fn read(path: &Path) -> Result<Self, ArchiveError> {
+        let (run, mut damaged) = Self::read_intact(path)?;
+        match damaged.is_empty() {
+            true => Ok(run),
+            false => Err(damaged.swap_remove(0)),
+        }
+    }
+
+    /// Reads a run with its intact trials; also gives what is wrong with the others.
+    ///
+    /// # Errors
+    /// [`ArchiveError`], when the run itself cannot be read.
+    pub fn read_intact(path: &Path) -> Result<(Self, Vec<ArchiveError>), ArchiveError> {
         let Opened { header, study, sums } = read_header(path)?;
         let dir = path.join(TRIALS);
-        let (mut trials, mut running) = (Vec::new(), Vec::new());
-        // Links lead out of the run.
-        let linked = |path: &Path| fs::symlink_metadata(path).is_ok_and(|facts| facts.is_symlink());
-        if linked(&dir) {
-            return Err(ArchiveError::damaged(&dir, "it is a link"));
-        }
+        let (mut trials, mut running, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
+        refuse_link(&dir)?;
+        let mut found = BTreeSet::new();
         for entry in fs::read_dir(&dir).map_err(ArchiveError::io("read", &dir))? {
             let entry = entry.map_err(ArchiveError::io("read", &dir))?;
-            if linked(&entry.path()) {
-                return Err(ArchiveError::damaged(&entry.path(), "it is a link"));
-            }
             let name = entry.file_name().to_string_lossy().into_owned();
+            let hidden = [UNFINISHED, LEAVING].iter().find_map(|prefix| name.strip_prefix(prefix));
+            found.insert(hidden.unwrap_or(&name).to_owned());
             if let Some(slug) = name.strip_prefix(RUNNING) {
+                refuse_link(&entry.path())?;
                 running.extend(Self::killed(&dir, slug));
             } else if !name.starts_with('.') {
-                trials.push(Self::read_trial(&entry.path(), sums.as_ref())?);
+                match Self::read_trial(&entry.path(), sums.as_ref()) {
+                    Ok(trial) => trials.push(trial),
+                    Err(error @ ArchiveError::Damaged { .. }) => damaged.push(error),
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        for slug in sums.iter().flat_map(Sums::trials).filter(|slug| !found.contains(*slug)) {
+            // Versions before this one left the lines of what they set aside.
+            if !was_set_aside(path, slug) {
+                let reason = "the trial is missing, but the run's list of checksums has it";
+                damaged.push(ArchiveError::damaged(&dir.join(slug), reason));
             }
         }
         // What ended as it should is whole; its journal was about to go.
@@ -70,7 +94,7 @@ impl Run {
         trials.sort_by_key(|trial| trial.number);
         let full = fs::canonicalize(path).map_err(ArchiveError::io("find", path))?;
         let name = full.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Self { name, path: path.to_owned(), header, study, trials })
+        Ok((Self { name, path: path.to_owned(), header, study, trials }, damaged))
     }
 
     /// What is left of a trial that was killed, or still runs; none where nothing whole was measured yet.
@@ -96,34 +120,31 @@ impl Run {
         folder: &Path,
         sums: Option<&Sums>,
     ) -> Result<TrialRecord, ArchiveError> {
-        let read = |file: &str| {
-            let path = folder.join(file);
-            let bytes = read_file(&path)?;
-            let (run, slug) = (folder.ancestors().nth(2), folder.file_name());
-            if let (Some(sums), Some(run), Some(slug)) = (sums, run, slug) {
-                let name = format!("{TRIALS}/{}/{file}", slug.to_string_lossy());
-                sums.check(run, &name, &bytes)?;
-            }
-            Ok((path, bytes))
-        };
-        let (path, text) = read(TRIAL)?;
-        let document: TrialDocument =
-            serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&path, error))?;
-        check_format(&path, document.format)?;
-        let (log_path, log) = read(LOG)?;
-        if log.len() as u64 != document.log_bytes {
-            let reason = format!("{} bytes, {} were written", log.len(), document.log_bytes);
-            return Err(ArchiveError::damaged(&log_path, reason));
-        }
-        if crc32fast::hash(&log) != document.log_crc32 {
-            return Err(ArchiveError::damaged(&log_path, "its checksum is wrong"));
-        }
+        refuse_link(folder)?;
         let slug =
             folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let listed = |file: &str| match (sums, folder.ancestors().nth(2)) {
+            (Some(sums), Some(run)) => {
+                sums.expected(run, &format!("{TRIALS}/{slug}/{file}")).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let path = folder.join(TRIAL);
+        let document: TrialDocument =
+            RunFile::open(&path, SizeLimit::TRIAL, listed(TRIAL)?)?.json()?;
+        check_format(&path, document.format)?;
+        let log_path = folder.join(LOG);
+        let own = Digest { bytes: document.log_bytes, crc32: document.log_crc32 };
+        if listed(LOG)?.is_some_and(|listed| listed != own) {
+            return Err(ArchiveError::damaged(&log_path, "it is not the log of this trial"));
+        }
         let mut trial =
             document.into_record(slug).map_err(|reason| ArchiveError::damaged(&path, reason))?;
-        read_log(&log, &mut trial.result.recording)
-            .map_err(|error| ArchiveError::damaged(&log_path, error))?;
+        let mut log = RunFile::open(&log_path, SizeLimit::LOG, Some(own))?;
+        let read = read_log(log.reader(), &mut trial.result.recording);
+        // A wrong checksum says more than what became unreadable by it.
+        log.finish()?;
+        read.map_err(|error| ArchiveError::damaged(&log_path, error))?;
         if !trial.result.recording.is_consistent() {
             return Err(ArchiveError::damaged(
                 &path,
@@ -134,13 +155,32 @@ impl Run {
     }
 }
 
+/// Links lead out of the run, to what its reader may read and its viewer may not.
+pub(crate) fn refuse_link(path: &Path) -> Result<(), ArchiveError> {
+    match fs::symlink_metadata(path) {
+        Ok(facts) if facts.is_symlink() => {
+            Err(ArchiveError::damaged(path, "it is a symbolic link"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a trial was set aside for a repetition that has not come yet.
+fn was_set_aside(run: &Path, slug: &str) -> bool {
+    let entries = fs::read_dir(run.join(ASIDE)).into_iter().flatten().flatten();
+    let is_copy = |name: &str| {
+        name.strip_prefix(slug).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    entries.into_iter().any(|entry| is_copy(&entry.file_name().to_string_lossy()))
+}
+
 pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     let file = path.join(HEADER);
     if !file.exists() {
         return Err(ArchiveError::NotARun(path.to_owned()));
     }
     // The format first: a newer header may have fields that this version does not know.
-    let text = read_file(&file)?;
+    let text = RunFile::open(&file, SizeLimit::HEADER, None)?.bytes()?;
     let value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&file, error))?;
     let format = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(0);
@@ -148,20 +188,16 @@ pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     let header: RunHeader =
         serde_json::from_value(value).map_err(|error| ArchiveError::damaged(&file, error))?;
     let sums = Sums::read(path, header.sums)?;
-    let check = |name: &str, bytes: &[u8]| match &sums {
-        Some(sums) => sums.check(path, name, bytes),
-        None => Ok(()),
-    };
-    check(HEADER, &text)?;
+    let expected = |name: &str| sums.as_ref().map(|sums| sums.expected(path, name)).transpose();
+    if expected(HEADER)?.is_some_and(|expected| expected != Digest::of(&text)) {
+        return Err(ArchiveError::damaged(&file, "its checksum is wrong"));
+    }
     let study_path = path.join(STUDY);
-    let text = String::from_utf8(read_file(&study_path)?)
-        .map_err(|error| ArchiveError::damaged(&study_path, error))?;
-    check(STUDY, text.as_bytes())?;
-    if header.sums {
-        let original = path.join(ORIGINAL);
-        if sums.as_ref().is_some_and(|sums| sums.has(ORIGINAL)) {
-            check(ORIGINAL, &read_file(&original)?)?;
-        }
+    let text = RunFile::open(&study_path, SizeLimit::STUDY, expected(STUDY)?)?.bytes()?;
+    let text =
+        String::from_utf8(text).map_err(|error| ArchiveError::damaged(&study_path, error))?;
+    if sums.as_ref().is_some_and(|sums| sums.has(ORIGINAL)) {
+        RunFile::open(&path.join(ORIGINAL), SizeLimit::STUDY, expected(ORIGINAL)?)?.finish()?;
     }
     let study = study::parse(&text).map_err(|error| ArchiveError::damaged(&study_path, error))?;
     Ok(Opened { header, study, sums })
@@ -300,14 +336,14 @@ mod tests {
         fs::rename(&trial, &aside).unwrap();
         std::os::unix::fs::symlink(&aside, &trial).unwrap();
         let told = Run::read(&path).unwrap_err().to_string();
-        assert!(told.contains("it is a link"), "{told}");
+        assert!(told.contains("it is a symbolic link"), "{told}");
         fs::remove_file(&trial).unwrap();
         fs::rename(&aside, &trial).unwrap();
         let (log, other) = (trial.join("latency.hlog"), dir.path().join("log"));
         fs::rename(&log, &other).unwrap();
         std::os::unix::fs::symlink(&other, &log).unwrap();
         let told = Run::read(&path).unwrap_err().to_string();
-        assert!(told.contains("it is a link"), "{told}");
+        assert!(told.contains("it is a symbolic link"), "{told}");
         fs::rename(&other, &log).unwrap();
         assert!(Run::read(&path).is_ok());
     }

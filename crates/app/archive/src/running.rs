@@ -8,9 +8,8 @@
 //! trial.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
@@ -20,8 +19,9 @@ use std::time::{Duration, Instant};
 use stats::{Recording, TrialResult};
 use units::Nanos;
 
-use crate::files::read_file;
+use crate::files::open;
 use crate::lines::{from_line, to_line};
+use crate::output::{append, new_file};
 use crate::{ArchiveError, TrialOutcome, TrialRecord};
 
 /// Prefix of the journals' names among the trials.
@@ -101,12 +101,7 @@ impl Keeper {
     /// # Errors
     /// [`ArchiveError::Io`] when it cannot be opened.
     pub fn start(path: &Path) -> Result<Self, ArchiveError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)
-            .map_err(ArchiveError::io("open", path))?;
+        let file = append(path, false).map_err(ArchiveError::io("open", path))?;
         let whole = file.metadata().map_err(ArchiveError::io("look at", path))?.len();
         let mut lines = Lines { file, begun: whole, whole, written: 0 };
         let (words, heard) = channel();
@@ -185,23 +180,21 @@ impl Lines {
         self.file.set_len(self.whole)?;
         let piece = TrialResult { recording: piece.clone(), ..TrialResult::default() };
         let piece = TrialRecord::unnamed(piece);
-        self.whole += append(&mut self.file, &piece)?;
+        self.whole += append_line(&mut self.file, &piece)?;
         self.written += 1;
         Ok(())
     }
 
     /// All that was written.
     fn read_back(&mut self) -> Result<Recording, String> {
-        let mut bytes = Vec::new();
-        let read = self
-            .file
-            .seek(SeekFrom::Start(self.begun))
-            .and_then(|_| (&self.file).take(self.whole - self.begun).read_to_end(&mut bytes));
-        read.map_err(|error| format!("the journal of the trial cannot be read back: {error}"))?;
-        let text = String::from_utf8_lossy(&bytes);
+        let sought = self.file.seek(SeekFrom::Start(self.begun));
+        sought.map_err(|error| format!("the journal of the trial cannot be read back: {error}"))?;
+        let written = (&self.file).take(self.whole - self.begun);
+        let mut lines = JournalLines { reader: BufReader::new(written), line: Vec::new() };
         let mut recording = Recording::default();
         let mut found = 0;
-        for piece in text.lines().map_while(|line| from_line(line).ok()) {
+        while let Some(line) = lines.next_line() {
+            let Ok(piece) = from_line(line) else { break };
             recording.merge(&piece.result.recording);
             found += 1;
         }
@@ -215,8 +208,26 @@ impl Lines {
     }
 }
 
+/// Longest line of a journal: two seconds of a trial, or what a full disk held up.
+const LINE_MAX: u64 = 64 << 20;
+
+/// The lines of a journal, one at a time.
+struct JournalLines<R> {
+    reader: R,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> JournalLines<R> {
+    /// The next line; none at the end, and where the rest is not text or too long.
+    fn next_line(&mut self) -> Option<&str> {
+        self.line.clear();
+        self.reader.by_ref().take(LINE_MAX).read_until(b'\n', &mut self.line).ok()?;
+        std::str::from_utf8(&self.line).ok().filter(|line| !line.is_empty())
+    }
+}
+
 /// Appends a record as a line, durably; gives its bytes.
-fn append(file: &mut File, piece: &TrialRecord) -> std::io::Result<u64> {
+fn append_line(file: &mut File, piece: &TrialRecord) -> std::io::Result<u64> {
     let mut line = to_line(piece).map_err(std::io::Error::other)?;
     line.push('\n');
     file.write_all(line.as_bytes())?;
@@ -226,26 +237,19 @@ fn append(file: &mut File, piece: &TrialRecord) -> std::io::Result<u64> {
 
 /// Makes a journal with its first line: which trial it is.
 pub(crate) fn begin(path: &Path, trial: &TrialRecord) -> Result<(), ArchiveError> {
-    let mut file = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o644)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-        .map_err(ArchiveError::io("create", path))?;
-    append(&mut file, trial).map(|_| ()).map_err(ArchiveError::io("write", path))
+    let _ = std::fs::remove_file(path);
+    let mut file = new_file(path).map_err(ArchiveError::io("create", path))?;
+    append_line(&mut file, trial).map(|_| ()).map_err(ArchiveError::io("write", path))
 }
 
 /// What is left of a trial that was running: its first line with the pieces of all others, up to one that a
 /// kill has cut off.
 pub(crate) fn read_running(path: &Path) -> Result<TrialRecord, ArchiveError> {
-    let bytes = read_file(path)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let mut lines = text.lines();
-    let first = lines.next().unwrap_or_default();
+    let file = open(path).map_err(|error| ArchiveError::damaged(path, error))?;
+    let mut lines = JournalLines { reader: BufReader::new(file), line: Vec::new() };
+    let first = lines.next_line().unwrap_or_default();
     let mut trial = from_line(first).map_err(|error| ArchiveError::damaged(path, error))?;
-    for line in lines {
+    while let Some(line) = lines.next_line() {
         let Ok(piece) = from_line(line) else { break };
         trial.result.recording.merge(&piece.result.recording);
     }
@@ -304,7 +308,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         begin(&path, &TrialRecord::unnamed(TrialResult::default())).unwrap();
-        let file = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let file = append(&path, false).unwrap();
         let whole = file.metadata().unwrap().len();
         let mut lines = Lines { file, begun: whole, whole, written: 0 };
         lines.append(&piece(0)).unwrap();

@@ -4,25 +4,22 @@
 //! path holds. Invariants: a file's line is durable before the file is there; a line that was cut off by a
 //! kill is of a file that is not there; a run whose header promises the list is damaged without it.
 
-use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::ArchiveError;
-use crate::files::read_file;
-
-/// Name of the list in a run folder.
-pub(crate) const NAME: &str = "sums.txt";
+use crate::files::{Digest, RunFile, SUMS, SizeLimit, TRIALS};
+use crate::output::{append, write_durably};
 
 /// The checksums of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sums(BTreeMap<String, (u32, u64)>);
+pub struct Sums(BTreeMap<String, Digest>);
 
-/// The line of a file with these bytes.
-pub(crate) fn line(path: &str, bytes: &[u8]) -> String {
-    let start = format!("{:08x} {} {path}", crc32fast::hash(bytes), bytes.len());
+/// The line of a file with this digest.
+pub(crate) fn line(path: &str, digest: Digest) -> String {
+    let start = format!("{:08x} {} {path}", digest.crc32, digest.bytes);
     format!("{start} {:08x}\n", crc32fast::hash(start.as_bytes()))
 }
 
@@ -42,10 +39,10 @@ impl Sums {
                 let one = std::str::from_utf8(one).ok()?;
                 let (start, own) = one.rsplit_once(' ')?;
                 let mut parts = start.splitn(3, ' ');
-                let sum = u32::from_str_radix(parts.next()?, 16).ok()?;
+                let crc32 = u32::from_str_radix(parts.next()?, 16).ok()?;
                 let (bytes, path) = (parts.next()?.parse().ok()?, parts.next()?);
                 let same = own == format!("{:08x}", crc32fast::hash(start.as_bytes()));
-                same.then(|| (path.to_owned(), (sum, bytes)))
+                same.then(|| (path.to_owned(), Digest { bytes, crc32 }))
             };
             match read() {
                 Some((path, sum)) => sums.insert(path, sum),
@@ -56,13 +53,13 @@ impl Sums {
         Ok(Self(sums))
     }
 
-    /// The list of a run; nothing where none was `promised`: then one that is there is not finished.
+    /// The list of a run; none unless its header `promised` one: an unpromised list is unfinished.
     pub(crate) fn read(run: &Path, promised: bool) -> Result<Option<Self>, ArchiveError> {
         if !promised {
             return Ok(None);
         }
-        let path = run.join(NAME);
-        let text = read_file(&path)?;
+        let path = run.join(SUMS);
+        let text = RunFile::open(&path, SizeLimit::SUMS, None)?.bytes()?;
         Self::parse(&text).map(Some).map_err(|reason| ArchiveError::damaged(&path, reason))
     }
 
@@ -71,42 +68,47 @@ impl Sums {
         self.0.contains_key(path)
     }
 
-    /// Whether a file of the run is what was written.
-    pub(crate) fn check(&self, run: &Path, path: &str, bytes: &[u8]) -> Result<(), ArchiveError> {
-        let damaged = |reason: &str| Err(ArchiveError::damaged(&run.join(path), reason));
-        match self.0.get(path) {
-            None => damaged("the run's list of checksums does not have it"),
-            Some((_, length)) if *length != bytes.len() as u64 => {
-                damaged(&format!("{} bytes, {length} were written", bytes.len()))
-            }
-            Some((sum, _)) if *sum != crc32fast::hash(bytes) => damaged("its checksum is wrong"),
-            Some(_) => Ok(()),
-        }
+    /// What a file of the run must be.
+    pub(crate) fn expected(&self, run: &Path, path: &str) -> Result<Digest, ArchiveError> {
+        let missing = || {
+            let reason = "the run's list of checksums does not have it";
+            ArchiveError::damaged(&run.join(path), reason)
+        };
+        self.0.get(path).copied().ok_or_else(missing)
     }
+
+    /// Names of the trial folders that it has files of.
+    pub(crate) fn trials(&self) -> BTreeSet<&str> {
+        self.0.keys().filter_map(|path| slug(path)).collect()
+    }
+
+    /// Replaces the list of a run by that of the files that stay: those of the trials in `kept`, and those
+    /// that are of no trial.
+    pub(crate) fn rewrite(&self, run: &Path, kept: &BTreeSet<String>) -> Result<(), ArchiveError> {
+        let stays = |path: &str| slug(path).is_none_or(|slug| kept.contains(slug));
+        let lines = self.0.iter().filter(|(path, _)| stays(path));
+        let text: String = lines.map(|(path, digest)| line(path, *digest)).collect();
+        let (aside, target) = (run.join("sums.txt.writing"), run.join(SUMS));
+        write_durably(&aside, text.as_bytes()).map_err(ArchiveError::io("write", &aside))?;
+        fs::rename(&aside, &target).map_err(ArchiveError::io("rename", &aside))
+    }
+}
+
+/// The trial folder that a path in a run is in.
+fn slug(path: &str) -> Option<&str> {
+    path.strip_prefix(TRIALS)?.strip_prefix('/')?.split('/').next()
 }
 
 /// Adds files, by their paths in the run, durably.
 pub(crate) fn add(run: &Path, files: &[(String, &[u8])]) -> Result<(), ArchiveError> {
-    let path = run.join(NAME);
-    let text: String = files.iter().map(|(path, bytes)| line(path, bytes)).collect();
+    let path = run.join(SUMS);
+    let text: String = files.iter().map(|(path, bytes)| line(path, Digest::of(bytes))).collect();
     let write = || {
-        let mut options = OpenOptions::new();
-        options.create(true).append(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let mut file = options.open(&path)?;
+        let mut file = append(&path, true)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };
     write().map_err(ArchiveError::io("write", &path))
-}
-
-/// Takes off a line that a kill has cut, so that the next is a line of its own.
-pub(crate) fn mend(run: &Path) -> Result<(), ArchiveError> {
-    let path = run.join(NAME);
-    let text = read_file(&path)?;
-    let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let cut =
-        OpenOptions::new().write(true).open(&path).and_then(|file| file.set_len(whole as u64));
-    cut.map_err(ArchiveError::io("mend", &path))
 }
 
 #[cfg(test)]
@@ -115,11 +117,12 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_the_list_is_found() {
-        let text = line("a/b.json", b"one") + &line("c", b"two");
+        let two = Digest::of(b"two");
+        let text = line("a/b.json", Digest::of(b"one")) + &line("c", two);
         let sums = Sums::parse(text.as_bytes()).unwrap();
-        assert!(sums.check(Path::new("/"), "c", b"two").is_ok());
-        assert!(sums.check(Path::new("/"), "c", b"twO").is_err());
-        assert!(sums.check(Path::new("/"), "d", b"two").is_err());
+        assert_eq!(sums.expected(Path::new("/"), "c").unwrap(), two);
+        assert_ne!(Digest::of(b"twO"), two);
+        assert!(sums.expected(Path::new("/"), "d").is_err());
         for at in 0..text.len() * 8 {
             let mut bytes = text.clone().into_bytes();
             bytes[at / 8] ^= 1 << (at % 8);

@@ -3,25 +3,28 @@
 //! Invariant: after `write_trial` returns, the trial survives the end of the system; before, it does
 //! not exist. What it is not: safe for two processes at once; a lock refuses the second.
 
-use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use stats::{Recording, write_log};
 use study::{Study, resolved_text};
 
 use crate::document::TrialDocument;
-use crate::files::{HEADER, LOG, ORIGINAL, STUDY, TRIAL, TRIALS, read_file};
-use crate::reader::{Opened, read_header};
+use crate::files::{
+    ASIDE, Digest, HEADER, LOCK, LOG, ORIGINAL, RunFile, STUDY, SUMS, SizeLimit, TRIAL, TRIALS,
+};
+use crate::output;
+use crate::reader::{Opened, read_header, refuse_link};
 use crate::running::{RUNNING, begin, read_running};
 use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
 /// Prefix of trial folders that are being written.
-const UNFINISHED: &str = ".writing-";
-/// Where partial and damaged trials are put when a run is resumed.
-const ASIDE: &str = "aside";
+pub(crate) const UNFINISHED: &str = ".writing-";
+/// Prefix of trial folders that are being set aside.
+pub(crate) const LEAVING: &str = ".leaving-";
+/// Intervals of a trial whose document is indented.
+const INDENTED_MAX: usize = 1000;
 
 /// An open run folder.
 #[derive(Debug)]
@@ -87,12 +90,20 @@ impl RunWriter {
             TrialOutcome::Partial => false,
         };
         let trials = path.join(TRIALS);
-        let mut finished = HashSet::new();
+        for folder in [&trials, &path.join(ASIDE)] {
+            refuse_link(folder)?;
+        }
+        let (mut finished, mut kept) = (HashSet::new(), BTreeSet::new());
+        let (mut unfinished, mut leaving) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
             let folder = entry.path();
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(UNFINISHED) {
-                fs::remove_dir_all(&folder).map_err(ArchiveError::io("remove", &folder))?;
+                unfinished.push(folder);
+                continue;
+            }
+            if let Some(slug) = name.strip_prefix(LEAVING) {
+                leaving.push((folder.clone(), slug.to_owned()));
                 continue;
             }
             if name.starts_with(RUNNING) {
@@ -103,14 +114,28 @@ impl RunWriter {
                 Ok(trial) if wanted(trial.outcome) => {
                     seen(&trial);
                     finished.insert(trial.number);
+                    kept.insert(name);
                 }
-                Ok(_) | Err(ArchiveError::Damaged { .. }) => set_aside(path, &folder, &name)?,
+                Ok(_) | Err(ArchiveError::Damaged { .. }) => {
+                    let hidden = trials.join(format!("{LEAVING}{name}"));
+                    fs::rename(&folder, &hidden).map_err(ArchiveError::io("rename", &folder))?;
+                    leaving.push((hidden, name));
+                }
                 Err(other) => return Err(other),
             }
         }
-        match sums {
-            Some(_) => sums::mend(path)?,
-            None => sum_up(path, &header)?,
+        // The list forgets a trial while its hidden folder still says why the trial is missing.
+        if let Some(sums) = &sums {
+            sums.rewrite(path, &kept)?;
+        }
+        for folder in unfinished {
+            fs::remove_dir_all(&folder).map_err(ArchiveError::io("remove", &folder))?;
+        }
+        for (folder, slug) in leaving {
+            set_aside(path, &folder, &slug)?;
+        }
+        if sums.is_none() {
+            sum_up(path, &header)?;
         }
         Ok((Self { path: path.to_owned(), finished, _lock: lock }, header, study))
     }
@@ -173,7 +198,8 @@ impl RunWriter {
         let log = write_log(&trial.result.recording)
             .map_err(|error| ArchiveError::damaged(&aside.join(LOG), error))?;
         let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
-        let document = to_json(&document);
+        let indented = trial.result.recording.intervals.len() <= INDENTED_MAX;
+        let document = if indented { to_json(&document) } else { to_compact_json(&document) };
         write_durably(&aside.join(LOG), &log)?;
         write_durably(&aside.join(TRIAL), &document)?;
         sync_directory(&aside)?;
@@ -223,17 +249,18 @@ fn sum_up(path: &Path, header: &RunHeader) -> Result<(), ArchiveError> {
         let slug = entry.file_name().to_string_lossy().into_owned();
         names.extend([LOG, TRIAL].map(|file| format!("{TRIALS}/{slug}/{file}")));
     }
-    let mut lines = sums::line(HEADER, &header);
+    let mut lines = sums::line(HEADER, Digest::of(&header));
     for name in names {
-        match read_file(&path.join(&name)) {
-            Ok(bytes) => lines.push_str(&sums::line(&name, &bytes)),
+        let limit = if name.ends_with(LOG) { SizeLimit::LOG } else { SizeLimit::TRIAL };
+        match RunFile::open(&path.join(&name), limit, None).and_then(RunFile::finish) {
+            Ok(digest) => lines.push_str(&sums::line(&name, digest)),
             // The first versions kept no original.
             Err(_) if name == ORIGINAL => {}
             Err(error) => return Err(error),
         }
     }
     // Nobody looks at the list before the header promises it.
-    write_durably(&path.join(sums::NAME), lines.as_bytes())?;
+    write_durably(&path.join(SUMS), lines.as_bytes())?;
     replace_header(path, &header)
 }
 
@@ -250,17 +277,8 @@ fn set_aside(run: &Path, folder: &Path, name: &str) -> Result<(), ArchiveError> 
 }
 
 fn lock(path: &Path) -> Result<File, ArchiveError> {
-    let file = path.join(".lock");
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(&file)
-        .map_err(ArchiveError::io("open", &file))?;
-    if !lock.metadata().is_ok_and(|data| data.is_file()) {
-        return Err(ArchiveError::damaged(&file, "it is no file"));
-    }
+    let file = path.join(LOCK);
+    let lock = output::append(&file, true).map_err(|error| ArchiveError::damaged(&file, error))?;
     lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;
     Ok(lock)
 }
@@ -271,14 +289,14 @@ fn to_json(value: &impl serde::Serialize) -> Vec<u8> {
     text
 }
 
+fn to_compact_json(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut text = serde_json::to_vec(value).expect("invariant: plain data is JSON");
+    text.push(b'\n');
+    text
+}
+
 fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), ArchiveError> {
-    // What a kill has left of it goes; nothing else is written over, and no link is followed.
-    let _ = fs::remove_file(path);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(path).map_err(ArchiveError::io("create", path))?;
-    file.write_all(bytes).map_err(ArchiveError::io("write", path))?;
-    file.sync_all().map_err(ArchiveError::io("sync", path))
+    output::write_durably(path, bytes).map_err(ArchiveError::io("write", path))
 }
 
 fn sync_directory(path: &Path) -> Result<(), ArchiveError> {

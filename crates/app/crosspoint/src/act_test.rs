@@ -21,7 +21,7 @@ use units::{Bytes, Nanos};
 use crate::cli::{ActArguments, PhaseKind};
 use crate::exit::{self, ExitCode};
 use crate::progress;
-use crate::result_file::{self, There};
+use crate::result_file::{self, Output};
 use crate::running::Running;
 use crate::show::Failure;
 
@@ -31,6 +31,7 @@ const RATING_MAX: u32 = 10_000;
 /// Does what was asked.
 pub fn run(arguments: &ActArguments) -> Result<ExitCode, Failure> {
     let test = Test::read(arguments)?;
+    test.check_outputs()?;
     let running = Running::start()?;
     let result = if arguments.search {
         test.search(&running)
@@ -168,7 +169,7 @@ impl<'a> Test<'a> {
         let mut documents = Vec::new();
         for test in &tests {
             let log = end.path.join(format!("{}.act.log", test.trial.slug));
-            result_file::write(&test.log(), &log, There::Any)?;
+            Output::own(&log).write(test.log().as_bytes())?;
             self.copy_log(test)?;
             documents.push(document(test, &log));
             if !self.arguments.json {
@@ -179,7 +180,7 @@ impl<'a> Test<'a> {
         let passed = !tests.is_empty() && tests.iter().all(|test| test.verdict.passed);
         drop(tests);
         let page = end.path.join("report.html");
-        result_file::write_page(&[run], &page, There::Any)?;
+        result_file::write_own_page(&[run], &page)?;
         if self.arguments.json {
             out!("{:#}", json!({ "schema": 1, "tests": documents }));
         } else {
@@ -188,12 +189,25 @@ impl<'a> Test<'a> {
         Ok(End { passed, ending: end.ending })
     }
 
+    /// Refuses outputs that could not be written, before a test is run.
+    fn check_outputs(&self) -> Result<(), Failure> {
+        let page = self.out.join("report.html");
+        if self.arguments.search && page.symlink_metadata().is_ok() {
+            Output::own(&page).check()?;
+        }
+        if let Some(log) = &self.arguments.log {
+            let inputs = [self.arguments.file.as_path()];
+            Output { inputs: &inputs, ..Output::named(log, self.arguments.force) }.check()?;
+        }
+        Ok(())
+    }
+
     /// One report of all runs of a search.
     fn write_joint_report(&self) -> Result<(), Failure> {
         let runs: Result<Vec<Run>, _> =
             self.runs.borrow().iter().map(|run| Run::read(run)).collect();
         let page = self.out.join("report.html");
-        result_file::write_page(&runs?, &page, There::Any)?;
+        result_file::write_own_page(&runs?, &page)?;
         out!("report of all: {}", page.display());
         Ok(())
     }
@@ -210,7 +224,9 @@ impl<'a> Test<'a> {
                 // The first may not replace what is there; the others go on with it.
                 let force = self.arguments.force || !logs.is_empty();
                 logs.push_str(&test.log());
-                result_file::write(&logs, path, There::or_any(force))
+                let inputs = [self.arguments.file.as_path()];
+                let output = Output { inputs: &inputs, ..Output::named(path, force) };
+                Ok(output.write(logs.as_bytes())?)
             }
         }
     }

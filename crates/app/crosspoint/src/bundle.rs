@@ -3,19 +3,19 @@
 //! A bundle is a gzipped tar with one folder: the run's files, the report, the figures as CSV and JSON, the
 //! published table that the study repeats, and SHA-256 sums of all. Invariants: the same run gives the same
 //! bytes (no times, no owners, sorted names); what is unpacked is plain files in that folder and nothing
-//! else. What it is not: a backup of the data that was measured on.
+//! else; memory holds what is made of the run, not the files of the bundle.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use archive::Run;
+use archive::output::{OutputFile, OverwritePolicy, make_directory, new_file};
 use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use sha2::{Digest as _, Sha256};
 
 use crate::exit::{self, ExitCode};
-use crate::result_file::{self, There};
 use crate::show::Failure;
 use crate::words::plain;
 
@@ -25,13 +25,74 @@ const CSV: &str = "figures.csv";
 const JSON: &str = "figures.json";
 const PUBLISHED: &str = "published.toml";
 const SUMS: &str = "SHA256SUMS";
-/// Bytes of a bundle, unpacked, at most.
-const BYTES_MAX: u64 = 1 << 30;
+/// Files of a run besides its trials.
+const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
 /// Journals of trials that were cut short lie beside the others under such names.
 const RUNNING: &str = ".running-";
+/// Bytes of a bundle, unpacked, its files, and the bytes of a name in it, at most.
+const BYTES_MAX: u64 = 1 << 30;
+const FILES_MAX: usize = 100_000;
+const NAME_MAX: u64 = 4096;
 
-/// A name in the folder and what is in that file.
-type Member = (String, Vec<u8>);
+/// A file of a bundle.
+struct Member {
+    /// With the folder of the bundle.
+    name: String,
+    content: Content,
+}
+
+enum Content {
+    Bytes(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Content {
+    fn open(&self) -> io::Result<(Box<dyn Read + '_>, u64)> {
+        match self {
+            Self::Bytes(bytes) => Ok((Box::new(bytes.as_slice()), bytes.len() as u64)),
+            Self::File(path) => {
+                let file = File::open(path)?;
+                let length = file.metadata()?.len();
+                Ok((Box::new(BufReader::new(file).take(length)), length))
+            }
+        }
+    }
+
+    fn sum(&self) -> io::Result<String> {
+        let (mut content, _) = self.open()?;
+        let (mut hasher, mut part) = (Sha256::new(), vec![0; 64 << 10]);
+        loop {
+            match content.read(&mut part)? {
+                0 => break,
+                count => hasher.update(&part[..count]),
+            }
+        }
+        Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn equals(&self, other: &[u8]) -> io::Result<bool> {
+        let mut compared = Comparing { expected: other };
+        let (mut content, length) = self.open()?;
+        Ok(length == other.len() as u64 && io::copy(&mut content, &mut compared).is_ok())
+    }
+}
+
+/// Takes only the bytes that are expected.
+struct Comparing<R> {
+    expected: R,
+}
+
+impl<R: Read> Write for Comparing<R> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut expected = vec![0; bytes.len()];
+        self.expected.read_exact(&mut expected)?;
+        if expected == bytes { Ok(bytes.len()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Writes the bundle of `run` to `output`.
 ///
@@ -42,40 +103,34 @@ pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, 
     let name = read.name.clone();
     let output = output.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_path_buf);
     let failed = |error| Failure::Output(output.display().to_string(), error);
-    // Below it the bundle would be taken for a part of the run.
-    let (inside, own) = (output.parent().map(fs::canonicalize), fs::canonicalize(run));
-    if let (Some(Ok(inside)), Ok(own)) = (inside, own)
-        && inside.starts_with(own.join("trials"))
-    {
-        let why = "it would lie among the trials of the run; choose another -o";
-        return Err(failed(io::Error::other(why)));
-    }
+    let mut file = OutputFile::create(&output, OverwritePolicy::from_force(force), &[])?;
     let mut files = Vec::new();
     collect(run, "", &mut files).map_err(failed)?;
-    let members = members_of(&name, files, made(read)?);
-    // What would not pass is not handed on: no trials, a run that goes on, links.
-    if let Some(why) = differences(&members).map_err(failed)?.first() {
-        let why = format!("{why}; a bundle needs a run with trials that does not go on");
+    let members = members_of(&name, files, made(read)?).map_err(failed)?;
+    write_packed(&members, &mut file).map_err(failed)?;
+    // What would not pass is not handed on: no trials, a run that is still running, links.
+    file.flush().map_err(failed)?;
+    if let Some(why) = check_file(file.path()).map_err(failed)?.differing.first() {
+        let why = format!("{why}; a bundle needs a finished run with trials");
         return Err(failed(io::Error::other(why)));
     }
-    let packed = gzip(&tar_of(&members).map_err(failed)?).map_err(failed)?;
-    result_file::write_bytes(&packed, &output, There::or_any(force))?;
-    // Into a pipe the name would follow the bytes.
-    if fs::metadata(&output).is_ok_and(|facts| facts.is_file()) {
-        out!("{}", plain(&output.display().to_string()));
-    }
+    file.commit()?;
+    out!("{}", plain(&output.display().to_string()));
     Ok(exit::OK)
 }
 
 /// The files of a run and what is made of it, with the list of their sums, in the folder `name`.
-fn members_of(name: &str, mut files: Vec<Member>, made: Vec<Member>) -> Vec<Member> {
-    files.retain(|(name, _)| is_of_run(name));
+fn members_of(name: &str, mut files: Vec<Member>, made: Vec<Member>) -> io::Result<Vec<Member>> {
+    files.retain(|member| is_of_run(&member.name));
     files.extend(made);
-    files.sort();
-    let sums: String =
-        files.iter().map(|(name, bytes)| format!("{}  {name}\n", sum(bytes))).collect();
-    files.push((SUMS.to_owned(), sums.into_bytes()));
-    files.into_iter().map(|(file, bytes)| (format!("{name}/{file}"), bytes)).collect()
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut sums = String::new();
+    for member in &files {
+        sums.push_str(&format!("{}  {}\n", member.content.sum()?, member.name));
+    }
+    files.push(Member { name: SUMS.to_owned(), content: Content::Bytes(sums.into_bytes()) });
+    files.iter_mut().for_each(|member| member.name = format!("{name}/{}", member.name));
+    Ok(files)
 }
 
 /// Whether a file of a run folder is part of the run, and not of what was made of it or lies beside.
@@ -88,12 +143,16 @@ fn made(run: Run) -> Result<Vec<Member>, Failure> {
     let published = analysis::published::source(&run.header.study);
     let runs = [run];
     let figures = analysis::figures(&runs);
+    let member = |name: &str, bytes: Vec<u8>| Member {
+        name: name.to_owned(),
+        content: Content::Bytes(bytes),
+    };
     let mut out = vec![
-        (CSV.to_owned(), report::csv(&figures).into_bytes()),
-        (JSON.to_owned(), analysis::document(&figures).into_bytes()),
+        member(CSV, report::csv(&figures).into_bytes()),
+        member(JSON, analysis::document(&figures).into_bytes()),
     ];
-    out.extend(published.map(|text| (PUBLISHED.to_owned(), text.as_bytes().to_vec())));
-    out.push((REPORT.to_owned(), report::html(&runs).map_err(Failure::Report)?.into_bytes()));
+    out.extend(published.map(|text| member(PUBLISHED, text.as_bytes().to_vec())));
+    out.push(member(REPORT, report::html(&runs).map_err(Failure::Report)?.into_bytes()));
     Ok(out)
 }
 
@@ -103,27 +162,20 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
         let entry = entry?;
         let kind = entry.file_type()?;
         let Ok(name) = entry.file_name().into_string() else {
-            return Err(io::Error::other("a name in the run folder is no text"));
+            return Err(io::Error::other("a name in the run folder is not UTF-8"));
         };
         if name.starts_with('.') && !name.starts_with(RUNNING) {
             continue;
         }
-        let folder = format!("{below}{name}/");
-        if kind.is_dir() && !folder.starts_with("trials/") {
-            continue;
-        }
-        if kind.is_dir() {
-            collect(&entry.path(), &format!("{below}{name}/"), out)?;
-        } else if !is_of_run(&format!("{below}{name}")) {
+        let whole = format!("{below}{name}");
+        if kind.is_dir() && (whole == "trials" || whole.starts_with("trials/")) {
+            collect(&entry.path(), &format!("{whole}/"), out)?;
+        } else if kind.is_dir() || !is_of_run(&whole) {
             // A page, a log: made of the run, or beside it.
         } else if kind.is_file() && is_plain(&name) {
-            let there: u64 = out.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-            if there + entry.metadata()?.len() > BYTES_MAX {
-                return Err(io::Error::other("the run has more than 1 GiB, no bundle has"));
-            }
-            out.push((format!("{below}{name}"), fs::read(entry.path())?));
+            out.push(Member { name: whole, content: Content::File(entry.path()) });
         } else {
-            return Err(io::Error::other(format!("{below}{name:?} is no plain file of a run")));
+            return Err(io::Error::other(format!("{whole:?} is not a plain file of a run")));
         }
     }
     Ok(())
@@ -137,27 +189,24 @@ fn is_plain(name: &str) -> bool {
         && !name.contains(|c: char| c.is_control() || c == '\\')
 }
 
-fn sum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The members as a tar, the same bytes each time.
-fn tar_of(members: &[Member]) -> io::Result<Vec<u8>> {
-    let mut tar = tar::Builder::new(Vec::new());
-    for (name, bytes) in members {
+/// Writes the members as a tar, the same bytes each time.
+fn write_tar(members: &[Member], out: impl Write) -> io::Result<()> {
+    let mut tar = tar::Builder::new(out);
+    for member in members {
+        let (content, length) = member.content.open()?;
         let mut header = tar::Header::new_gnu();
-        header.set_size(bytes.len() as u64);
+        header.set_size(length);
         header.set_mode(0o644);
         header.set_mtime(0);
-        tar.append_data(&mut header, name, bytes.as_slice())?;
+        tar.append_data(&mut header, &member.name, content)?;
     }
-    tar.into_inner()
+    tar.into_inner()?.flush()
 }
 
-fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut gzip = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
-    gzip.write_all(bytes)?;
-    gzip.finish()
+fn write_packed(members: &[Member], out: impl Write) -> io::Result<()> {
+    let mut gzip = GzBuilder::new().mtime(0).write(out, Compression::default());
+    write_tar(members, &mut gzip)?;
+    gzip.finish()?.flush()
 }
 
 /// Unpacks a bundle, compares every sum, and makes report and figures again.
@@ -166,178 +215,232 @@ fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
 /// Where the file is no bundle.
 pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
     let failed = |error: io::Error| Failure::Input(bundle.display().to_string(), error);
-    let members = unpack(bundle).map_err(failed)?;
-    let differing = differences(&members).map_err(failed)?;
+    if !fs::metadata(bundle).map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("it is not a regular file")));
+    }
+    let Checked { folder, files, differing } = check_file(bundle).map_err(failed)?;
     for line in &differing {
         out!("{}", plain(line));
     }
     if differing.is_empty() {
-        let folder = members.first().and_then(|(name, _)| name.split_once('/'));
-        let folder = plain(folder.map_or("", |(folder, _)| folder));
-        out!(
-            "{folder}: {} files whole; report and figures made again byte for byte",
-            members.len()
-        );
+        let folder = plain(&folder);
+        out!("{folder}: {files} files whole; report and figures made again byte for byte");
         return Ok(exit::OK);
     }
     say!("a report is made again byte for byte by the version of Crosspoint that made it");
     Ok(exit::NOT_KEPT)
 }
 
+/// A bundle that was unpacked.
+struct Checked {
+    folder: String,
+    files: usize,
+    /// What is wrong with it.
+    differing: Vec<String>,
+}
+
+fn check_file(bundle: &Path) -> io::Result<Checked> {
+    let scratch = tempfile::tempdir()?;
+    let members = unpack(bundle, scratch.path())?;
+    let folder = members.first().and_then(|member| member.name.split_once('/'));
+    let folder = folder.map(|(folder, _)| folder.to_owned()).unwrap_or_default();
+    let differing = differences(&members, &folder, scratch.path())?;
+    Ok(Checked { folder, files: members.len(), differing })
+}
+
 /// What of a bundle is not as its sums say, or is another when it is made again from the run in it.
-fn differences(members: &[Member]) -> io::Result<Vec<String>> {
-    let folder = members.first().and_then(|(name, _)| name.split_once('/'));
-    let Some((folder, _)) = folder else { return Err(io::Error::other("it holds no folder")) };
-    let inside: BTreeMap<&str, &[u8]> = members
+fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<Vec<String>> {
+    let inside: BTreeMap<&str, &Content> = members
         .iter()
-        .filter_map(|(name, bytes)| Some((name.strip_prefix(folder)?.strip_prefix('/')?, &**bytes)))
+        .filter_map(|member| {
+            Some((member.name.strip_prefix(folder)?.strip_prefix('/')?, &member.content))
+        })
         .collect();
-    if inside.len() != members.len() {
+    if inside.is_empty() || inside.len() != members.len() {
         return Err(io::Error::other("it has names twice, or outside of its folder"));
     }
-    let wrong = wrong_sums(&inside);
+    let wrong = wrong_sums(&inside)?;
     if !wrong.is_empty() {
         return Ok(wrong
             .into_iter()
             .map(|name| format!("{name}: its checksum is wrong"))
             .collect());
     }
-    let scratch = tempfile::tempdir()?;
-    for (name, bytes) in members {
-        let path = scratch.path().join(name);
-        fs::create_dir_all(path.parent().unwrap_or(scratch.path()))?;
-        fs::write(&path, bytes)?;
-    }
-    let run = Run::read(&scratch.path().join(folder)).map_err(io::Error::other)?;
+    let run = Run::read(&scratch.join(folder)).map_err(io::Error::other)?;
     let again = made(run).map_err(|_| io::Error::other("its report cannot be made"))?;
     let mut differing = Vec::new();
-    for (name, bytes) in &again {
-        if inside.get(name.as_str()).is_none_or(|stored| *stored != bytes.as_slice()) {
-            differing.push(format!("{name}: made again it is another"));
+    for Member { name, content } in &again {
+        let Content::Bytes(bytes) = content else { continue };
+        let same = inside.get(name.as_str()).map(|stored| stored.equals(bytes)).transpose()?;
+        if same != Some(true) {
+            differing.push(format!("{name}: made again, it differs"));
         }
     }
-    // Beside what is made there is nothing but the run.
-    let known: BTreeSet<&str> = again.iter().map(|(name, _)| name.as_str()).chain([SUMS]).collect();
+    let known: BTreeSet<&str> = again.iter().map(|one| one.name.as_str()).chain([SUMS]).collect();
     let foreign = inside.keys().filter(|name| !known.contains(**name) && !is_of_run(name));
-    differing.extend(foreign.map(|name| format!("{name}: does not belong into a bundle")));
+    differing.extend(foreign.map(|name| format!("{name}: does not belong in a bundle")));
     Ok(differing)
 }
 
-/// Files of a run besides its trials.
-const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
-
 /// Names whose bytes are not those of the list, those that it does not name, and those that it names twice.
-fn wrong_sums(inside: &BTreeMap<&str, &[u8]>) -> Vec<String> {
-    let Some(list) = inside.get(SUMS) else { return vec![SUMS.to_owned()] };
-    let list = String::from_utf8_lossy(list);
+fn wrong_sums(inside: &BTreeMap<&str, &Content>) -> io::Result<Vec<String>> {
+    let Some(list) = inside.get(SUMS) else { return Ok(vec![SUMS.to_owned()]) };
+    let mut text = String::new();
+    list.open()?.0.take(BYTES_MAX >> 5).read_to_string(&mut text)?;
     let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (sum, name) in list.lines().filter_map(|line| line.split_once("  ")) {
+    for (sum, name) in text.lines().filter_map(|line| line.split_once("  ")) {
         if listed.insert(name, sum).is_some() || !inside.contains_key(name) {
             wrong.push(name.to_owned());
         }
     }
-    let differs = inside.iter().filter(|(name, bytes)| {
-        **name != SUMS && listed.get(*name).is_none_or(|listed| *listed != sum(bytes))
-    });
-    wrong.extend(differs.map(|(name, _)| (*name).to_owned()));
-    wrong
-}
-
-/// The members of a bundle, which is the tar of them and not a byte more.
-fn unpack(bundle: &Path) -> io::Result<Vec<Member>> {
-    if !fs::metadata(bundle)?.is_file() {
-        return Err(io::Error::other("it is no file"));
-    }
-    let mut bytes = Vec::new();
-    MultiGzDecoder::new(fs::File::open(bundle)?).take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(io::Error::other("it holds more than 1 GiB"));
-    }
-    let mut out: Vec<Member> = Vec::new();
-    for entry in tar::Archive::new(bytes.as_slice()).entries()? {
-        let mut entry = entry?;
-        let path = entry.path()?.into_owned();
-        let name = path.to_str().unwrap_or_default().to_owned();
-        let plain = name.contains('/') && name.split('/').all(is_plain);
-        if !plain || !entry.header().entry_type().is_file() {
-            return Err(io::Error::other(format!("{name:?} does not belong into a bundle")));
+    for (name, content) in inside.iter().filter(|(name, _)| **name != SUMS) {
+        if listed.get(name).is_none_or(|listed| content.sum().ok().as_deref() != Some(listed)) {
+            wrong.push((*name).to_owned());
         }
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes)?;
-        out.push((name, bytes));
     }
-    if !is_the_tar_of(&bytes, &out)? {
-        return Err(io::Error::other(
-            "it holds more than its files, or was packed by another program",
-        ));
-    }
-    Ok(out)
+    Ok(wrong)
 }
 
-/// Whether `bytes` are what these members are packed into.
-fn is_the_tar_of(bytes: &[u8], members: &[Member]) -> io::Result<bool> {
-    Ok(tar_of(members)? == bytes)
+/// Unpacks a bundle, which must be the tar of its members and not a byte more, into `scratch`.
+fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
+    let open = || io::Result::Ok(MultiGzDecoder::new(BufReader::new(File::open(bundle)?)));
+    let mut members: Vec<Member> = Vec::new();
+    let (mut long_name, mut left) = (None, BYTES_MAX);
+    // Extensions of the format are read here: the crate would allocate what their headers claim.
+    let mut archive = tar::Archive::new(open()?.take(BYTES_MAX + 1));
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
+        let kind = entry.header().entry_type();
+        if kind.is_gnu_longname() && entry.size() <= NAME_MAX {
+            let mut name = String::new();
+            entry.read_to_string(&mut name)?;
+            long_name = Some(name.trim_end_matches('\0').to_owned());
+            continue;
+        }
+        let name = match long_name.take() {
+            Some(name) => name,
+            None => String::from_utf8_lossy(&entry.path_bytes()).into_owned(),
+        };
+        let plain = name.contains('/') && name.split('/').all(is_plain);
+        if !plain || !kind.is_file() {
+            return Err(io::Error::other(format!("{name:?} does not belong in a bundle")));
+        }
+        left = left.checked_sub(entry.size()).unwrap_or_default();
+        if left == 0 || members.len() == FILES_MAX {
+            return Err(io::Error::other("it holds more than 1 GiB, or too many files"));
+        }
+        let path = scratch.join(&name);
+        make_directory(path.parent().unwrap_or(scratch)).map_err(io::Error::other)?;
+        let twice = || io::Error::other("it has names twice, or outside of its folder");
+        io::copy(&mut entry, &mut new_file(&path).map_err(|_| twice())?)?;
+        members.push(Member { name, content: Content::File(path) });
+    }
+    let more =
+        || io::Error::other("it holds more than its files, or was packed by another program");
+    let mut whole = Comparing { expected: open()? };
+    write_tar(&members, &mut whole).map_err(|_| more())?;
+    match whole.expected.read(&mut [0]) {
+        Ok(0) => Ok(members),
+        _ => Err(more()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn bytes(name: &str, bytes: &[u8]) -> Member {
+        Member { name: name.to_owned(), content: Content::Bytes(bytes.to_vec()) }
+    }
+
+    fn packed(path: &Path, members: &[Member]) {
+        write_packed(members, File::create(path).unwrap()).unwrap();
+    }
+
     /// Another number in the report, with all sums right: only making it again finds that.
     #[test]
     fn a_report_that_is_another_is_found() {
         let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/runs/v1");
-        let mut files = Vec::new();
-        collect(&place, "", &mut files).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.tar.gz");
+        let found = |made: Vec<Member>| {
+            let mut files = Vec::new();
+            collect(&place, "", &mut files).unwrap();
+            packed(&path, &members_of("v1", files, made).unwrap());
+            check_file(&path).unwrap().differing
+        };
         let made = || made(Run::read(&place).unwrap()).unwrap();
-        let members = members_of("v1", files.clone(), made());
-        assert!(differences(&members).unwrap().is_empty());
+        assert!(found(made()).is_empty());
         let mut forged = made();
-        for (name, bytes) in &mut forged {
+        for Member { name, content } in &mut forged {
+            let Content::Bytes(bytes) = content else { continue };
             if name == REPORT {
                 *bytes = String::from_utf8_lossy(bytes).replacen("measured", "measured!", 1).into();
             }
         }
-        let found = differences(&members_of("v1", files.clone(), forged)).unwrap();
-        assert_eq!(found, ["report.html: made again it is another"]);
+        assert_eq!(found(forged), ["report.html: made again, it differs"]);
         let mut more = made();
-        more.push(("index.html".to_owned(), b"mine".to_vec()));
-        let found = differences(&members_of("v1", files, more)).unwrap();
-        assert_eq!(found, ["index.html: does not belong into a bundle"]);
+        more.push(bytes("index.html", b"mine"));
+        assert_eq!(found(more), ["index.html: does not belong in a bundle"]);
     }
 
     /// A bundle that is changed on the way must not pass for the run.
     #[test]
     fn what_was_changed_is_found_and_what_leads_outside_refused() {
-        let list = format!("{}  a\n", sum(b"one"));
-        let of = |list: &str, bytes: &[u8]| {
-            wrong_sums(&BTreeMap::from([("a", bytes), (SUMS, list.as_bytes())]))
+        let one = Content::Bytes(b"one".to_vec());
+        let list = format!("{}  a\n", one.sum().unwrap());
+        let of = |list: &str, content: &[u8]| {
+            let (content, list) =
+                (Content::Bytes(content.to_vec()), Content::Bytes(list.as_bytes().to_vec()));
+            wrong_sums(&BTreeMap::from([("a", &content), (SUMS, &list)])).unwrap()
         };
         assert!(of(&list, b"one").is_empty());
         assert_eq!(of(&list, b"two"), ["a"]);
-        assert_eq!(of(&format!("{list}{}  a\n", sum(b"two")), b"two"), ["a"], "listed twice");
-        assert_eq!(of(&format!("{list}{}  b\n", sum(b"")), b"one"), ["b"], "missing");
+        assert_eq!(of(&format!("{list}{list}"), b"one"), ["a"], "listed twice");
+        assert_eq!(of(&format!("{list}0  b\n"), b"one"), ["b"], "missing");
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("b.tar.gz");
-        let write = |names: &[&str]| {
-            let members: Vec<Member> =
-                names.iter().map(|name| ((*name).to_owned(), b"one".to_vec())).collect();
-            fs::write(&path, gzip(&tar_of(&members).unwrap()).unwrap()).unwrap();
-            unpack(&path)
+        let unpacked = || {
+            let scratch = tempfile::tempdir().unwrap();
+            unpack(&path, scratch.path()).map(|all| all.len()).map_err(|error| error.to_string())
         };
-        assert_eq!(write(&["r/a"]).unwrap(), [("r/a".to_owned(), b"one".to_vec())]);
+        let write = |names: &[&str]| {
+            let members: Vec<Member> = names.iter().map(|name| bytes(name, b"one")).collect();
+            packed(&path, &members);
+            unpacked()
+        };
+        assert_eq!(write(&["r/a"]), Ok(1));
+        assert_eq!(write(&[&format!("r/{}", "a".repeat(200))]), Ok(1), "a long name");
         // The tar crate itself refuses to write what leads outside.
         assert!(write(&["a"]).is_err(), "no folder");
-        assert!(differences(&write(&["r/a", "r/a"]).unwrap()).is_err(), "twice");
-        assert!(differences(&write(&["r/a", "s/a"]).unwrap()).is_err(), "two folders");
+        assert!(write(&["r/a", "r/a"]).unwrap_err().contains("twice"));
+        assert_eq!(write(&["r/a", "s/a"]), Ok(2));
+        assert!(check_file(&path).is_err_and(|error| error.to_string().contains("outside")));
         // A second part of the file, which another unpacker would take as well.
-        let members = [("r/a".to_owned(), b"one".to_vec())];
-        let mut bytes = gzip(&tar_of(&members).unwrap()).unwrap();
-        bytes.extend(gzip(&tar_of(&[("r/a".to_owned(), b"two".to_vec())]).unwrap()).unwrap());
-        fs::write(&path, bytes).unwrap();
-        assert!(unpack(&path).is_err(), "two members");
+        let mut both = Vec::new();
+        write_packed(&[bytes("r/a", b"one")], &mut both).unwrap();
+        write_packed(&[bytes("r/a", b"two")], &mut both).unwrap();
+        fs::write(&path, both).unwrap();
+        assert!(unpacked().is_err(), "two members");
         fs::write(&path, b"no bundle").unwrap();
-        assert!(unpack(&path).is_err());
+        assert!(unpacked().is_err());
+    }
+
+    /// A name whose header claims a gibibyte was allocated before it was read.
+    #[test]
+    fn a_long_name_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("b.tar.gz");
+        let mut gzip = GzBuilder::new().write(Vec::new(), Compression::best());
+        let mut tar = tar::Builder::new(&mut gzip);
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::GNULongName);
+        header.set_size(64 << 20);
+        tar.append_data(&mut header, "././@LongLink", io::repeat(b'a').take(64 << 20)).unwrap();
+        drop(tar);
+        fs::write(&path, gzip.finish().unwrap()).unwrap();
+        let error = unpack(&path, dir.path()).err().unwrap().to_string();
+        assert!(error.contains("does not belong"), "{error}");
     }
 }

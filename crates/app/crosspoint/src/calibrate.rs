@@ -14,7 +14,7 @@ use units::human_count;
 use crate::exit::{self, ExitCode};
 use crate::host_file::file;
 use crate::progress::Counted;
-use crate::result_file::{self, There};
+use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 
@@ -40,7 +40,7 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
     drop(counted);
     running.undo();
     let Some(found) = found? else { return Ok(exit::INTERRUPTED) };
-    result_file::write(&found.text(), &path, There::Any)?;
+    Output::own(&path).write(found.text().as_bytes())?;
     if json {
         out!("{:#}", json!({"schema": 1, "file": path, "calibration": found}));
     } else {

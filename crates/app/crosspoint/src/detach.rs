@@ -86,7 +86,7 @@ fn new_log(folder: &Path) -> std::io::Result<(PathBuf, File)> {
         let mut own = name.to_owned();
         own.push(if number == 1 { ".log".to_owned() } else { format!("-{number}.log") });
         let log = folder.with_file_name(own);
-        match File::create_new(&log) {
+        match archive::output::new_file(&log) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             made => return made.map(|file| (log, file)),
         }

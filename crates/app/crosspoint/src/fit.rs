@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use archive::output::{SealStyle, seal};
 use archive::{Run, TrialOutcome, TrialRecord};
 use device::Profile;
 use runner::{Ending, RunnerError};
@@ -19,7 +20,7 @@ use crate::exit::{self, ExitCode};
 use crate::fit_picture::picture;
 use crate::progress;
 use crate::quick::quoted;
-use crate::result_file::{self, There};
+use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 
@@ -59,10 +60,14 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let residuals = sim::residuals(&profile, &points, Seed(1));
     let known = points.iter().filter(|point| point.ops() > 0).count();
     let left_out = known - sim::kept_up(&points).len();
-    let there = There::or_any(arguments.force);
-    result_file::write(&text, &path, there)?;
+    let inputs = inputs(arguments);
+    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+    let output = |path| Output { inputs: &inputs, ..Output::named(path, arguments.force) };
+    output(&path).write(text.as_bytes())?;
     if let Some(drawn) = &drawn {
-        result_file::write(&picture(&naming.title, &residuals), drawn, there)?;
+        let mut drawing = picture(&naming.title, &residuals);
+        seal(&mut drawing, SealStyle::Markup);
+        output(drawn).write(drawing.as_bytes())?;
     }
     let own = against_itself(&run);
     if arguments.json {
@@ -121,15 +126,23 @@ fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failu
         Some(extension) if extension != "toml" => drawn.as_mut_os_string().push(".svg"),
         _ => _ = drawn.set_extension("svg"),
     }
-    // Beside a pipe or a terminal there is no place for it.
-    let drawn = (!path.exists() || path.is_file()).then_some(drawn);
-    let there = There::or_any(arguments.force);
+    // Next to stdout there is no place for it.
+    let drawn = (path.as_os_str() != "-").then_some(drawn);
     // The same fit again changes nothing.
     if arguments.from.is_none() {
-        let mut files = [Some(&path), drawn.as_ref()].into_iter().flatten();
-        files.try_for_each(|file| result_file::refused(file, there))?;
+        let inputs = inputs(arguments);
+        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+        for file in [Some(&path), drawn.as_ref()].into_iter().flatten() {
+            Output { inputs: &inputs, ..Output::named(file, arguments.force) }.check()?;
+        }
     }
     Ok((path, drawn))
+}
+
+/// Files that a fit reads besides those of a run: the profile of a model that it fits to.
+fn inputs(arguments: &FitArguments) -> Vec<PathBuf> {
+    let model = |target: &PathBuf| Some(PathBuf::from(target.to_str()?.strip_prefix("model:")?));
+    arguments.target.iter().map(|target| model(target).unwrap_or_else(|| target.clone())).collect()
 }
 
 /// Categories in the order in which they are printed.

@@ -30,7 +30,7 @@ pub fn picture(title: &str, residuals: &[Residual]) -> String {
     let _ = write!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0} {:.0}\" font-family=\"sans-serif\" \
-         font-size=\"11\" fill=\"#222\"><!-- made by crosspoint -->\
+         font-size=\"11\" fill=\"#222\">\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\
          <text x=\"10\" y=\"20\" font-size=\"14\">{}</text>\
          <text x=\"10\" y=\"38\">4 KiB latency over depth: dots measured (hollow: held out), lines fitted; \

@@ -13,7 +13,7 @@ use crate::cli::ProgressKind;
 use crate::compare;
 use crate::exit::ExitCode;
 use crate::noise_file::{Noise, Spread, file};
-use crate::result_file::{self, There};
+use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
@@ -58,7 +58,7 @@ pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
         figures: comparison.rows.iter().filter_map(Spread::of).collect(),
     };
     let text = serde_json::to_string_pretty(&noise).unwrap_or_default() + "\n";
-    result_file::write(&text, &file(&state_directory()?), There::Any)?;
+    Output::own(&file(&state_directory()?)).write(text.as_bytes())?;
     if let Some(sentence) = noise.sentence(|_| true).filter(|_| !json) {
         out!("{}", plain(&sentence));
     }

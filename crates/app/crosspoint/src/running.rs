@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use archive::output::discard_unfinished;
 use runner::Options;
 use stack::{Journal, state_directory};
 
 use crate::show::Failure;
 use crate::signals::{self, Asked};
-use crate::{exit, host_file, result_file};
+use crate::{exit, host_file};
 
 /// How this program was built, for provenance.
 const BUILD: &str = if cfg!(debug_assertions) {
@@ -96,6 +97,6 @@ fn give_up(journal: &Journal, reason: &str) {
     for failed in journal.undo_all() {
         say!("could not be undone: {failed}; try: crosspoint clean");
     }
-    result_file::settle();
+    discard_unfinished();
     std::process::exit(exit::TARGET_FAILED.number());
 }

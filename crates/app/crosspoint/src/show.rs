@@ -4,6 +4,7 @@
 
 use std::io::IsTerminal;
 
+use archive::output::{OutputError, Refusal};
 use report::ReportError;
 use runner::{RunnerError, StudyText};
 
@@ -18,6 +19,8 @@ pub enum Failure {
     Runner(Box<RunnerError>, Option<StudyText>),
     /// The report's template.
     Report(ReportError),
+    /// Writing a result to a file.
+    Write(OutputError),
     /// Writing a result.
     Output(String, std::io::Error),
     /// Reading what is no run.
@@ -33,6 +36,15 @@ impl From<RunnerError> for Failure {
 impl From<stack::StackError> for Failure {
     fn from(error: stack::StackError) -> Self {
         RunnerError::from(error).into()
+    }
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Directory(error) => error.into(),
+            error => Self::Write(error),
+        }
     }
 }
 
@@ -60,6 +72,18 @@ impl Failure {
                      makes one"
                 );
                 exit::NOT_KEPT
+            }
+            Self::Write(error) => {
+                let replaceable =
+                    matches!(error, OutputError::Refused { reason: Refusal::Exists, .. });
+                let next = if replaceable { "--force replaces it" } else { "choose another file" };
+                say!("error: {}\n  next: {next}", bounded(&error.to_string()));
+                match error {
+                    OutputError::Refused { .. } if !replaceable => {
+                        runner::ExitClass::Refused.into()
+                    }
+                    _ => exit::ENVIRONMENT,
+                }
             }
             Self::Output(path, error) => {
                 say!("error: cannot write {path}: {error}\n  next: choose another place with -o");

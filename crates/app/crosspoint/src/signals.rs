@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use archive::output::discard_unfinished;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use stack::{Journal, state_directory};
 
-use crate::{exit, result_file};
+use crate::exit;
 
 /// What the user has asked for so far.
 #[derive(Debug, Default)]
@@ -56,7 +57,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
                         ),
                         None => say!("stopped at once"),
                     }
-                    result_file::settle();
+                    discard_unfinished();
                     std::process::exit(exit::INTERRUPTED.number());
                 }
                 say!("stopping at the end of this interval; once more to stop at once");

@@ -3,7 +3,6 @@
 //! Invariant: a binary file goes to no terminal. What it is not: what is in the tables.
 
 use std::io::{IsTerminal, Write};
-use std::path::Path;
 
 use analysis::table::{Table, figure_table, histogram_table, series_table};
 use archive::Run;
@@ -11,7 +10,7 @@ use archive::Run;
 use crate::cli::{Format, Rows};
 use crate::exit::{self, ExitCode};
 use crate::output;
-use crate::result_file::{self, There};
+use crate::result_file::Output;
 use crate::show::Failure;
 use crate::words::plain;
 
@@ -22,10 +21,10 @@ use crate::words::plain;
 pub fn print(
     runs: &[Run],
     (of, format): (Rows, Option<Format>),
-    file: Option<(&Path, There)>,
+    file: Option<&Output<'_>>,
 ) -> Result<ExitCode, Failure> {
     // A file that is called x.csv is a table of commas.
-    let end = file.and_then(|(path, _)| Some(path.extension()?.to_str()?.to_ascii_lowercase()));
+    let end = file.and_then(|file| Some(file.path.extension()?.to_str()?.to_ascii_lowercase()));
     let named = end.and_then(|end| match end.as_str() {
         "csv" => Some(Format::Csv),
         "json" => Some(Format::Json),
@@ -50,9 +49,9 @@ pub fn print(
         (Rows::Figures, Format::Json) => analysis::document(&analysis::figures(runs)).into_bytes(),
         (of, format) => columns(&table(runs, of), of, format)?,
     };
-    if let Some((path, there)) = file {
-        result_file::write_bytes(&bytes, path, there)?;
-        out!("{}", path.display());
+    if let Some(file) = file {
+        file.write(&bytes)?;
+        file.say();
         return Ok(exit::OK);
     }
     if format == Format::Parquet {

@@ -12,7 +12,7 @@ mod screen;
 mod telling;
 
 pub use disks::{Disks, Traffic};
-pub use line::{Line, ask};
+pub use line::{Line, LiveSummary, ask, ask_all};
 pub use live::{Live, LiveInterval, LiveTrial};
 pub use screen::{Screen, line_of};
 pub use telling::Telling;

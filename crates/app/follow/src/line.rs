@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::live::Live;
 
@@ -27,8 +29,10 @@ const PATIENCE: Duration = Duration::from_millis(500);
 const ANSWERS_IN: Duration = Duration::from_secs(5);
 /// Who may wait to be told.
 const WAITING_MAX: i32 = 128;
-/// A document is no longer than this.
+/// Longest document.
 const LONGEST: usize = 4 << 20;
+/// Runs that are asked side by side; each may take a document of memory.
+const ASKED_AT_ONCE: usize = 16;
 
 /// The end that tells.
 #[derive(Debug)]
@@ -72,14 +76,20 @@ impl Folder {
         Ok(socket.into())
     }
 
-    /// To a socket that lies in the folder and is its owner's: any other is none of this run.
+    /// Connects to a socket that lies in the folder and is its owner's; any other is none of this run.
     fn connect(&self) -> io::Result<UnixStream> {
         let facts = std::fs::symlink_metadata(self.address())?;
         let owner = rustix::fs::fstat(&self.0)?.st_uid;
         if !facts.file_type().is_socket() || facts.uid() != owner {
             return Err(io::ErrorKind::NotFound.into());
         }
-        UnixStream::connect(self.address())
+        // A listener whose queue is full would be waited for without end.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        net::connect(&socket, &SocketAddrUnix::new(self.address())?)?;
+        let stream = UnixStream::from(socket);
+        stream.set_nonblocking(false)?;
+        Ok(stream)
     }
 }
 
@@ -132,9 +142,9 @@ impl Drop for Line {
     }
 }
 
-/// All that is said until the other end closes, in the time for it.
-fn answer(mut stream: UnixStream) -> io::Result<Vec<u8>> {
-    let until = Instant::now() + ANSWERS_IN;
+/// Everything that the other end sends until it closes, in `time`.
+fn answer(mut stream: UnixStream, time: Duration) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + time;
     let (mut text, mut part) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -149,11 +159,52 @@ fn answer(mut stream: UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What goes on in the run of `folder`; none where nothing does.
+/// What a list shows of a run that is running.
+#[derive(Debug, Clone, Deserialize)]
+pub struct LiveSummary {
+    /// Name of the study.
+    pub study: String,
+    /// What it asks.
+    pub question: String,
+    /// Trials of the run.
+    pub trials: usize,
+    /// Trials that have ended.
+    pub done: usize,
+}
+
+/// The document of the run in `folder`; none where none is running.
 ///
 /// # Errors
-/// Where somebody answers and says what cannot be understood, or may not be asked.
+/// Where somebody answers and sends no document, or may not be asked.
 pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
+    ask_within(folder, ANSWERS_IN)
+}
+
+/// Summaries of the runs in many folders, asked side by side, each for at most `time`; an error where a run
+/// did not answer.
+#[must_use]
+pub fn ask_all(folders: &[PathBuf], time: Duration) -> Vec<io::Result<Option<LiveSummary>>> {
+    let mut all = Vec::with_capacity(folders.len());
+    for some in folders.chunks(ASKED_AT_ONCE) {
+        std::thread::scope(|scope| {
+            let asked: Vec<_> = some
+                .iter()
+                .map(|folder| {
+                    // Most runs have ended and have no socket: they need no thread.
+                    let live = std::fs::symlink_metadata(folder.join(NAME)).is_ok();
+                    live.then(|| scope.spawn(move || ask_within(folder, time)))
+                })
+                .collect();
+            all.extend(asked.into_iter().map(|thread| match thread.map(|one| one.join()) {
+                None => Ok(None),
+                Some(joined) => joined.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
+            }));
+        });
+    }
+    all
+}
+
+fn ask_within<T: DeserializeOwned>(folder: &Path, time: Duration) -> io::Result<Option<T>> {
     let stream = match Folder::open(folder).and_then(|folder| folder.connect()) {
         Ok(stream) => stream,
         Err(error) => {
@@ -163,7 +214,7 @@ pub fn ask(folder: &Path) -> io::Result<Option<Live>> {
             };
         }
     };
-    let text = answer(stream)?;
+    let text = answer(stream, time)?;
     // It ended between our connecting and its answer.
     if text.is_empty() {
         return Ok(None);
@@ -207,6 +258,27 @@ mod tests {
         assert!(ask(dir.path()).unwrap().is_some());
         drop(line);
         drop(silent);
+    }
+
+    /// A list of runs took five seconds for each one that hangs, one after the other.
+    #[test]
+    fn runs_that_do_not_answer_are_waited_for_side_by_side() {
+        let dir = tempfile::tempdir().unwrap();
+        let folders: Vec<PathBuf> =
+            (0..8).map(|number| dir.path().join(number.to_string())).collect();
+        let listeners: Vec<UnixListener> = folders
+            .iter()
+            .map(|folder| {
+                std::fs::create_dir(folder).unwrap();
+                UnixListener::bind(folder.join(NAME)).unwrap()
+            })
+            .collect();
+        let (began, time) = (Instant::now(), Duration::from_millis(400));
+        let all = ask_all(&folders, time);
+        assert!(all.iter().all(Result::is_err));
+        assert!(began.elapsed() < time * 4, "{:?} for eight", began.elapsed());
+        drop(listeners);
+        assert!(ask_all(&folders, time).iter().all(|one| matches!(one, Ok(None))));
     }
 
     /// A link to somebody's socket, which says nothing, would hold up who looks at the list.

@@ -30,7 +30,7 @@ pub struct Listed {
     pub started: String,
     /// Its first sentence, or why there is none.
     pub headline: String,
-    /// `whole`, `partial`, `goes on`, `unreadable`.
+    /// `whole`, `partial`, `running`, `unreadable`.
     pub state: &'static str,
     /// Trials that are there, of those planned.
     pub trials: String,
@@ -109,7 +109,7 @@ fn made(title: &str, of: &Of<'_>) -> Result<String, ReportError> {
         .render(context! {
             policy, title, style => STYLE, script, left,
             runs => Serde(&runs), studies => Serde(&studies), trends => Serde(&trends),
-            goes_on => runs.is_some_and(|all| all.iter().any(|one| one.state == "goes on")),
+            goes_on => runs.is_some_and(|all| all.iter().any(|one| one.state == "running")),
         })
         .map_err(failed)
 }

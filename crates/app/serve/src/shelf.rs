@@ -1,4 +1,4 @@
-//! The runs of a folder, read anew where they have changed.
+//! The runs of a folder, read again when they have changed.
 //!
 //! Invariants: a run is named as the folder names it, and looked up among what the folder has; links are not
 //! followed. What it is not: a cache of pages on disk.
@@ -6,22 +6,62 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use analysis::trend::trends;
 use archive::Run;
 use report::{Listed, follow_page, html, library_page, trend_page};
 
-/// Runs of a trend.
+/// Runs of a trend, and bytes of their files.
 const TREND_RUNS_MAX: usize = 50;
+const TREND_BYTES_MAX: u64 = 64 << 20;
+/// Time in which a run must answer to be listed as running.
+const ANSWERS_IN: Duration = Duration::from_secs(1);
+/// A run that did not answer is not asked again for this long.
+const SILENT_FOR: Duration = Duration::from_secs(60);
 
 /// A folder of runs.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     folder: PathBuf,
-    /// By name, as it was when the time of its trials was that.
-    known: Mutex<HashMap<String, (SystemTime, Listed)>>,
+    /// By name: what a run was, readable or not, when its files were like that.
+    known: Mutex<HashMap<String, (Stamp, Listed)>>,
+    /// Runs that did not answer, with the time at which they were asked.
+    silent: Mutex<HashMap<String, Instant>>,
+    /// Held while a run is loaded: one at a time, however many ask.
+    loading: Mutex<()>,
 }
+
+/// Changes when any file of a run does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    newest: SystemTime,
+    files: u64,
+    bytes: u64,
+}
+
+impl Stamp {
+    fn of(run: &Path) -> Self {
+        let mut stamp = Self { newest: SystemTime::UNIX_EPOCH, files: 0, bytes: 0 };
+        FILES.iter().for_each(|name| stamp.add(&run.join(name), 2));
+        stamp
+    }
+
+    fn add(&mut self, path: &Path, depth: u32) {
+        let Ok(facts) = std::fs::symlink_metadata(path) else { return };
+        self.newest = self.newest.max(facts.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+        self.files += 1;
+        if facts.is_file() {
+            self.bytes += facts.len();
+        } else if facts.is_dir() && depth > 0 {
+            let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+            entries.for_each(|entry| self.add(&entry.path(), depth - 1));
+        }
+    }
+}
+
+/// Why a run cannot be read; the state of a [`Listed`].
+const UNREADABLE: &str = "unreadable";
 
 /// Files that a run is read from.
 const FILES: [&str; 5] = ["run.json", "study.toml", "study.original.toml", "sums.txt", "trials"];
@@ -37,7 +77,12 @@ type Page = Result<Option<String>, String>;
 
 impl Shelf {
     pub(crate) fn new(folder: PathBuf) -> Self {
-        Self { folder, known: Mutex::default() }
+        Self {
+            folder,
+            known: Mutex::default(),
+            silent: Mutex::default(),
+            loading: Mutex::default(),
+        }
     }
 
     /// Names of the folders that are runs, the youngest first.
@@ -64,67 +109,92 @@ impl Shelf {
     }
 
     pub(crate) fn list(&self) -> Result<String, String> {
-        let all: Vec<Listed> = self.names().iter().map(|name| self.listed(name)).collect();
+        let names = self.names();
+        let live = self.live_runs(&names);
+        let listed = |name: &String| live.get(name).cloned().unwrap_or_else(|| self.listed(name));
+        let all: Vec<Listed> = names.iter().map(listed).collect();
         library_page(&self.folder.display().to_string(), &all).map_err(|error| error.to_string())
     }
 
-    fn listed(&self, name: &str) -> Listed {
-        let path = self.folder.join(name);
-        if let Ok(Some(live)) = follow::ask(&path) {
-            return Listed {
-                name: name.to_owned(),
+    /// Runs that are running, by name.
+    fn live_runs(&self, names: &[String]) -> HashMap<String, Listed> {
+        let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
+        silent.retain(|_, asked| asked.elapsed() < SILENT_FOR);
+        let names: Vec<&String> = names.iter().filter(|name| !silent.contains_key(*name)).collect();
+        let paths: Vec<PathBuf> = names.iter().map(|name| self.folder.join(name)).collect();
+        let answers = names.into_iter().zip(follow::ask_all(&paths, ANSWERS_IN));
+        let listed = answers.filter_map(|(name, answer)| {
+            if answer.is_err() {
+                silent.insert(name.clone(), Instant::now());
+            }
+            let live = answer.ok()??;
+            let listed = Listed {
+                name: name.clone(),
                 study: live.study,
                 started: String::new(),
                 headline: live.question,
-                state: "goes on",
+                state: "running",
                 trials: format!("{} of {}", live.done, live.trials),
             };
+            Some((name.clone(), listed))
+        });
+        listed.collect()
+    }
+
+    /// What a run that has ended is; a damaged one is read again only when its files have changed.
+    fn listed(&self, name: &str) -> Listed {
+        let path = self.folder.join(name);
+        let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = Stamp::of(&path);
+        if let Some(listed) = self.known(name, stamp) {
+            return listed;
         }
-        let changed = path.join("trials").metadata().and_then(|facts| facts.modified());
-        let changed = changed.unwrap_or(SystemTime::UNIX_EPOCH);
-        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, listed)) = known().get(name).filter(|(at, _)| *at == changed) {
-            return listed.clone();
+        match Run::read(&path) {
+            Ok(run) => self.remember(name, stamp, described(name, &run)),
+            Err(error) => self.remember(name, stamp, unreadable(name, &error.to_string())),
         }
-        let listed = match Run::read(&path) {
-            Ok(run) => Listed {
-                name: name.to_owned(),
-                study: run.study.name.clone(),
-                started: run.header.started.clone(),
-                headline: report::headline(&run).0,
-                state: if run.is_partial() { "partial" } else { "whole" },
-                trials: format!("{} of {}", run.trials.len(), run.header.trials_planned),
-            },
-            Err(error) => Listed {
-                name: name.to_owned(),
-                study: String::new(),
-                started: String::new(),
-                headline: error.to_string(),
-                state: "unreadable",
-                trials: String::new(),
-            },
-        };
-        // What could not be read may be mended.
-        if listed.state != "unreadable" {
-            known().insert(name.to_owned(), (changed, listed.clone()));
-        }
+    }
+
+    fn known(&self, name: &str, stamp: Stamp) -> Option<Listed> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(name).filter(|(at, _)| *at == stamp).map(|(_, listed)| listed.clone())
+    }
+
+    fn remember(&self, name: &str, stamp: Stamp, listed: Listed) -> Listed {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(name.to_owned(), (stamp, listed.clone()));
         listed
     }
 
     pub(crate) fn run(&self, name: &str) -> Page {
         let Some(path) = self.place(name) else { return Ok(None) };
-        let run = Run::read(&path).map_err(|error| error.to_string())?;
+        let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let stamp = Stamp::of(&path);
+        if let Some(listed) = self.known(name, stamp).filter(|one| one.state == UNREADABLE) {
+            return Err(listed.headline);
+        }
+        let run = Run::read(&path).map_err(|error| {
+            self.remember(name, stamp, unreadable(name, &error.to_string())).headline
+        })?;
         html(&[run]).map(Some).map_err(|error| error.to_string())
     }
 
     pub(crate) fn trend(&self, study: &str) -> Page {
-        let of_study = |name: &String| self.listed(name).study == *study;
-        let names: Vec<String> = self.names().into_iter().filter(of_study).collect();
+        let mut names = self.names();
+        let live = self.live_runs(&names);
+        names.retain(|name| !live.contains_key(name) && self.listed(name).study == *study);
         if names.is_empty() {
             return Ok(None);
         }
-        let paths = names.iter().take(TREND_RUNS_MAX).map(|name| self.folder.join(name));
-        let runs: Vec<Run> = paths.filter_map(|path| Run::read(&path).ok()).collect();
+        let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut runs, mut bytes) = (Vec::new(), 0);
+        for path in names.iter().take(TREND_RUNS_MAX).map(|name| self.folder.join(name)) {
+            bytes += Stamp::of(&path).bytes;
+            if bytes > TREND_BYTES_MAX && !runs.is_empty() {
+                break;
+            }
+            runs.extend(Run::read(&path));
+        }
         trend_page(study, &trends(&runs)).map(Some).map_err(|error| error.to_string())
     }
 
@@ -141,5 +211,27 @@ impl Shelf {
         let Some(path) = self.place(name) else { return Ok(None) };
         let live = follow::ask(&path).map_err(|error| error.to_string())?;
         Ok(Some(serde_json::to_string(&live).expect("invariant: plain data is JSON")))
+    }
+}
+
+fn described(name: &str, run: &Run) -> Listed {
+    Listed {
+        name: name.to_owned(),
+        study: run.study.name.clone(),
+        started: run.header.started.clone(),
+        headline: report::headline(run).0,
+        state: if run.is_partial() { "partial" } else { "whole" },
+        trials: format!("{} of {}", run.trials.len(), run.header.trials_planned),
+    }
+}
+
+fn unreadable(name: &str, reason: &str) -> Listed {
+    Listed {
+        name: name.to_owned(),
+        study: String::new(),
+        started: String::new(),
+        headline: reason.to_owned(),
+        state: UNREADABLE,
+        trials: String::new(),
     }
 }
