@@ -1,8 +1,9 @@
 //! Files of a crate depend on each other in one direction: what is read first needs nothing of what is read
 //! later.
 //!
-//! A folder with its `mod.rs` counts as one room. What it is not: a parser; paths that begin with `crate::`
-//! are what is looked at, and names that the crate's root hands on are followed to their file.
+//! A folder with its `mod.rs` counts as one module. Three kinds of dependency are seen: paths that begin with
+//! `crate::`, names that the crate's root re-exports, and methods of a type that has `impl` blocks in several
+//! files. This is not a parser.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -64,15 +65,71 @@ fn handed_on(rooms: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     from
 }
 
+/// The inherent `impl` blocks in a text, as rustfmt writes them: the type, and the lines of the block.
+fn impl_blocks(text: &str) -> Vec<(String, String)> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let is_impl = line.starts_with("impl") && line.ends_with('{') && !line.contains(" for ");
+        if !is_impl {
+            continue;
+        }
+        let mut rest = line.trim_start_matches("impl");
+        if rest.starts_with('<') {
+            let mut depth = 0;
+            let end = rest.find(|c| {
+                depth += i32::from(c == '<') - i32::from(c == '>');
+                depth == 0
+            });
+            rest = &rest[end.map_or(0, |end| end + 1)..];
+        }
+        let name = names(rest.trim_start()).into_iter().next().unwrap_or_default();
+        let block: String = lines
+            .by_ref()
+            .take_while(|line| *line != "}")
+            .map(|line| format!("{line}\n"))
+            .collect();
+        blocks.push((name, block));
+    }
+    blocks
+}
+
+/// Dependencies by methods: a block that calls a method of its own type needs the module that has it.
+fn by_methods(rooms: &BTreeMap<String, String>) -> Graph {
+    let blocks: Vec<(&String, String, String)> = rooms
+        .iter()
+        .flat_map(|(room, text)| {
+            impl_blocks(text).into_iter().map(move |(of, block)| (room, of, block))
+        })
+        .collect();
+    let mut homes: BTreeMap<(&str, String), BTreeSet<&String>> = BTreeMap::new();
+    for (room, of, block) in &blocks {
+        for method in block.split("fn ").skip(1).flat_map(names) {
+            homes.entry((of, method)).or_default().insert(room);
+        }
+    }
+    let mut graph = Graph::new();
+    for (room, of, block) in &blocks {
+        for called in block.split("self.").skip(1).flat_map(names) {
+            for home in homes.get(&(of.as_str(), called)).into_iter().flatten() {
+                if home != room {
+                    graph.entry((*room).clone()).or_default().insert((*home).clone());
+                }
+            }
+        }
+    }
+    graph
+}
+
 fn graph(rooms: &BTreeMap<String, String>) -> Graph {
     let from = handed_on(rooms);
-    let mut graph = Graph::new();
+    let mut graph = by_methods(rooms);
     for (room, text) in rooms.iter().filter(|(room, _)| !["lib", "main"].contains(&room.as_str())) {
         let needs = text.split("crate::").skip(1).flat_map(names).filter_map(|name| {
             let of = if rooms.contains_key(&name) { Some(&name) } else { from.get(&name) };
             of.filter(|of| *of != room).cloned()
         });
-        graph.insert(room.clone(), needs.collect());
+        graph.entry(room.clone()).or_default().extend(needs);
     }
     graph
 }
@@ -136,4 +193,24 @@ fn a_circle_is_found() {
     let mut open = rooms;
     open.insert(text("b"), text("struct B;"));
     assert_eq!(circle(&graph(&open)), None);
+}
+
+/// A type whose methods lie in two files that call each other was no circle: it has no `crate::` paths.
+#[test]
+fn a_circle_of_methods_is_found() {
+    let text = |text: &str| text.to_owned();
+    let rooms = |back: &str| {
+        BTreeMap::from([
+            (
+                text("a"),
+                text("impl<'a> Run<'a> {\n    fn one(&self) {\n        self.two();\n    }\n}\n"),
+            ),
+            (
+                text("b"),
+                format!("impl Run<'_> {{\n    fn two(&self) {{\n        {back}\n    }}\n}}\n"),
+            ),
+        ])
+    };
+    assert_eq!(circle(&graph(&rooms("self.one();"))), Some(vec![text("a"), text("b")]));
+    assert_eq!(circle(&graph(&rooms("other();"))), None);
 }

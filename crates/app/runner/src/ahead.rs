@@ -9,9 +9,12 @@ use std::sync::atomic::AtomicBool;
 use rayon::prelude::*;
 use stats::TrialResult;
 use study::{Job, Plan, Stack, Study, Trial};
-use units::Seed;
 
+use crate::RunnerError;
+use crate::context::{Execution, Executor, RunContext, seed_of};
+use crate::devices::Targets;
 use crate::predicted::{Modelled, predict};
+use crate::watch::Watcher;
 
 /// What [`predict`] gives.
 type Predicted = Result<Option<TrialResult>, String>;
@@ -19,11 +22,6 @@ type Predicted = Result<Option<TrialResult>, String>;
 /// Results that wait for their turn.
 #[derive(Default)]
 pub(crate) struct Ahead(BTreeMap<u32, Predicted>);
-
-/// Seed of a trial of `study`.
-pub(crate) fn seed_of(study: &Study, trial: &Trial) -> Seed {
-    Seed(u64::from(study.seed)).derive(&trial.experiment, u64::from(trial.repetition))
-}
 
 impl Ahead {
     /// The result of `trial` on `stack`. Trials of `plan` after it that are predicted as well, and depend on
@@ -52,6 +50,39 @@ impl Ahead {
         };
         self.0.extend(batch.into_par_iter().map(run).collect::<Vec<_>>());
         self.0.remove(&trial.number).unwrap_or_else(|| Err("it was not predicted".into()))
+    }
+}
+
+/// Runs trials in virtual time.
+pub(crate) struct VirtualExecutor<'b, 'a> {
+    pub targets: &'b Targets<'a>,
+    pub ahead: &'b mut Ahead,
+}
+
+impl Executor for VirtualExecutor<'_, '_> {
+    /// Runs a trial, and independent ones that are still to come next to it.
+    fn run(
+        &mut self,
+        run: RunContext<'_>,
+        trial: &Trial,
+        _watcher: &mut dyn Watcher,
+    ) -> Result<Execution, RunnerError> {
+        let (stack, ..) = run.parts(trial);
+        let others = |other: &Trial| {
+            let stack = run.study.stack.iter().find(|stack| stack.name == other.stack)?;
+            let of = self.targets.model(stack)?;
+            (!run.archive.has(other.number)).then_some((stack, of))
+        };
+        let refused = |reason| RunnerError::Environment {
+            stack: stack.name.clone(),
+            reason,
+            next: "crosspoint plan STUDY".into(),
+        };
+        let of = self.targets.model(stack);
+        let of = of.ok_or_else(|| refused("it is not a device model".into()))?;
+        let (planned, own) = ((run.study, run.plan), (trial, stack, of));
+        let result = self.ahead.take(planned, own, &others, run.options.stop);
+        result.map(Execution::from).map_err(refused)
     }
 }
 

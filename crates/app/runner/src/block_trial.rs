@@ -8,37 +8,43 @@ use std::sync::atomic::Ordering;
 use archive::Keeper;
 use observe::BlockDevice;
 use stats::{DiskCounters, TrialResult};
-use study::{DeviceName, Experiment, Job, Stack, Trial};
-use units::{Bytes, Seed};
+use study::{DeviceName, Job, Stack, Trial};
+use units::Bytes;
 
+use crate::bench::Bench;
+use crate::context::{Execution, Executor, RunContext};
 use crate::devices::Opened;
 use crate::estimate::{deadline, fill_seconds};
-use crate::state::Runner;
+use crate::record::record;
 use crate::watch::{Event, Watcher};
 use crate::watched::{Overdue, watched};
 use crate::{RunnerError, measured};
 
-impl Runner<'_> {
-    pub(crate) fn block(
+/// Runs trials of block jobs.
+pub(crate) struct BlockExecutor<'b, 'a> {
+    pub bench: &'b mut Bench<'a>,
+}
+
+impl Executor for BlockExecutor<'_, '_> {
+    fn run(
         &mut self,
-        stack: &Stack,
-        experiment: &Experiment,
+        run: RunContext<'_>,
         trial: &Trial,
-        seed: Seed,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<TrialResult>, RunnerError> {
-        let stop = self.options.stop;
+    ) -> Result<Execution, RunnerError> {
+        let (stack, experiment, seed) = run.parts(trial);
+        let stop = run.options.stop;
         let mut step = |done: Bytes| {
             watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size() });
             !stop.load(Ordering::Relaxed)
         };
-        let Some(Opened { files, paths }) = self.targets.open(stack, &mut step)? else {
-            return Ok(None);
+        let Some(Opened { files, paths }) = self.bench.targets.open(stack, &mut step)? else {
+            return Ok(Execution::Stopped);
         };
         let devices: Vec<BlockDevice> =
             paths.iter().filter_map(|path| BlockDevice::under(path)).collect();
-        let own_cost = *self.own_cost.get_or_insert_with(block::own_cost);
-        let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
+        let own_cost = *self.bench.own_cost.get_or_insert_with(block::own_cost);
+        let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
         let fills = match &trial.job {
             Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
             Job::Act(job) => job.fills,
@@ -48,7 +54,7 @@ impl Runner<'_> {
             stack,
             experiment,
             files,
-            fills: if fills > 0 && self.targets.owes_fill(stack) { fills } else { 0 },
+            fills: if fills > 0 && self.bench.targets.owes_fill(stack) { fills } else { 0 },
             own_cost,
             ledger: &ledger,
             lasting: matches!(stack.device, DeviceName::Paths(_)),
@@ -57,52 +63,55 @@ impl Runner<'_> {
         let prepare = fill_seconds(stack, place.fills);
         let overdue = Overdue {
             after: deadline(trial, experiment, prepare),
-            grace: self.waiting(trial, experiment).grace,
-            give_up: &|| self.give_up(trial, stack),
+            grace: run.waiting(trial, experiment).grace,
+            give_up: &|| give_up(run, trial, stack),
         };
-        let journal = self.begin_journal(trial)?;
+        let journal = run.begin_journal(trial)?;
         let keeper = journal.as_deref().map(Keeper::start).transpose()?;
         let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
-        let result = watched((self.options.stop, &overdue, keep), trial, watcher, |control| {
+        let result = watched((stop, &overdue, keep), trial, watcher, |control| {
             measured::run(place, trial, (seed, control))
         });
         let result = match result {
             Err(RunnerError::WrongBlock(corruption)) => {
-                return Err(self.keep_evidence(trial, &corruption));
+                return Err(keep_evidence(run, trial, &corruption));
             }
             other => other?,
         };
-        let Some(result) = result else { return Ok(None) };
-        Ok(Some(TrialResult {
+        let Some(result) = result else { return Ok(Execution::Stopped) };
+        Ok(Execution::Ended(Box::new(TrialResult {
             usage: Some(observe::usage().since(&usage)),
             disk: difference(disk, counters_of(&devices)),
             ..result
-        }))
+        })))
     }
+}
 
-    /// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.
-    fn give_up(&self, trial: &Trial, stack: &Stack) {
-        let reason = format!("{} does not answer: the trial did not end in its time", stack.name);
-        if !self.stopping() {
-            let outcome = TrialResult { failure: Some(reason.clone()), ..TrialResult::default() };
-            let written =
-                self.record(trial, outcome).map(|record| self.writer.write_apart(&record));
-            if let Some(Err(error)) = written {
-                let said = format!("{reason}; and it could not be recorded: {error}");
-                (self.options.give_up)(self.options.journal, &said);
-            }
+/// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.
+fn give_up(run: RunContext<'_>, trial: &Trial, stack: &Stack) {
+    let reason = format!("{} does not answer: the trial did not end in its time", stack.name);
+    if !run.stopping() {
+        let outcome = TrialResult { failure: Some(reason.clone()), ..TrialResult::default() };
+        let written = record(run, trial, outcome).map(|record| run.archive.write_apart(&record));
+        if let Some(Err(error)) = written {
+            let said = format!("{reason}; and it could not be recorded: {error}");
+            (run.options.give_up)(run.options.journal, &said);
         }
-        (self.options.give_up)(self.options.journal, &reason);
     }
+    (run.options.give_up)(run.options.journal, &reason);
+}
 
-    /// Keeps a block that was wrong, and says where.
-    fn keep_evidence(&self, trial: &Trial, corruption: &block::Corruption) -> RunnerError {
-        let path = self.writer.path().join(format!("evidence-{}.bin", trial.slug()));
-        let (trial, reason) = (trial.slug(), corruption.to_string());
-        match archive::output::write_durably(&path, &corruption.block) {
-            Ok(()) => RunnerError::WrongData { trial, reason, evidence: path },
-            Err(error) => stack::StackError::io("keep the evidence in", &path)(error).into(),
-        }
+/// Keeps a block that was wrong, and says where.
+fn keep_evidence(
+    run: RunContext<'_>,
+    trial: &Trial,
+    corruption: &block::Corruption,
+) -> RunnerError {
+    let path = run.archive.path().join(format!("evidence-{}.bin", trial.slug()));
+    let (trial, reason) = (trial.slug(), corruption.to_string());
+    match archive::output::write_durably(&path, &corruption.block) {
+        Ok(()) => RunnerError::WrongData { trial, reason, evidence: path },
+        Err(error) => stack::StackError::io("keep the evidence in", &path)(error).into(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The drive of power cuts, served by a process of its own.
 //!
 //! A process that is killed while a thread of it waits for the drive, in mount(2) for example, ends only when
-//! the drive has answered: it must not serve the drive itself. The two talk in JSON lines over the child's
+//! the drive has answered: it must not serve the drive itself. They exchange JSON lines over the child's
 //! standard input and output. Invariant: the child ends when its parent has ended.
 
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +29,7 @@ pub(crate) struct DriveSpec {
     pub model: String,
     pub size: Bytes,
     pub seed: u64,
-    pub place: PathBuf,
+    pub mount_point: PathBuf,
 }
 
 /// When the power goes, and how honest the drive is.
@@ -39,20 +39,20 @@ pub(crate) struct CutPlan {
     /// The power goes with this write, from 1.
     pub write: u64,
     /// Share of the flushes that are acknowledged and dropped.
-    pub lies: Share,
+    pub dropped_flushes: Share,
 }
 
 impl CutPlan {
     fn faults(self) -> FaultPlan {
         let cut = Fault::PowerCut { at: None, write: Some(self.write), protected: false };
-        let lie = Fault::LyingFlush { share: self.lies, when: Window::default() };
-        let faults = if self.lies > Share::NONE { vec![cut, lie] } else { vec![cut] };
+        let lie = Fault::LyingFlush { share: self.dropped_flushes, when: Window::default() };
+        let faults = if self.dropped_flushes > Share::NONE { vec![cut, lie] } else { vec![cut] };
         FaultPlan { seed: Seed(self.seed), faults }
     }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Order {
+enum Request {
     Serve(DriveSpec),
     /// Faults from now on; none: the power is back.
     Begin(Option<CutPlan>),
@@ -63,7 +63,7 @@ enum Order {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Answer {
+enum Response {
     Done,
     /// The file that is the drive.
     Serving(PathBuf),
@@ -83,7 +83,7 @@ pub(crate) struct CutDrive {
 impl CutDrive {
     /// Starts the child and has the drive mounted, which the caller has noted in the journal.
     pub fn start(journal: &Journal, spec: DriveSpec) -> Result<Self, RunnerError> {
-        let place = spec.place.clone();
+        let place = spec.mount_point.clone();
         let failed = StackError::io("serve a drive at", &place);
         let spawn = || {
             let mut command = Command::new(std::env::current_exe()?);
@@ -99,9 +99,10 @@ impl CutDrive {
         let line = Mutex::new((input, BufReader::new(output)));
         let mut drive = Self { child, line, place, file: PathBuf::new() };
         let model = spec.model.clone();
-        match drive.order(&Order::Serve(spec))? {
-            Answer::Serving(file) => drive.file = file,
-            Answer::Failed(reason) => {
+        match drive.request(&Request::Serve(spec))? {
+            Response::Serving(file) => drive.file = file,
+            Response::Failed(reason) => {
+                let _ = drive.child.kill();
                 let _ = drive.child.wait();
                 let device = format!("model:{model}");
                 return Err(StackError::Refused {
@@ -121,11 +122,11 @@ impl CutDrive {
         &self.file
     }
 
-    fn order(&self, order: &Order) -> Result<Answer, StackError> {
+    fn request(&self, request: &Request) -> Result<Response, StackError> {
         let talk = || {
             let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
             let (input, output) = &mut *line;
-            let mut text = serde_json::to_string(order)?;
+            let mut text = serde_json::to_string(request)?;
             text.push('\n');
             input.write_all(text.as_bytes())?;
             let mut answer = String::new();
@@ -137,15 +138,15 @@ impl CutDrive {
         talk().map_err(StackError::io("use the drive at", &self.place))
     }
 
-    fn unexpected(&self, answer: &Answer) -> StackError {
-        let error = std::io::Error::other(format!("unexpected answer: {answer:?}"));
+    fn unexpected(&self, response: &Response) -> StackError {
+        let error = std::io::Error::other(format!("unexpected response: {response:?}"));
         StackError::io("use the drive at", &self.place)(error)
     }
 
-    fn done(&self, order: &Order) -> Result<(), StackError> {
-        match self.order(order)? {
-            Answer::Done => Ok(()),
-            Answer::Failed(reason) => {
+    fn done(&self, request: &Request) -> Result<(), StackError> {
+        match self.request(request)? {
+            Response::Done => Ok(()),
+            Response::Failed(reason) => {
                 Err(StackError::io("use the drive at", &self.place)(std::io::Error::other(reason)))
             }
             other => Err(self.unexpected(&other)),
@@ -154,76 +155,76 @@ impl CutDrive {
 
     /// Faults from now on; without a plan there are none any more, and the power is back.
     pub fn begin_faults(&self, plan: Option<CutPlan>) -> Result<(), StackError> {
-        self.done(&Order::Begin(plan))
+        self.done(&Request::Begin(plan))
     }
 
     /// Cuts the power now, unless it is gone.
     pub fn cut_power(&self) -> Result<(), StackError> {
-        self.done(&Order::CutPower)
+        self.done(&Request::CutPower)
     }
 
     /// What the power cut did; none while there is power.
     pub fn power_cut(&self) -> Result<Option<PowerCut>, StackError> {
-        match self.order(&Order::GetPowerCut)? {
-            Answer::PowerCut(cut) => Ok(cut),
+        match self.request(&Request::GetPowerCut)? {
+            Response::PowerCut(cut) => Ok(cut),
             other => Err(self.unexpected(&other)),
         }
     }
 
     /// Copies what is on the drive to a file that does not exist yet.
     pub fn copy_to(&self, path: &Path) -> Result<(), StackError> {
-        self.done(&Order::CopyTo(path.to_owned()))
+        self.done(&Request::CopyTo(path.to_owned()))
     }
 
     /// Unmounts the drive and ends the child.
     pub fn end(mut self) -> Result<(), StackError> {
         release(&self.place, None)?;
-        self.done(&Order::End)?;
+        self.done(&Request::End)?;
         self.child.wait().map(|_| ()).map_err(StackError::io("end the server of", &self.place))
     }
 }
 
-/// Serves a drive until its parent says so or has ended.
+/// Serves a drive until its parent asks to end it or has ended itself.
 ///
 /// # Errors
-/// What came over standard input and is no order.
+/// When standard input holds an invalid request.
 pub fn serve_drive() -> std::io::Result<()> {
     let mut attached = None;
     for line in std::io::stdin().lock().lines() {
-        let order = serde_json::from_str(&line?)?;
-        let end = matches!(order, Order::End);
-        let answer = obey(&mut attached, order).unwrap_or_else(Answer::Failed);
+        let request = serde_json::from_str(&line?)?;
+        let end = matches!(request, Request::End);
+        let response = handle(&mut attached, request).unwrap_or_else(Response::Failed);
         let mut out = std::io::stdout().lock();
-        serde_json::to_writer(&mut out, &answer)?;
+        serde_json::to_writer(&mut out, &response)?;
         out.write_all(b"\n")?;
         out.flush()?;
-        if end {
+        if end || attached.is_none() {
             break;
         }
     }
     Ok(())
 }
 
-fn obey(attached: &mut Option<Attached>, order: Order) -> Result<Answer, String> {
-    if let Order::Serve(spec) = order {
+fn handle(attached: &mut Option<Attached>, request: Request) -> Result<Response, String> {
+    if let Request::Serve(spec) = request {
         let made = serve(&spec).map_err(|error| error.to_string())?;
         let file = made.file();
         *attached = Some(made);
-        return Ok(Answer::Serving(file));
+        return Ok(Response::Serving(file));
     }
     let words = |error: std::io::Error| error.to_string();
     let drive = attached.as_ref().ok_or("no drive is served")?;
-    match order {
-        Order::Serve(_) => {}
-        Order::Begin(plan) => drive.begin_faults(plan.map(CutPlan::faults)),
-        Order::CutPower => drive.cut_power().map_err(words)?,
-        Order::GetPowerCut => return Ok(Answer::PowerCut(drive.power_cut())),
-        Order::CopyTo(path) => drive.copy_to(&path).map_err(words)?,
-        Order::End => {
+    match request {
+        Request::Serve(_) => {}
+        Request::Begin(plan) => drive.begin_faults(plan.map(CutPlan::faults)),
+        Request::CutPower => drive.cut_power().map_err(words)?,
+        Request::GetPowerCut => return Ok(Response::PowerCut(drive.power_cut())),
+        Request::CopyTo(path) => drive.copy_to(&path).map_err(words)?,
+        Request::End => {
             attached.take().map_or(Ok(()), |drive| drive.ended().map(drop)).map_err(words)?;
         }
     }
-    Ok(Answer::Done)
+    Ok(Response::Done)
 }
 
 fn serve(spec: &DriveSpec) -> Result<Attached, Box<dyn std::error::Error>> {
@@ -231,7 +232,7 @@ fn serve(spec: &DriveSpec) -> Result<Attached, Box<dyn std::error::Error>> {
     let store = Store::in_memory(spec.size)?;
     let model = Model::new(&profile, Condition::Fresh, Seed(spec.seed));
     let pace = Pace { scale: 1, spin: Spin::Exactly(Nanos::ZERO), path: PATH };
-    let unmount = || drop(release(&spec.place, None));
+    let unmount = || drop(release(&spec.mount_point, None));
     let transport = Some(Transport::Classic);
-    Ok(Attached::new(&spec.place, (model, store), (pace, transport), &unmount)?)
+    Ok(Attached::new(&spec.mount_point, (model, store), (pace, transport), &unmount)?)
 }

@@ -6,41 +6,49 @@
 use std::path::{Path, PathBuf};
 
 use stats::TrialResult;
-use study::{Experiment, KvJob, Stack, Trial};
-use units::{Bytes, Seed};
+use study::{Job, KvJob, Trial};
+use units::Bytes;
 use worker::Ended;
 
 use crate::RunnerError;
+use crate::bench::Bench;
+use crate::context::{Execution, Executor, RunContext};
 use crate::databases::{self, Asking};
-use crate::state::Runner;
 use crate::watch::{Event, Watcher};
 
-impl Runner<'_> {
-    pub(crate) fn kv(
+/// Runs trials of key-value engines, each in a process of its own.
+pub(crate) struct KeyValueExecutor<'b, 'a> {
+    pub bench: &'b mut Bench<'a>,
+}
+
+impl Executor for KeyValueExecutor<'_, '_> {
+    fn run(
         &mut self,
-        stack: &Stack,
-        experiment: &Experiment,
-        (trial, job): (&Trial, &KvJob),
-        seed: Seed,
+        run: RunContext<'_>,
+        trial: &Trial,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<TrialResult>, RunnerError> {
-        let waiting = self.waiting(trial, experiment);
+    ) -> Result<Execution, RunnerError> {
+        let Job::Kv(job) = &trial.job else {
+            unreachable!("invariant: key-value trials come here")
+        };
+        let (stack, experiment, seed) = run.parts(trial);
+        let waiting = run.waiting(trial, experiment);
         let (limit, kept_in) = (None, None);
-        let mut asking = Asking { journal: self.options.journal, waiting, seed, limit, kept_in };
-        let ledger = self.writer.path().join(format!("{}.ledger", trial.slug()));
+        let mut asking = Asking { journal: run.options.journal, waiting, seed, limit, kept_in };
+        let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
         // One that is there is from a program that was ended in this trial.
         let before = if ledger.exists() {
-            let now = self.targets.left_device(stack)?;
-            Some(self.after_the_end((trial, job), (&ledger, now), "program", &asking)?)
+            let now = self.bench.targets.left_device(stack)?;
+            Some(after_the_end(run, (trial, job), (&ledger, now), "program", &asking)?)
         } else {
             None
         };
         // Tables of a SQL trial do not outlive what is made on their volume.
-        self.forget(&stack.name);
-        let (place, volume_note) = self.targets.database_place(stack)?;
-        let limit = self.targets.limit(stack);
+        self.bench.forget(&stack.name);
+        let (place, volume_note) = self.bench.targets.database_place(stack)?;
+        let limit = self.bench.targets.limit(stack);
         asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
-        let kept_in = self.begin_journal(trial)?;
+        let kept_in = run.begin_journal(trial)?;
         asking.kept_in = kept_in.as_deref();
         let mut heard = |event| match event {
             worker::Event::Loading(done) => {
@@ -61,12 +69,12 @@ impl Runner<'_> {
                 let notes = said.chain(result.notes).collect();
                 Some(TrialResult { notes, ..*result })
             }
-            Ended::Wrong(reason) => return Err(self.keep_database(trial, reason, &place)),
+            Ended::Wrong(reason) => return Err(keep_database(run, trial, reason, &place)),
             Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {
                 let mut notes: Vec<String> = said.collect();
                 if noted.is_some() && ledger.exists() {
                     let of = "engine's process";
-                    notes.push(self.after_the_end((trial, job), (&ledger, None), of, &asking)?);
+                    notes.push(after_the_end(run, (trial, job), (&ledger, None), of, &asking)?);
                 }
                 Some(TrialResult { failure: Some(reason), notes, ..TrialResult::default() })
             }
@@ -74,47 +82,47 @@ impl Runner<'_> {
         if outcome.is_some() && ledger.exists() {
             std::fs::remove_file(&ledger).map_err(stack::StackError::io("remove", &ledger))?;
         }
-        Ok(outcome.map(|outcome| put_away(&place, outcome)))
+        Ok(outcome.map(|outcome| put_away(&place, outcome)).into())
     }
+}
 
-    /// Holds the database of a trial that ended early, with the program or with the engine's process, against
-    /// its ledger; gives what was found in words.
-    fn after_the_end(
-        &self,
-        (trial, job): (&Trial, &KvJob),
-        (ledger, now): (&Path, Option<PathBuf>),
-        of: &str,
-        asking: &Asking<'_>,
-    ) -> Result<String, RunnerError> {
-        let what = format!("after the end of the {of}, reopened");
-        match databases::check((trial, job), (ledger, now.clone()), asking)? {
-            Ended::Wrong(reason) => {
-                let noted = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
-                let place = now.unwrap_or(noted);
-                Err(self.keep_database(trial, format!("{what}: {reason}"), &place))
-            }
-            Ended::Said(words) => Ok(format!("{what}: {words}")),
-            Ended::Failed(reason) | Ended::Died(reason) => Ok(format!(
-                "the database could not be looked at after the end of the {of}: {reason}"
-            )),
-            Ended::Done(_) | Ended::Stopped => Ok(format!("{what}: nothing was said of it")),
+/// Holds the database of a trial that ended early, with the program or with the engine's process, against
+/// its ledger; gives what was found in words.
+fn after_the_end(
+    run: RunContext<'_>,
+    (trial, job): (&Trial, &KvJob),
+    (ledger, now): (&Path, Option<PathBuf>),
+    of: &str,
+    asking: &Asking<'_>,
+) -> Result<String, RunnerError> {
+    let what = format!("after the end of the {of}, reopened");
+    match databases::check((trial, job), (ledger, now.clone()), asking)? {
+        Ended::Wrong(reason) => {
+            let noted = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
+            let place = now.unwrap_or(noted);
+            Err(keep_database(run, trial, format!("{what}: {reason}"), &place))
         }
+        Ended::Said(words) => Ok(format!("{what}: {words}")),
+        Ended::Failed(reason) | Ended::Died(reason) => {
+            Ok(format!("the database could not be looked at after the end of the {of}: {reason}"))
+        }
+        Ended::Done(_) | Ended::Stopped => Ok(format!("{what}: nothing was said of it")),
     }
+}
 
-    /// Keeps a database that was wrong, and says where.
-    fn keep_database(&self, trial: &Trial, reason: String, place: &Path) -> RunnerError {
-        // A device is where it was; what leads to it goes with the run.
-        let place = &std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
-        let evidence: PathBuf = self.writer.path().join(format!("evidence-{}", trial.slug()));
-        match databases::keep(place, &evidence) {
-            Ok(()) if evidence.exists() => {
-                RunnerError::WrongData { trial: trial.slug(), reason, evidence }
-            }
-            Ok(()) => {
-                RunnerError::WrongData { trial: trial.slug(), reason, evidence: place.to_owned() }
-            }
-            Err(error) => stack::StackError::io("keep", &evidence)(error).into(),
+/// Keeps a database that was wrong, and says where.
+fn keep_database(run: RunContext<'_>, trial: &Trial, reason: String, place: &Path) -> RunnerError {
+    // A device is where it was; what leads to it goes with the run.
+    let place = &std::fs::canonicalize(place).unwrap_or_else(|_| place.to_owned());
+    let evidence: PathBuf = run.archive.path().join(format!("evidence-{}", trial.slug()));
+    match databases::keep(place, &evidence) {
+        Ok(()) if evidence.exists() => {
+            RunnerError::WrongData { trial: trial.slug(), reason, evidence }
         }
+        Ok(()) => {
+            RunnerError::WrongData { trial: trial.slug(), reason, evidence: place.to_owned() }
+        }
+        Err(error) => stack::StackError::io("keep", &evidence)(error).into(),
     }
 }
 

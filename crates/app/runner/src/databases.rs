@@ -194,7 +194,10 @@ pub(crate) fn keep(from: &Path, to: &Path) -> io::Result<()> {
         if kind.is_dir() {
             keep(&from, &to)?;
         } else if kind.is_file() {
-            io::copy(&mut fs::File::open(from)?, &mut archive::output::new_file(&to)?)?;
+            let mut old = fs::File::open(from)?;
+            let mut new = archive::output::new_private_file(&to)?;
+            io::copy(&mut old, &mut new)?;
+            new.set_permissions(old.metadata()?.permissions())?;
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use std::io;
 use std::path::PathBuf;
 
 use archive::ArchiveError;
+use archive::output::OutputError;
 use stack::StackError;
 use study::StudyError;
 use thiserror::Error;
@@ -85,6 +86,9 @@ pub enum RunnerError {
     /// The run folder.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// Where results may not be made.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// The run folder exists already.
     #[error("{0} exists already")]
     OutputExists(PathBuf),
@@ -172,9 +176,13 @@ impl RunnerError {
             | Self::Faults { .. }
             | Self::NotThatStudy { .. }
             | Self::NothingToRun(_) => ExitClass::BadStudy,
-            Self::Stack(StackError::Refused { .. }) | Self::NotAttached { .. } => {
+            Self::Stack(StackError::Refused { .. })
+            | Self::NotAttached { .. }
+            | Self::Output(OutputError::Refused { .. })
+            | Self::Output(OutputError::Directory(StackError::Refused { .. })) => {
                 ExitClass::Refused
             }
+            Self::Output(_) => ExitClass::Environment,
             Self::Stack(_) | Self::Environment { .. } => ExitClass::Environment,
             Self::Archive(ArchiveError::Damaged { .. }) => ExitClass::Verification,
             Self::Archive(
@@ -184,6 +192,17 @@ impl RunnerError {
             | Self::OtherOrder { .. } => ExitClass::Usage,
             Self::Archive(_) => ExitClass::Environment,
             Self::WrongData { .. } | Self::WrongBlock(_) => ExitClass::Verification,
+        }
+    }
+
+    /// Why a trial failed, for its record.
+    #[must_use]
+    pub fn failure(&self) -> String {
+        match self {
+            Self::NotAttached { device, reason, next } => {
+                format!("{device} is {reason}; next: {next}")
+            }
+            other => other.to_string(),
         }
     }
 
@@ -241,6 +260,11 @@ impl RunnerError {
             Self::Archive(_) => {
                 "give the folder that crosspoint run printed, as runs/quickstart-20260101-120000".into()
             }
+            Self::Output(OutputError::Directory(error)) => match error {
+                StackError::Refused { next, .. } => next.clone(),
+                _ => "choose another directory".into(),
+            },
+            Self::Output(_) => "choose another file or directory".into(),
             Self::OutputExists(path) => {
                 format!("choose another --out, or go on with it: crosspoint run --resume {}", path.display())
             }

@@ -1,58 +1,27 @@
-//! Running a plan: each trial prepared, run, observed and made durable before the next.
+//! From a study's text, or a run folder, to a run that has ended.
 //!
 //! Invariants: a trial that is in the archive is never run again; on every way out the undo journal
-//! is played. What it is not: parallel; trials would disturb each other.
+//! is played.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome, TrialRecord};
+use archive::output::check_new_directory;
+use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome};
 use observe::Provenance;
-use sim::Worth;
-use stack::{check_before_making, check_directory};
-use stats::TrialResult;
-use study::{Execution, Job, Plan, Source, Stack, Study, Trial, parse, plan};
-use units::Seed;
+use stack::check_directory;
+use study::{Plan, Study, check_size, parse, plan};
 
 use crate::RunnerError;
-use crate::devices::Targets;
-use crate::emulated::CountingAnew;
-use crate::estimate::{estimate, trial_seconds};
+use crate::context::Executor;
+use crate::host::HostExecutor;
 use crate::lacks::possible;
 use crate::options::Options;
 use crate::reached::Reached;
-use crate::record::headline;
-use crate::sql_trial::SqlTrial;
-use crate::state::Runner;
-use crate::watch::{Event, Watcher};
+use crate::schedule::{RunEnd, Schedule};
+use crate::watch::Watcher;
 
-/// How a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Every trial is there.
-    Complete,
-    /// Stopped by the user; what there is, is kept.
-    Interrupted,
-    /// Every trial was run, but a target failed in some.
-    Failed,
-}
-
-/// A run that ended.
-#[derive(Debug)]
-pub struct RunEnd {
-    /// The run folder.
-    pub path: PathBuf,
-    /// How.
-    pub ending: Ending,
-    /// Trials that were run now.
-    pub ran: u32,
-    /// The study has objectives.
-    pub asks: bool,
-}
-
-/// A run folder that was opened to go on with.
+/// A run folder that was opened to resume it.
 #[derive(Debug)]
 pub struct Resumed {
     writer: RunWriter,
@@ -64,7 +33,7 @@ pub struct Resumed {
     failed_before: bool,
 }
 
-/// Opens a run folder to go on with it; `again`: failed trials run again.
+/// Opens a run folder to resume it; `again`: failed trials run again.
 ///
 /// # Errors
 /// When it is no run, is damaged beyond its trials, or belongs to another plan.
@@ -105,44 +74,31 @@ impl Resumed {
         options: &Options<'_>,
         watcher: &mut dyn Watcher,
     ) -> Result<RunEnd, RunnerError> {
-        let automatic = parent_of(self.writer.path());
-        let confirmed = &options.confirmed;
-        let targets = Targets::check(
-            &self.study,
-            &self.plan,
-            options.journal,
-            &automatic,
-            (confirmed, options.here.as_ref()),
-        )?;
-        self.same_hosts(&targets)?;
-        let planned = (&self.study, &self.plan);
-        let mut runner = Runner::new(planned, options, targets, (self.writer, self.stacks));
-        (runner.reached, runner.failed_before) = (self.reached, self.failed_before);
-        runner.run(watcher)
+        let folder = parent_of(self.writer.path());
+        let mut executor = HostExecutor::check(&self.study, &self.plan, options, &folder)?;
+        self.on(&mut executor, options, watcher)
     }
-}
 
-impl Resumed {
-    /// Refuses to predict one part of a run on one host and the rest on another.
-    fn same_hosts(&self, targets: &Targets<'_>) -> Result<(), RunnerError> {
-        for stack in &self.study.stack {
-            let begun = self.stacks.iter().find(|record| record.name == stack.name);
-            // Older runs do not say.
-            let begun = begun.filter(|record| !record.host_times.is_empty());
-            let (Some(begun), Some(model)) = (begun, targets.model(stack)) else { continue };
-            let cores = Some((model.host.cores, model.host.siblings));
-            if begun.host_times != model.host.times() || begun.host_cores != cores {
-                return Err(RunnerError::Environment {
-                    stack: stack.name.clone(),
-                    reason:
-                        "this run was begun on another host or before `crosspoint calibrate`: its \
-                             predictions would be of two hosts"
-                            .into(),
-                    next: "crosspoint run STUDY, anew".into(),
-                });
-            }
-        }
-        Ok(())
+    /// Runs what is missing by `executor`.
+    pub(crate) fn on(
+        self,
+        executor: &mut dyn Executor,
+        options: &Options<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<RunEnd, RunnerError> {
+        executor.check_resume(&self.study, &self.stacks)?;
+        let schedule = Schedule {
+            study: &self.study,
+            plan: &self.plan,
+            options,
+            archive: self.writer,
+            stacks: self.stacks,
+            failed_before: self.failed_before,
+            reached: self.reached,
+            together: BTreeMap::new(),
+            not_attached: Vec::new(),
+        };
+        schedule.run(executor, watcher)
     }
 }
 
@@ -155,7 +111,20 @@ pub fn execute(
     options: &Options<'_>,
     watcher: &mut dyn Watcher,
 ) -> Result<RunEnd, RunnerError> {
+    execute_on(text, options, watcher, |study, plan, folder| {
+        Ok(Box::new(HostExecutor::check(study, plan, options, folder)?))
+    })
+}
+
+/// Runs a study by the executor that `check` gives for its plan and the folder that runs are made in.
+pub(crate) fn execute_on<'e>(
+    text: &str,
+    options: &Options<'_>,
+    watcher: &mut dyn Watcher,
+    check: impl FnOnce(&Study, &Plan, &Path) -> Result<Box<dyn Executor + 'e>, RunnerError>,
+) -> Result<RunEnd, RunnerError> {
     let study = parse(text)?;
+    check_size(&study)?;
     let (plan, left_out) = possible(&study, plan(&study));
     let skipped: Vec<String> = plan.skipped.iter().map(skip_text).collect();
     if plan.trials.is_empty() {
@@ -167,31 +136,34 @@ pub fn execute(
     if path.join("run.json").exists() {
         return Err(RunnerError::OutputExists(path));
     }
-    let automatic = parent_of(&path);
-    check_before_making(&path)?;
+    let folder = parent_of(&path);
+    check_new_directory(&path)?;
     options.journal.prepare()?;
-    std::fs::create_dir_all(&automatic).map_err(stack::StackError::io("create", &automatic))?;
-    let confirmed = &options.confirmed;
-    let targets = Targets::check(
-        &study,
-        &plan,
-        options.journal,
-        &automatic,
-        (confirmed, options.here.as_ref()),
-    )?;
+    std::fs::create_dir_all(&folder).map_err(stack::StackError::io("create", &folder))?;
+    let mut executor = check(&study, &plan, &folder)?;
     let header = RunHeader {
         format: FORMAT,
         study: study.name.clone(),
         started: now.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
         provenance: Provenance::read(options.version, options.build),
-        stacks: targets.records(&study, Seed(u64::from(study.seed))),
+        stacks: executor.stack_records(&study),
         trials_planned: u32::try_from(plan.trials.len()).unwrap_or(u32::MAX),
         skipped,
         left_out,
         sums: true,
     };
-    let writer = RunWriter::create(&path, text, &study, &header)?;
-    Runner::new((&study, &plan), options, targets, (writer, header.stacks)).run(watcher)
+    let schedule = Schedule {
+        study: &study,
+        plan: &plan,
+        options,
+        archive: RunWriter::create(&path, text, &study, &header)?,
+        stacks: header.stacks,
+        failed_before: false,
+        reached: Reached::default(),
+        together: BTreeMap::new(),
+        not_attached: Vec::new(),
+    };
+    schedule.run(executor.as_mut(), watcher)
 }
 
 fn skip_text(skip: &study::Skip) -> String {
@@ -223,191 +195,5 @@ fn parent_of(run: &Path) -> PathBuf {
     match run.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
-    }
-}
-
-impl<'a> Runner<'a> {
-    fn run(mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunnerError> {
-        let _ = self.options.run.set(self.writer.path().to_owned());
-        let plan = self.plan;
-        let missing: Vec<&Trial> =
-            plan.trials.iter().filter(|trial| !self.writer.has(trial.number)).collect();
-        let mut left: f64 = missing.iter().map(|trial| trial_seconds(trial)).sum();
-        let whole = estimate(self.study, plan).seconds;
-        let prepare = whole - plan.trials.iter().map(trial_seconds).sum::<f64>();
-        let done = u32::try_from(plan.trials.len() - missing.len()).unwrap_or(u32::MAX);
-        let (folder, study) = (self.writer.path().to_owned(), self.study);
-        let seconds = left + prepare;
-        watcher.event(&Event::Started { folder: &folder, study, plan, done, seconds });
-        let mut ending = if self.failed_before { Ending::Failed } else { Ending::Complete };
-        let mut ran = 0;
-        for trial in missing {
-            // What a race has given is recorded, also when it was stopped.
-            if self.stopping() && !self.raced.contains_key(&trial.number) {
-                ending = Ending::Interrupted;
-                if self.raced.is_empty() {
-                    break;
-                }
-                continue;
-            }
-            ran += 1;
-            self.began = Instant::now();
-            let outcome = match self.offered(trial, watcher) {
-                Err(error) => Some(self.not_attached(error)?),
-                Ok(outcome) => outcome,
-            };
-            left -= trial_seconds(trial);
-            // Its server and its file system were taken away under it: that is no failure of theirs.
-            let outcome = outcome.filter(|_| !self.options.abort.load(Ordering::SeqCst));
-            let Some(record) = outcome.and_then(|outcome| self.record(trial, outcome)) else {
-                ending = Ending::Interrupted;
-                if self.raced.is_empty() {
-                    break;
-                }
-                continue;
-            };
-            if record.outcome == TrialOutcome::Failed && ending == Ending::Complete {
-                ending = Ending::Failed;
-            }
-            self.writer.write_trial(&record)?;
-            self.reached.note(&record);
-            watcher.event(&Event::TrialEnded {
-                trial,
-                headline: &self.headline(trial, &record),
-                took: self.began.elapsed(),
-                seconds_left: left.max(0.0),
-            });
-            for note in record.result.said() {
-                watcher.event(&Event::Note(&note));
-            }
-            if record.outcome == TrialOutcome::Partial {
-                ending = Ending::Interrupted;
-                if self.raced.is_empty() {
-                    break;
-                }
-            }
-        }
-        // Nothing else was planned: there is nothing to show.
-        if self.refused.len() == plan.trials.len()
-            && let Some(error) = self.refused.pop()
-        {
-            return Err(error);
-        }
-        let asks = self.study.experiment.iter().any(|one| !one.objectives.is_empty());
-        Ok(RunEnd { path: self.writer.path().to_owned(), ending, ran, asks })
-    }
-
-    /// The result of a trial in one line; a prediction with what it is worth.
-    fn headline(&self, trial: &Trial, record: &TrialRecord) -> String {
-        let stack = self.stacks.iter().find(|stack| stack.name == record.stack);
-        match stack.filter(|_| record.source == Source::Predicted) {
-            Some(stack) => {
-                let worth = match record.result.is_host_bound() {
-                    true => Worth::HostBound,
-                    false => analysis::worth_of(stack, self.study, trial, "iops"),
-                };
-                format!("{} (predicted; rate: {})", headline(record), worth.brief())
-            }
-            None => headline(record),
-        }
-    }
-
-    /// The result of a trial whose emulated drive could not be attached: it has failed, others go on. Any
-    /// other error ends the run.
-    pub(crate) fn not_attached(&mut self, error: RunnerError) -> Result<TrialResult, RunnerError> {
-        let RunnerError::NotAttached { device, reason, next } = &error else { return Err(error) };
-        let failure = Some(format!("{device} is {reason}; next: {next}"));
-        self.refused.push(error);
-        Ok(TrialResult { failure, ..TrialResult::default() })
-    }
-
-    /// Runs one trial at the rate that it is to be offered; without one it has failed, and others go on.
-    fn offered(
-        &mut self,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Option<TrialResult>, RunnerError> {
-        let (known, offered) = match self.reached.offer(self.plan, trial) {
-            Ok(known) => known,
-            Err(reason) => {
-                return Ok(Some(TrialResult { failure: Some(reason), ..TrialResult::default() }));
-            }
-        };
-        let mut watching = CountingAnew::new(watcher, self.targets.servers.clone());
-        let outcome = self.trial(&known, &mut watching)?;
-        Ok(outcome.map(|mut outcome| {
-            outcome.notes.extend(offered);
-            self.add_served(&trial.stack, &mut outcome);
-            outcome
-        }))
-    }
-
-    /// Runs one trial; `None` when it was stopped before anything was recorded.
-    fn trial(
-        &mut self,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Option<TrialResult>, RunnerError> {
-        if let Some(result) = self.raced.remove(&trial.number) {
-            return Ok(Some(result));
-        }
-        let (stack, experiment, seed) = self.parts(trial);
-        let execution = trial.execution();
-        if execution != Execution::Race {
-            watcher.event(&Event::TrialStarted { trial });
-        }
-        match (execution, &trial.job) {
-            (Execution::Virtual, _) => self.predicted(trial, stack),
-            (Execution::Race, _) => {
-                let Some(results) = self.race(trial, watcher)? else { return Ok(None) };
-                self.raced.extend(results);
-                Ok(self.raced.remove(&trial.number))
-            }
-            (_, Job::Sql(job)) => {
-                self.sql(SqlTrial { stack, experiment, trial, job, seed }, watcher)
-            }
-            (_, Job::Kv(job)) => self.kv(stack, experiment, (trial, job), seed, watcher),
-            (_, Job::Block(_) | Job::Act(_)) => self.block(stack, experiment, trial, seed, watcher),
-        }
-    }
-
-    /// Adds what an emulated drive has delivered; what serving it took is nobody else's.
-    fn add_served(&self, stack: &str, outcome: &mut TrialResult) {
-        outcome.served = self.targets.served(stack);
-        let faults = |own: &&Stack| own.name == stack && own.faults.is_some();
-        if self.study.stack.iter().any(|own| faults(&own)) {
-            outcome.notes.push("with planned faults of the emulated drive".into());
-        }
-        let Some(served) = outcome.served else {
-            if self.targets.is_emulated(stack) {
-                outcome.notes.push("what the emulated drive delivered is not known".into());
-            }
-            return;
-        };
-        let own = served.cpu_share / f64::from(observe::cpus().max(1));
-        outcome.limits = outcome.limits.iter().filter_map(|limit| limit.without(own)).collect();
-    }
-
-    /// A trial in virtual time, with others that are still to come beside it.
-    fn predicted(
-        &mut self,
-        trial: &Trial,
-        stack: &Stack,
-    ) -> Result<Option<TrialResult>, RunnerError> {
-        let model_of = |stack: &Stack| self.targets.model(stack);
-        let others = |other: &Trial| {
-            let stack = self.study.stack.iter().find(|stack| stack.name == other.stack)?;
-            let of = model_of(stack)?;
-            (!self.writer.has(other.number)).then_some((stack, of))
-        };
-        let refused = |reason| RunnerError::Environment {
-            stack: stack.name.clone(),
-            reason,
-            next: "crosspoint plan STUDY".into(),
-        };
-        let of = model_of(stack).ok_or_else(|| refused("it is no device model".into()))?;
-        let of = (trial, stack, of);
-        let result = self.ahead.take((self.study, self.plan), of, &others, self.options.stop);
-        result.map_err(refused)
     }
 }

@@ -5,9 +5,11 @@
 
 mod ahead;
 pub mod attached;
+mod bench;
 mod block_trial;
 mod calibrate;
 mod catalog;
+mod context;
 mod cut_databases;
 mod cut_drive;
 mod database_trial;
@@ -18,6 +20,7 @@ mod emulated;
 mod error;
 mod estimate;
 mod execute;
+mod host;
 mod lacks;
 mod measured;
 mod options;
@@ -27,9 +30,11 @@ mod predicted;
 mod race;
 mod reached;
 mod record;
+#[cfg(test)]
+mod scenarios;
+mod schedule;
 mod servers;
 mod sql_trial;
-mod state;
 mod watch;
 mod watched;
 
@@ -46,11 +51,12 @@ pub use doctor::{Check, Status, doctor};
 pub use emulated::check_faults;
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
-pub use execute::{Ending, Resumed, RunEnd, default_folder, execute, resume};
+pub use execute::{Resumed, default_folder, execute, resume};
 pub use lacks::{Lack, lacks, possible, privileges};
 pub use options::Options;
 pub use power_cuts::{CutRecord, PowerCuts, power_cuts, study_of};
 pub use predicted::{check_profile, condition_of};
+pub use schedule::{Ending, RunEnd};
 pub use watch::{Event, Watcher};
 
 /// Whether the private server of a SQL job is there, and what it lacks.

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use archive::output::make_directory;
 use attach::{PowerCut, Store};
 use stack::{Format, Journal, StackError, Undo, Volume, WorkArea};
 use study::{Job, Trial};
@@ -89,7 +90,7 @@ pub fn power_cuts(
     heard: &mut dyn FnMut(&CutRecord),
 ) -> Result<Vec<CutRecord>, RunnerError> {
     if let Some(keep) = plan.keep {
-        std::fs::create_dir_all(keep).map_err(StackError::io("make", keep))?;
+        make_directory(keep)?;
     }
     let drive = Drive::attach(plan, journal)?;
     let mut cuts = Vec::new();
@@ -137,7 +138,7 @@ impl Drive {
         let place = area.fresh("drive")?;
         journal.note(Undo::Unmount { path: place.clone() })?;
         let model = plan.model.to_owned();
-        let spec = DriveSpec { model, size: plan.size, seed: plan.seed.0, place };
+        let spec = DriveSpec { model, size: plan.size, seed: plan.seed.0, mount_point: place };
         Ok(Self { served: CutDrive::start(journal, spec)?, area })
     }
 
@@ -230,7 +231,7 @@ fn one(
         }
         Job::Block(_) | Job::Act(_) => unreachable!("invariant: databases are cut"),
     };
-    drive.served.begin_faults(Some(CutPlan { seed: seed.0, write, lies: plan.lies }))?;
+    drive.served.begin_faults(Some(CutPlan { seed: seed.0, write, dropped_flushes: plan.lies }))?;
     // A drive that is no longer served is gone as well.
     let gone = || !matches!(drive.served.power_cut(), Ok(None));
     let written = database.write(&gone, with);

@@ -8,14 +8,13 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex};
 
 use archive::RACERS;
-use stats::TrialResult;
-use study::{Job, Trial};
+use study::Trial;
 use worker::{Ended, SqlRequest};
 
 use crate::RunnerError;
+use crate::context::{Execution, Executor, RunContext};
 use crate::databases::start_host;
-use crate::sql_trial::{Prepared, Readiness, SqlTrial, ask, request_of};
-use crate::state::Runner;
+use crate::sql_trial::{Prepared, Readiness, SqlExecutor, SqlTrial, ask, request_of};
 use crate::watch::{Event, Watcher};
 
 /// Racers that wait for each other.
@@ -46,35 +45,36 @@ impl Gate {
     }
 }
 
-impl Runner<'_> {
-    /// Runs the race that `trial` belongs to; the outcome of each racer with its number. `None` when it was
-    /// stopped before anything was recorded.
-    pub(crate) fn race(
+/// Runs races.
+pub(crate) struct RaceExecutor<'b, 'a> {
+    pub sql: SqlExecutor<'b, 'a>,
+}
+
+impl Executor for RaceExecutor<'_, '_> {
+    /// Runs the race that `trial` belongs to; a racer whose drive cannot be attached fails alone.
+    fn run(
         &mut self,
+        run: RunContext<'_>,
         trial: &Trial,
         watcher: &mut dyn Watcher,
-    ) -> Result<Option<Vec<(u32, TrialResult)>>, RunnerError> {
-        let plan = self.plan;
-        let racers: Vec<&Trial> = plan
-            .trials
-            .iter()
-            .filter(|other| trial.races_with(other) && !self.writer.has(other.number))
-            .collect();
-        let mut outcomes = Vec::new();
+    ) -> Result<Execution, RunnerError> {
+        let others = run.plan.trials.iter();
+        let racers = others.filter(|one| trial.races_with(one) && !run.archive.has(one.number));
+        let mut results = Vec::new();
         let mut ready: Vec<(SqlTrial<'_>, Prepared)> = Vec::new();
-        for racer in racers {
-            let Job::Sql(job) = &racer.job else { continue };
-            let (stack, experiment, seed) = self.parts(racer);
-            let one = SqlTrial { stack, experiment, trial: racer, job, seed };
-            watcher.event(&Event::TrialStarted { trial: racer });
-            match self.prepare(one, watcher) {
+        for one in racers.filter_map(|racer| SqlTrial::of(run, racer)) {
+            watcher.event(&Event::TrialStarted { trial: one.trial });
+            match self.sql.prepare(one, watcher) {
                 Ok(Readiness::Ready(prepared)) => ready.push((one, *prepared)),
-                Ok(Readiness::Failed(outcome)) => outcomes.push((racer.number, *outcome)),
-                Ok(Readiness::Stopped) => return Ok(None),
-                Err(error) => outcomes.push((racer.number, self.not_attached(error)?)),
+                Ok(Readiness::Failed(outcome)) => results.push((one.trial.number, Ok(*outcome))),
+                Ok(Readiness::Stopped) => return Ok(Execution::Stopped),
+                Err(error @ RunnerError::NotAttached { .. }) => {
+                    results.push((one.trial.number, Err(error)));
+                }
+                Err(error) => return Err(error),
             }
         }
-        let ended = self.run_together(&ready, watcher)?;
+        let ended = run_together(run, &ready, watcher)?;
         let names: Vec<String> = ready.iter().map(|(one, _)| one.stack.name.clone()).collect();
         let others = |own: &str| {
             let others: Vec<&str> =
@@ -86,69 +86,72 @@ impl Runner<'_> {
         };
         let together = ready.len();
         for ((one, prepared), ended) in ready.into_iter().zip(ended) {
-            if let Some(mut outcome) = self.conclude(one, prepared, ended) {
+            if let Some(mut outcome) = self.sql.conclude(one, prepared, ended) {
                 outcome.notes.push(others(&one.stack.name));
                 outcome.totals.insert(RACERS.to_owned(), together as f64);
-                outcomes.push((one.trial.number, outcome));
+                results.push((one.trial.number, Ok(outcome)));
             }
         }
-        Ok((!outcomes.is_empty()).then_some(outcomes))
+        match results.is_empty() {
+            true => Ok(Execution::Stopped),
+            false => Ok(Execution::Together(results)),
+        }
     }
+}
 
-    /// Lets the prepared racers begin together, and hears them until the last has ended.
-    fn run_together(
-        &self,
-        ready: &[(SqlTrial<'_>, Prepared)],
-        watcher: &mut dyn Watcher,
-    ) -> Result<Vec<Ended>, RunnerError> {
-        let mark = self.options.journal.mark();
-        // From this thread, with which their processes end.
-        let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
-        let lines = lines.collect::<Result<Vec<_>, _>>()?;
-        for ((one, prepared), line) in ready.iter().zip(&lines) {
-            prepared.hold_clients(one.job, line)?;
-        }
-        let journals = ready.iter().map(|(one, _)| self.begin_journal(one.trial));
-        let journals = journals.collect::<Result<Vec<_>, _>>()?;
-        let gate = Gate::new(ready.len());
-        let (send, receive) = sync_channel(1024);
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = ready
-                .iter()
-                .zip(lines.into_iter().zip(journals))
-                .map(|((one, prepared), (line, journal))| {
-                    let (send, gate) = (send.clone(), &gate);
-                    let request = SqlRequest { journal, ..request_of(*one, prepared, true) };
-                    let waiting = self.waiting(one.trial, one.experiment);
-                    scope.spawn(move || {
-                        let mut there = false;
-                        let mut heard = |event| match event {
-                            worker::Event::Ready => {
-                                there = true;
-                                gate.wait();
-                            }
-                            worker::Event::Interval(progress) => {
-                                // A line of progress that nobody reads in time is lost; nothing else is.
-                                let _ = send.try_send((one.trial, progress));
-                            }
-                            worker::Event::Loading(_) => {}
-                        };
-                        let ended = ask(line, *one, &request, waiting, &mut heard);
-                        if !there {
-                            gate.arrive();
-                        }
-                        ended
-                    })
-                })
-                .collect();
-            drop(send);
-            for (trial, progress) in receive {
-                watcher.event(&Event::Interval { trial, progress: &progress });
-            }
-            let joined = threads.into_iter().map(|thread| {
-                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            });
-            joined.collect()
-        })
+/// Lets the prepared racers begin together, and hears them until the last has ended.
+fn run_together(
+    run: RunContext<'_>,
+    ready: &[(SqlTrial<'_>, Prepared)],
+    watcher: &mut dyn Watcher,
+) -> Result<Vec<Ended>, RunnerError> {
+    let mark = run.options.journal.mark();
+    // From this thread, with which their processes end.
+    let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
+    let lines = lines.collect::<Result<Vec<_>, _>>()?;
+    for ((one, prepared), line) in ready.iter().zip(&lines) {
+        prepared.hold_clients(one.job, line)?;
     }
+    let journals = ready.iter().map(|(one, _)| run.begin_journal(one.trial));
+    let journals = journals.collect::<Result<Vec<_>, _>>()?;
+    let gate = Gate::new(ready.len());
+    let (send, receive) = sync_channel(1024);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ready
+            .iter()
+            .zip(lines.into_iter().zip(journals))
+            .map(|((one, prepared), (line, journal))| {
+                let (send, gate) = (send.clone(), &gate);
+                let request = SqlRequest { journal, ..request_of(*one, prepared, true) };
+                let waiting = run.waiting(one.trial, one.experiment);
+                scope.spawn(move || {
+                    let mut there = false;
+                    let mut heard = |event| match event {
+                        worker::Event::Ready => {
+                            there = true;
+                            gate.wait();
+                        }
+                        worker::Event::Interval(progress) => {
+                            // A line of progress that nobody reads in time is lost; nothing else is.
+                            let _ = send.try_send((one.trial, progress));
+                        }
+                        worker::Event::Loading(_) => {}
+                    };
+                    let ended = ask(line, *one, &request, waiting, &mut heard);
+                    if !there {
+                        gate.arrive();
+                    }
+                    ended
+                })
+            })
+            .collect();
+        drop(send);
+        for (trial, progress) in receive {
+            watcher.event(&Event::Interval { trial, progress: &progress });
+        }
+        let joined = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        joined.collect()
+    })
 }

@@ -9,42 +9,42 @@ use study::{Job, Trial};
 use units::{Nanos, human_count};
 use workload::{KvRole, OpClass};
 
-use crate::state::Runner;
+use crate::context::RunContext;
 
-impl Runner<'_> {
-    /// The record of a trial; `None` when it was stopped before a whole interval was measured.
-    pub(crate) fn record(&self, trial: &Trial, mut outcome: TrialResult) -> Option<TrialRecord> {
-        if outcome.recording.intervals.is_empty() {
-            // Its process died: what it had recorded until then is in its journal.
-            outcome.recording = self.writer.kept(&trial.slug());
-        }
-        let planned = match &trial.job {
-            // Bounded by operations: whatever time they took is the whole of it.
-            Job::Block(job) if job.operations.is_some() && !self.stopping() => Nanos(1),
-            Job::Kv(job)
-                if (job.workload.fills() || job.operations.is_some()) && !self.stopping() =>
-            {
-                Nanos(1)
-            }
-            Job::Sql(job) if job.transactions.is_some() && !self.stopping() => Nanos(1),
-            _ => trial.timeline.measure,
-        };
-        let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
-        let measured = measured.fold(Nanos::ZERO, |sum, length| sum + length);
-        if measured == Nanos::ZERO && outcome.failure.is_none() && !self.stopping() {
-            outcome.failure = Some(OVER_EARLY.to_owned());
-        }
-        let ended = match (&outcome.failure, measured < planned) {
-            (Some(_), _) => TrialOutcome::Failed,
-            (None, true) if measured == Nanos::ZERO => return None,
-            (None, true) => TrialOutcome::Partial,
-            (None, false) => TrialOutcome::Complete,
-        };
-        if ended == TrialOutcome::Complete {
-            outcome.notes.extend(silent(&trial.job, &outcome.recording));
-        }
-        Some(self.known(trial, outcome, ended))
+/// The record of a trial; `None` when it was stopped before a whole interval was measured.
+pub(crate) fn record(
+    run: RunContext<'_>,
+    trial: &Trial,
+    mut outcome: TrialResult,
+) -> Option<TrialRecord> {
+    if outcome.recording.intervals.is_empty() {
+        // Its process died: what it had recorded until then is in its journal.
+        outcome.recording = run.archive.kept(&trial.slug());
     }
+    let planned = match &trial.job {
+        // Bounded by operations: whatever time they took is the whole of it.
+        Job::Block(job) if job.operations.is_some() && !run.stopping() => Nanos(1),
+        Job::Kv(job) if (job.workload.fills() || job.operations.is_some()) && !run.stopping() => {
+            Nanos(1)
+        }
+        Job::Sql(job) if job.transactions.is_some() && !run.stopping() => Nanos(1),
+        _ => trial.timeline.measure,
+    };
+    let measured = outcome.recording.measured().map(|i| i.end.since(i.start));
+    let measured = measured.fold(Nanos::ZERO, |sum, length| sum + length);
+    if measured == Nanos::ZERO && outcome.failure.is_none() && !run.stopping() {
+        outcome.failure = Some(OVER_EARLY.to_owned());
+    }
+    let ended = match (&outcome.failure, measured < planned) {
+        (Some(_), _) => TrialOutcome::Failed,
+        (None, true) if measured == Nanos::ZERO => return None,
+        (None, true) => TrialOutcome::Partial,
+        (None, false) => TrialOutcome::Complete,
+    };
+    if ended == TrialOutcome::Complete {
+        outcome.notes.extend(silent(&trial.job, &outcome.recording));
+    }
+    Some(run.known(trial, outcome, ended))
 }
 
 /// Why a trial that is bounded by operations has nothing measured.

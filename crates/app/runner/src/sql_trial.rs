@@ -11,24 +11,35 @@ use std::time::Duration;
 use sql::{Place, SqlError};
 use stack::{Limits, Wanted};
 use stats::{LoadRecord, TrialResult};
-use study::{Experiment, OnError, SqlEngine, SqlJob, Stack, Trial};
+use study::{Experiment, Job, OnError, SqlEngine, SqlJob, Stack, Trial};
 use units::Seed;
 use worker::{Channel, Ended, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
+use crate::bench::Bench;
+use crate::context::{Execution, Executor, RunContext};
 use crate::databases::{keep, start_host};
 use crate::servers::{self, Loaded, Running};
-use crate::state::Runner;
 use crate::watch::{Event, Watcher};
 
 /// A SQL trial of the plan.
 #[derive(Clone, Copy)]
 pub(crate) struct SqlTrial<'a> {
+    pub run: RunContext<'a>,
     pub stack: &'a Stack,
     pub experiment: &'a Experiment,
     pub trial: &'a Trial,
     pub job: &'a SqlJob,
     pub seed: Seed,
+}
+
+impl<'a> SqlTrial<'a> {
+    /// A trial of a run; none where its job is not SQL.
+    pub fn of(run: RunContext<'a>, trial: &'a Trial) -> Option<Self> {
+        let Job::Sql(job) = &trial.job else { return None };
+        let (stack, experiment, seed) = run.parts(trial);
+        Some(Self { run, stack, experiment, trial, job, seed })
+    }
 }
 
 /// A trial that is ready for its clients.
@@ -59,9 +70,26 @@ pub(crate) enum Readiness {
     Stopped,
 }
 
-impl Runner<'_> {
+/// Runs SQL trials.
+pub(crate) struct SqlExecutor<'b, 'a> {
+    pub bench: &'b mut Bench<'a>,
+}
+
+impl Executor for SqlExecutor<'_, '_> {
+    fn run(
+        &mut self,
+        run: RunContext<'_>,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Execution, RunnerError> {
+        let one = SqlTrial::of(run, trial).expect("invariant: SQL trials come here");
+        Ok(self.alone(one, watcher)?.into())
+    }
+}
+
+impl SqlExecutor<'_, '_> {
     /// Runs one trial alone; `None` when it was stopped before anything was recorded.
-    pub(crate) fn sql(
+    fn alone(
         &mut self,
         one: SqlTrial<'_>,
         watcher: &mut dyn Watcher,
@@ -71,9 +99,9 @@ impl Runner<'_> {
             Readiness::Failed(outcome) => return Ok(Some(*outcome)),
             Readiness::Stopped => return Ok(None),
         };
-        let line = start_host(self.options.journal.mark(), &one.stack.name)?;
+        let line = start_host(one.run.options.journal.mark(), &one.stack.name)?;
         prepared.hold_clients(one.job, &line)?;
-        let journal = self.begin_journal(one.trial)?;
+        let journal = one.run.begin_journal(one.trial)?;
         let request = SqlRequest { journal, ..request_of(one, &prepared, false) };
         let trial = one.trial;
         let mut heard = |event| match event {
@@ -82,7 +110,7 @@ impl Runner<'_> {
             }
             worker::Event::Loading(_) | worker::Event::Ready => {}
         };
-        let waiting = self.waiting(one.trial, one.experiment);
+        let waiting = one.run.waiting(one.trial, one.experiment);
         let ended = ask(line, one, &request, waiting, &mut heard)?;
         Ok(self.conclude(one, *prepared, ended))
     }
@@ -96,7 +124,7 @@ impl Runner<'_> {
         let (name, job) = (&one.stack.name, one.job);
         let mut notes = Vec::new();
         if let Some(dsn) = &job.dsn {
-            let running = servers::shared(job, dsn, self.options.journal)
+            let running = servers::shared(job, dsn, one.run.options.journal)
                 .map_err(|error| servers::environment(name, &error))?;
             notes.push(format!("on a server that others may use: {dsn}"));
             return self.load_shared(one, (running, notes), watcher);
@@ -104,7 +132,7 @@ impl Runner<'_> {
         let key = job.tables_key();
         // Another stack may have had the device in between; then its tables are gone.
         let usable = |loaded: &&Loaded| loaded.key == key && !job.fresh && loaded.place.exists();
-        let there = self.loaded.get(name).filter(usable).cloned();
+        let there = self.bench.loaded.get(name).filter(usable).cloned();
         let fresh = there.is_none();
         let loaded = match there {
             Some(loaded) => {
@@ -113,7 +141,7 @@ impl Runner<'_> {
             }
             None => match self.load(one, watcher)? {
                 Ok(Some(loaded)) => {
-                    self.loaded.insert(name.clone(), loaded.clone());
+                    self.bench.loaded.insert(name.clone(), loaded.clone());
                     loaded
                 }
                 Ok(None) => return Ok(Readiness::Stopped),
@@ -143,12 +171,12 @@ impl Runner<'_> {
             let _ = kv::evict(&dir);
         }
         let log = self.server_log(one);
-        let with = (self.options.journal, self.options.stop);
+        let with = (one.run.options.journal, one.run.options.stop);
         let limits = self.limits(one)?;
         let started = servers::start(job, (&loaded.place, &log), (pool, &limits), with);
         let running = match started {
             Ok(running) => running,
-            Err(_) if self.stopping() => return Ok(Readiness::Stopped),
+            Err(_) if one.run.stopping() => return Ok(Readiness::Stopped),
             Err(error) => return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error)))),
         };
         let load = fresh.then(|| loaded.load.clone());
@@ -173,16 +201,16 @@ impl Runner<'_> {
 
     fn limits(&self, one: SqlTrial<'_>) -> Result<Limits, RunnerError> {
         let memory = one.job.memory.bytes(one.job.data());
-        let device = self.targets.limit(one.stack);
+        let device = self.bench.targets.limit(one.stack);
         let wanted = Wanted {
             memory,
             device: device.as_ref().map(|(path, rates)| (path.as_path(), *rates)),
         };
-        Ok(Limits::make(self.options.journal, &wanted)?)
+        Ok(Limits::make(one.run.options.journal, &wanted)?)
     }
 
     fn server_log(&self, one: SqlTrial<'_>) -> PathBuf {
-        self.writer.path().join(format!("{}.server.log", one.trial.slug()))
+        one.run.archive.path().join(format!("{}.server.log", one.trial.slug()))
     }
 
     /// Makes a database and loads it: the tables, nothing when it was stopped, or how it failed.
@@ -192,16 +220,16 @@ impl Runner<'_> {
         watcher: &mut dyn Watcher,
     ) -> Result<Result<Option<Loaded>, TrialResult>, RunnerError> {
         let job = one.job;
-        self.forget(&one.stack.name);
+        self.bench.forget(&one.stack.name);
         // A drive that is there already, or that is made now, is loaded before its life begins.
-        self.targets.stage(one.stack, true)?;
-        let (place, volume_note) = self.targets.database_place(one.stack)?;
-        self.targets.stage(one.stack, true)?;
+        self.bench.targets.stage(one.stack, true)?;
+        let (place, volume_note) = self.bench.targets.database_place(one.stack)?;
+        self.bench.targets.stage(one.stack, true)?;
         let key = job.tables_key();
         let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, volume_note };
-        self.loaded.insert(one.stack.name.clone(), empty.clone());
+        self.bench.loaded.insert(one.stack.name.clone(), empty.clone());
         let log = self.server_log(one);
-        let with = (self.options.journal, self.options.stop);
+        let with = (one.run.options.journal, one.run.options.stop);
         let started = match job.engine {
             SqlEngine::Sqlite => Ok(Running::embedded(Place::Directory(empty.place.clone()))),
             SqlEngine::Mysql => servers::make(job, &empty.place, with).and_then(|()| {
@@ -211,7 +239,7 @@ impl Runner<'_> {
         };
         let mut running = match started {
             Ok(running) => running,
-            Err(_) if self.stopping() => return Ok(Ok(None)),
+            Err(_) if one.run.stopping() => return Ok(Ok(None)),
             Err(error) => return Ok(Err(self.failed(one, Vec::new(), &error))),
         };
         let request = SqlRequest {
@@ -246,7 +274,7 @@ impl Runner<'_> {
             let synced = File::open(place).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
             synced.map_err(stack::StackError::io("write out", place))?;
         }
-        self.targets.stage(one.stack, false)
+        self.bench.targets.stage(one.stack, false)
     }
 
     /// Loads what is missing of the tables on a server of the user's.
@@ -317,7 +345,7 @@ impl Runner<'_> {
         }
         if let Err(reason) = stopped {
             outcome.notes.push(format!("the server {reason}"));
-            self.forget(&one.stack.name);
+            self.bench.forget(&one.stack.name);
         }
         // A log without a failure is of no use to anybody.
         let _ = std::fs::remove_file(&running.log);
@@ -338,7 +366,7 @@ impl Runner<'_> {
     /// Keeps or removes the database of a failed trial, as the study says, and says whether its file system
     /// was full.
     fn put_away_failed(&mut self, one: SqlTrial<'_>, outcome: &mut TrialResult) {
-        if let Some(loaded) = self.loaded.get(&one.stack.name) {
+        if let Some(loaded) = self.bench.loaded.get(&one.stack.name) {
             if let (Some(reason), Ok(free)) =
                 (&mut outcome.failure, stack::free_space(&loaded.place))
                 && free < FULL
@@ -348,14 +376,14 @@ impl Runner<'_> {
                 ));
             }
             if one.job.keep_failed {
-                let to = self.writer.path().join(format!("kept-{}", one.trial.slug()));
+                let to = one.run.archive.path().join(format!("kept-{}", one.trial.slug()));
                 outcome.notes.push(match keep(&loaded.place, &to) {
                     Ok(()) => format!("its data directory is kept in {}", to.display()),
                     Err(error) => format!("its data directory could not be kept: {error}"),
                 });
             }
         }
-        self.forget(&one.stack.name);
+        self.bench.forget(&one.stack.name);
     }
 
     /// Asks a process of clients to load, and tells of its progress.
@@ -371,15 +399,8 @@ impl Runner<'_> {
                 watcher.event(&Event::Loading { done, of });
             }
         };
-        let line = start_host(self.options.journal.mark(), &one.stack.name)?;
-        ask(line, one, request, self.waiting(one.trial, one.experiment), &mut heard)
-    }
-
-    /// Removes the database of a stack; what cannot be removed now is left to the undo journal.
-    pub(crate) fn forget(&mut self, stack: &str) {
-        if let Some(loaded) = self.loaded.remove(stack) {
-            let _ = std::fs::remove_dir_all(&loaded.place);
-        }
+        let line = start_host(one.run.options.journal.mark(), &one.stack.name)?;
+        ask(line, one, request, one.run.waiting(one.trial, one.experiment), &mut heard)
     }
 }
 

@@ -1,26 +1,21 @@
-//! What all trials of a run share, and what every executor asks of it.
+//! What executors share: the run that a trial belongs to, and how one is carried out.
 //!
 //! Invariant: nothing here runs a trial.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use archive::{RunWriter, StackRecord, TrialOutcome, TrialRecord};
-use block::OwnCost;
 use stats::TrialResult;
 use study::{Experiment, Job, Plan, Stack, Study, Trial};
 use units::{Nanos, Seed};
 use worker::Waiting;
 
 use crate::RunnerError;
-use crate::ahead::{Ahead, seed_of};
-use crate::devices::Targets;
 use crate::estimate::deadline;
 use crate::options::Options;
-use crate::reached::Reached;
-use crate::servers::Loaded;
+use crate::watch::Watcher;
 
 /// Trials that are planned to run for so long are kept in a journal; shorter ones are repeated.
 const JOURNALED: Nanos = Nanos::from_secs(60);
@@ -28,57 +23,62 @@ const JOURNALED: Nanos = Nanos::from_secs(60);
 /// Time that a trial has to stop in, besides two intervals: an engine writes what it holds.
 const STOP_GRACE: Duration = Duration::from_secs(15);
 
-pub(crate) struct Runner<'a> {
+/// Carries out trials: by measuring, emulating or predicting them, or, in tests, from a script.
+pub(crate) trait Executor {
+    /// Runs a trial.
+    ///
+    /// # Errors
+    /// [`RunnerError::NotAttached`] fails the trial; any other error ends the run.
+    fn run(
+        &mut self,
+        run: RunContext<'_>,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Execution, RunnerError>;
+
+    /// What the run's header says of the stacks.
+    fn stack_records(&self, _study: &Study) -> Vec<StackRecord> {
+        Vec::new()
+    }
+
+    /// Refuses to continue a run whose header says `begun` of its stacks.
+    ///
+    /// # Errors
+    /// When trials that are still to come would differ from those that have ended.
+    fn check_resume(&self, _study: &Study, _begun: &[StackRecord]) -> Result<(), RunnerError> {
+        Ok(())
+    }
+}
+
+/// What came of running a trial.
+#[derive(Debug)]
+pub(crate) enum Execution {
+    /// It was stopped before anything was recorded.
+    Stopped,
+    /// It ended.
+    Ended(Box<TrialResult>),
+    /// It ended together with others, each by its number; its own is among them.
+    Together(Vec<(u32, Result<TrialResult, RunnerError>)>),
+}
+
+impl From<Option<TrialResult>> for Execution {
+    fn from(result: Option<TrialResult>) -> Self {
+        result.map_or(Self::Stopped, |result| Self::Ended(Box::new(result)))
+    }
+}
+
+/// The run that a trial belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunContext<'a> {
     pub study: &'a Study,
     pub plan: &'a Plan,
     pub options: &'a Options<'a>,
-    pub targets: Targets<'a>,
-    pub writer: RunWriter,
-    /// What the header says of the stacks.
-    pub stacks: Vec<StackRecord>,
-    /// Our own cost per operation, measured before the first block trial.
-    pub own_cost: Option<OwnCost>,
-    /// When the trial that is going on began; the racers of a race begin together.
+    pub archive: &'a RunWriter,
+    /// When the trial that is running began; the racers of a race begin together.
     pub began: Instant,
-    /// Trials failed before this run was resumed.
-    pub failed_before: bool,
-    /// Rates that finished trials reached.
-    pub reached: Reached,
-    /// Predictions that were made before their turn.
-    pub ahead: Ahead,
-    /// Tables that SQL trials left, by stack.
-    pub loaded: BTreeMap<String, Loaded>,
-    /// Results of racers whose turn is still to come, by the trial's number.
-    pub raced: BTreeMap<u32, TrialResult>,
-    /// Why the emulated drives of trials could not be attached.
-    pub refused: Vec<RunnerError>,
 }
 
-impl<'a> Runner<'a> {
-    pub fn new(
-        (study, plan): (&'a Study, &'a Plan),
-        options: &'a Options<'a>,
-        targets: Targets<'a>,
-        (writer, stacks): (RunWriter, Vec<StackRecord>),
-    ) -> Self {
-        Self {
-            study,
-            plan,
-            options,
-            targets,
-            writer,
-            stacks,
-            own_cost: None,
-            began: Instant::now(),
-            failed_before: false,
-            reached: Reached::default(),
-            ahead: Ahead::default(),
-            loaded: BTreeMap::new(),
-            raced: BTreeMap::new(),
-            refused: Vec::new(),
-        }
-    }
-
+impl<'a> RunContext<'a> {
     pub fn stopping(&self) -> bool {
         self.options.stop.load(Ordering::Relaxed)
     }
@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
             return Ok(None);
         }
         let known = self.known(trial, TrialResult::default(), TrialOutcome::Partial);
-        Ok(Some(self.writer.begin_trial(&known)?))
+        Ok(Some(self.archive.begin_trial(&known)?))
     }
 
     /// When the process of a trial is ended that does not end.
@@ -141,4 +141,9 @@ impl<'a> Runner<'a> {
             result: outcome,
         }
     }
+}
+
+/// Seed of a trial of `study`.
+pub(crate) fn seed_of(study: &Study, trial: &Trial) -> Seed {
+    Seed(u64::from(study.seed)).derive(&trial.experiment, u64::from(trial.repetition))
 }

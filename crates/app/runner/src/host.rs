@@ -1,0 +1,126 @@
+//! The executor of this host: measures real stacks, emulates drives and predicts on models.
+//!
+//! Invariant: each kind of trial has an executor of its own; this one chooses it and adds what an emulated
+//! drive delivered.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use archive::StackRecord;
+use stats::TrialResult;
+use study::{Execution as Kind, Plan, Stack, Study, Trial};
+use units::Seed;
+
+use crate::RunnerError;
+use crate::ahead::{Ahead, VirtualExecutor};
+use crate::bench::Bench;
+use crate::block_trial::BlockExecutor;
+use crate::context::{Execution, Executor, RunContext};
+use crate::database_trial::KeyValueExecutor;
+use crate::devices::Targets;
+use crate::emulated::CountingAnew;
+use crate::options::Options;
+use crate::race::RaceExecutor;
+use crate::sql_trial::SqlExecutor;
+use crate::watch::Watcher;
+
+/// Runs every kind of trial on this host.
+pub(crate) struct HostExecutor<'a> {
+    bench: Bench<'a>,
+    ahead: Ahead,
+}
+
+impl<'a> HostExecutor<'a> {
+    /// Checks that every stack of the plan can be used; `folder` is where files are made.
+    pub fn check(
+        study: &Study,
+        plan: &Plan,
+        options: &'a Options<'_>,
+        folder: &Path,
+    ) -> Result<Self, RunnerError> {
+        let asked = (options.confirmed.as_slice(), options.here.as_ref());
+        let targets = Targets::check(study, plan, options.journal, folder, asked)?;
+        let bench = Bench { targets, own_cost: None, loaded: BTreeMap::new() };
+        Ok(Self { bench, ahead: Ahead::default() })
+    }
+
+    /// Adds what an emulated drive delivered; the CPU time that serving it took is no other process's.
+    fn add_served(&self, run: RunContext<'_>, stack: &str, result: &mut TrialResult) {
+        result.served = self.bench.targets.served(stack);
+        let faulty = |own: &Stack| own.name == stack && own.faults.is_some();
+        if run.study.stack.iter().any(faulty) {
+            result.notes.push("with planned faults of the emulated drive".into());
+        }
+        let Some(served) = result.served else {
+            if self.bench.targets.is_emulated(stack) {
+                result.notes.push("what the emulated drive delivered is not known".into());
+            }
+            return;
+        };
+        let own = served.cpu_share / f64::from(observe::cpus().max(1));
+        result.limits = result.limits.iter().filter_map(|limit| limit.without(own)).collect();
+    }
+}
+
+impl Executor for HostExecutor<'_> {
+    fn stack_records(&self, study: &Study) -> Vec<StackRecord> {
+        self.bench.targets.records(study, Seed(u64::from(study.seed)))
+    }
+
+    fn check_resume(&self, study: &Study, begun: &[StackRecord]) -> Result<(), RunnerError> {
+        for stack in &study.stack {
+            let begun = begun.iter().find(|record| record.name == stack.name);
+            // Older runs do not say.
+            let begun = begun.filter(|record| !record.host_times.is_empty());
+            let (Some(begun), Some(model)) = (begun, self.bench.targets.model(stack)) else {
+                continue;
+            };
+            let cores = Some((model.host.cores, model.host.siblings));
+            if begun.host_times != model.host.times() || begun.host_cores != cores {
+                return Err(RunnerError::Environment {
+                    stack: stack.name.clone(),
+                    reason:
+                        "this run was started on another host or before `crosspoint calibrate`: \
+                             its predictions would be of two hosts"
+                            .into(),
+                    next: "crosspoint run STUDY, from the start".into(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        run: RunContext<'_>,
+        trial: &Trial,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Execution, RunnerError> {
+        let watcher = &mut CountingAnew::new(watcher, self.bench.targets.servers.clone());
+        let bench = &mut self.bench;
+        let mut execution = match trial.execution() {
+            Kind::Virtual => {
+                let mut executor =
+                    VirtualExecutor { targets: &bench.targets, ahead: &mut self.ahead };
+                executor.run(run, trial, watcher)
+            }
+            Kind::Direct => BlockExecutor { bench }.run(run, trial, watcher),
+            Kind::Child => KeyValueExecutor { bench }.run(run, trial, watcher),
+            Kind::Server => SqlExecutor { bench }.run(run, trial, watcher),
+            Kind::Race => RaceExecutor { sql: SqlExecutor { bench } }.run(run, trial, watcher),
+        }?;
+        match &mut execution {
+            Execution::Stopped => {}
+            Execution::Ended(result) => self.add_served(run, &trial.stack, result),
+            Execution::Together(results) => {
+                for (number, result) in results {
+                    let of = run.plan.trials.iter().find(|one| one.number == *number);
+                    if let (Some(of), Ok(result)) = (of, result) {
+                        self.add_served(run, &of.stack, result);
+                    }
+                }
+            }
+        }
+        Ok(execution)
+    }
+}
