@@ -17,7 +17,8 @@ use study::Source;
 use units::Nanos;
 use workload::OpClass;
 
-use crate::files::few;
+use crate::counters::{thinned, thinned_counters};
+use crate::files::bounded_map;
 
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
@@ -169,9 +170,9 @@ pub(crate) struct TrialDocument {
     stack: String,
     engine: String,
     source: Source,
-    #[serde(deserialize_with = "few")]
+    #[serde(deserialize_with = "bounded_map")]
     point: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "few")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "bounded_map")]
     defaults: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     job: String,
@@ -187,11 +188,11 @@ pub(crate) struct TrialDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served: Option<Served>,
     load: Option<LoadRecord>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "thinned_counters")]
     counters: Vec<CounterSample>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "few")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "bounded_map")]
     totals: BTreeMap<String, f64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "few")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "bounded_map")]
     settings: BTreeMap<String, String>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
@@ -290,6 +291,11 @@ struct ErrorDocument {
     at_ns: u64,
 }
 
+/// A text that can be read again: what a server said before it died may be very long.
+fn shortened(text: &str) -> String {
+    text.char_indices().take_while(|(at, _)| *at < TEXT_MAX - 4).map(|(_, one)| one).collect()
+}
+
 impl CountsDocument {
     fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -318,6 +324,10 @@ impl From<CountsDocument> for Counts {
     }
 }
 
+/// Bytes of a note or a failure, and notes of a trial.
+const TEXT_MAX: usize = 256 << 10;
+const NOTES_MAX: usize = 1000;
+
 impl TrialDocument {
     pub fn new(trial: &TrialRecord, log_bytes: u64, log_crc32: u32) -> Self {
         let error = |sample: &ErrorSample| ErrorDocument {
@@ -339,15 +349,15 @@ impl TrialDocument {
             job: trial.job.clone(),
             repetition: trial.repetition,
             outcome: trial.outcome,
-            failure: result.failure.clone(),
+            failure: result.failure.as_deref().map(shortened),
             path: result.path.clone(),
-            notes: result.notes.clone(),
+            notes: result.notes.iter().take(NOTES_MAX).map(|note| shortened(note)).collect(),
             limits: result.limits.clone(),
             usage: result.usage,
             disk: result.disk,
             served: result.served,
             load: result.load.clone(),
-            counters: result.counters.clone(),
+            counters: thinned(&result.counters),
             totals: result.totals.clone(),
             settings: result.settings.clone(),
             intervals: result.recording.intervals.iter().map(IntervalDocument::new).collect(),
@@ -370,11 +380,21 @@ impl TrialDocument {
         }
     }
 
+    /// Refuses texts that no trial is written with.
+    fn check_texts(&self) -> Result<(), String> {
+        let mut texts = self.notes.iter().chain(self.failure.iter()).chain([&self.path]);
+        if texts.any(|text| text.len() > TEXT_MAX) || self.notes.len() > NOTES_MAX {
+            return Err("its notes are longer than any that are written".into());
+        }
+        Ok(())
+    }
+
     /// The trial, its histograms still missing.
     ///
     /// # Errors
     /// The word that is not known.
     pub fn into_record(self, slug: String) -> Result<TrialRecord, String> {
+        self.check_texts()?;
         let missed_arrivals = self.missed_arrivals;
         let mut recording = Recording { missed_arrivals, ..Recording::default() };
         for interval in self.intervals {

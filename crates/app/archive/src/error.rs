@@ -42,6 +42,9 @@ pub enum ArchiveError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A trial that no reader would accept.
+    #[error("{0} cannot be written: it has more intervals or counters than a trial may have")]
+    TooLarge(PathBuf),
     /// A folder with files that are not of a run.
     #[error("{0} is there already and not empty, or no directory")]
     Foreign(PathBuf),

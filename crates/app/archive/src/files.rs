@@ -32,6 +32,10 @@ pub(crate) const LOCK: &str = ".lock";
 pub(crate) const TRIAL: &str = "trial.json";
 /// Of a trial: its histograms.
 pub(crate) const LOG: &str = "latency.hlog";
+/// Prefix of trial folders that are being written.
+pub(crate) const UNFINISHED: &str = ".writing-";
+/// Prefix of trial folders that are being set aside.
+pub(crate) const SETTING_ASIDE: &str = ".leaving-";
 /// Prefix of blocks that held wrong data.
 const EVIDENCE: &str = "evidence-";
 
@@ -39,12 +43,11 @@ const EVIDENCE: &str = "evidence-";
 #[must_use]
 pub fn is_run_file(name: &str) -> bool {
     [TRIALS, ASIDE, HEADER, STUDY, ORIGINAL, SUMS, LOCK, ".live"].contains(&name)
-        || name.starts_with(EVIDENCE)
-        || name.starts_with(HEADER)
+        || [EVIDENCE, HEADER, SUMS].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Most bytes of a kind of file, and most values in a JSON document. A value takes up to about 100 bytes of
-/// memory, whatever its text takes.
+/// memory, however short its text; what can take more (maps, counters) is bounded apart.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SizeLimit {
     pub bytes: u64,
@@ -52,8 +55,8 @@ pub(crate) struct SizeLimit {
 }
 
 impl SizeLimit {
-    /// `study` permits no trial with more intervals than fit.
-    pub const TRIAL: Self = Self { bytes: 64 << 20, values: 2_000_000 };
+    /// `study::check_size` permits no trial with more intervals than fit.
+    pub const TRIAL: Self = Self { bytes: 64 << 20, values: 4_000_000 };
     /// Has each published figure of each stack.
     pub const HEADER: Self = Self { bytes: 8 << 20, values: 250_000 };
     pub const STUDY: Self = Self { bytes: study::LONGEST_TEXT as u64, values: u64::MAX };
@@ -61,6 +64,11 @@ impl SizeLimit {
     pub const SUMS: Self = Self { bytes: 32 << 20, values: u64::MAX };
     /// Read line by line.
     pub const LOG: Self = Self { bytes: 1 << 30, values: u64::MAX };
+
+    /// Whether a document may be written: what is written can be read.
+    pub fn fits(self, document: &[u8]) -> bool {
+        document.len() as u64 <= self.bytes && values(document) <= self.values
+    }
 }
 
 /// Opens a regular file without following a link or waiting for a pipe.
@@ -199,20 +207,20 @@ impl Read for Checked {
     }
 }
 
-/// Values of a JSON document, at most: one for each comma.
+/// Values of a JSON document, at most: one for each comma, and one for each list and object.
 pub(crate) fn values(text: &[u8]) -> u64 {
-    text.iter().filter(|byte| **byte == b',').count() as u64
+    text.iter().filter(|byte| b",[{".contains(byte)).count() as u64
 }
 
 /// Entries of a map in a trial: a server has about 1,000 settings.
 const ENTRIES_MAX: usize = 10_000;
 
 /// A map of at most [`ENTRIES_MAX`] entries: an entry of four bytes of text takes a hundred of memory.
-pub(crate) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn bounded_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
-    struct Few<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+    struct Bounded<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
         type Value = BTreeMap<String, T>;
 
         fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -230,5 +238,5 @@ pub(crate) fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
             Ok(entries)
         }
     }
-    deserializer.deserialize_map(Few(PhantomData))
+    deserializer.deserialize_map(Bounded(PhantomData))
 }

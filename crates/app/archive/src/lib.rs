@@ -16,6 +16,7 @@
 //! Invariants: a trial folder exists only when it is whole (written aside, synced, renamed); nothing
 //! that is there is ever changed. What it is not: analysis; figures are made in `analysis`.
 
+mod counters;
 mod document;
 mod error;
 mod files;
@@ -23,6 +24,7 @@ mod lines;
 pub mod output;
 mod reader;
 mod running;
+mod seal;
 mod sums;
 mod writer;
 

@@ -6,30 +6,24 @@
 //! user forces; a directory in which another user could swap the file is refused; a reader never sees half
 //! of a result.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
-use stack::{StackError, check_before_making, check_directory};
+use stack::{StackError, check_before_making, check_directory, is_trusted_owner};
 use thiserror::Error;
 
 use crate::files;
+pub use crate::seal::{SealStyle, is_unedited, seal};
 
 /// Temporary files of results that are being written.
 static TEMPORARY: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// How long [`discard_unfinished`] waits for a rename under way.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// Longest result that can be unedited; longer files were not written by this program.
-const SEALED_MAX: u64 = 256 << 20;
-/// Ends a page, picture or manual page: the checksum of all that precedes its line.
-const SEAL: &str = "crosspoint:crc32 ";
-/// The seal's line has fewer bytes.
-const SEAL_LINE_MAX: u64 = 64;
-
 /// What may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OverwritePolicy {
@@ -47,13 +41,15 @@ impl OverwritePolicy {
     }
 }
 
-/// Why a file is never written.
+/// Reason for refusing to write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// A symbolic link.
     Link,
     /// A device, pipe, socket or directory.
     NotRegular(&'static str),
+    /// A file of another user, who could change what is written or its permissions.
+    OtherOwner,
     /// A file that the command reads.
     Input,
     /// A file that a run folder consists of.
@@ -68,9 +64,12 @@ impl std::fmt::Display for Refusal {
         match self {
             Self::Link => out.write_str("it is a symbolic link"),
             Self::NotRegular(kind) => write!(out, "it is a {kind}, not a regular file"),
+            Self::OtherOwner => out.write_str("it belongs to another user"),
             Self::Input => out.write_str("the command reads it"),
             Self::PartOfRun => out.write_str("it belongs to a run folder"),
-            Self::Exists => out.write_str("it exists, and Crosspoint did not write it as it is"),
+            Self::Exists => {
+                out.write_str("it exists and was edited, or was not written by Crosspoint")
+            }
         }
     }
 }
@@ -103,6 +102,7 @@ pub enum OutputError {
 /// A result that is being written next to its final name, and renamed by [`OutputFile::commit`].
 #[derive(Debug)]
 pub struct OutputFile {
+    /// In a directory without links and without `..`, none of which another user could swap.
     path: PathBuf,
     temporary: PathBuf,
     policy: OverwritePolicy,
@@ -119,37 +119,39 @@ impl OutputFile {
         policy: OverwritePolicy,
         inputs: &[&Path],
     ) -> Result<Self, OutputError> {
-        target(path, inputs)?;
+        let Target { path, .. } = target(path, inputs)?;
         let temporary =
             path.with_file_name(format!(".crosspoint-{}.writing", stack::random_hex(16)));
         let mut temporaries = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
         let file = new_file(&temporary)
-            .map_err(|source| OutputError::Io { path: path.to_owned(), source })?;
+            .map_err(|source| OutputError::Io { path: path.clone(), source })?;
         temporaries.push(temporary.clone());
-        Ok(Self { path: path.to_owned(), temporary, policy, file: BufWriter::new(file) })
+        Ok(Self { path, temporary, policy, file: BufWriter::new(file) })
     }
 
-    /// Refuses early what [`OutputFile::commit`] would refuse, before the work for it is done.
+    /// Refuses early what `create` would refuse, before the work for it is done.
+    ///
+    /// # Errors
+    /// As `create`.
+    pub fn check(path: &Path, inputs: &[&Path]) -> Result<(), OutputError> {
+        target(path, inputs).map(drop)
+    }
+
+    /// Refuses early what `create` or `commit` would refuse, unless the content turns out to be equal.
     ///
     /// # Errors
     /// As `create` and `commit`.
-    pub fn check(
+    pub fn check_policy(
         path: &Path,
         policy: OverwritePolicy,
         inputs: &[&Path],
     ) -> Result<(), OutputError> {
-        match target(path, inputs)? {
+        match target(path, inputs)?.old {
             Some(_) if policy == OverwritePolicy::Unedited && !is_unedited(path) => {
                 Err(refused(path, Refusal::Exists))
             }
             _ => Ok(()),
         }
-    }
-
-    /// Where the result is until then.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.temporary
     }
 
     /// Makes the result durable under its name. A file with the same content is left as it is.
@@ -160,7 +162,7 @@ impl OutputFile {
         let path = self.path.clone();
         let failed = |source| OutputError::Io { path: path.clone(), source };
         self.file.flush().map_err(failed)?;
-        let old = target(&path, &[])?;
+        let Target { old, .. } = target(&path, &[])?;
         if let Some(old) = &old {
             if self.equals(old).map_err(failed)? {
                 return Ok(());
@@ -168,17 +170,17 @@ impl OutputFile {
             if self.policy == OverwritePolicy::Unedited && !is_unedited(&path) {
                 return Err(refused(&path, Refusal::Exists));
             }
-            self.file.get_ref().set_permissions(old.permissions()).map_err(failed)?;
+            let mode = Permissions::from_mode(old.mode() & 0o755);
+            self.file.get_ref().set_permissions(mode).map_err(failed)?;
         }
         self.file.get_ref().sync_all().map_err(failed)?;
         let mut temporaries = TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner);
-        let flags = if old.is_some() { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        match renameat_with(CWD, &self.temporary, CWD, &path, flags) {
-            // A file system without this flag; the name was free a moment ago.
-            Err(rustix::io::Errno::INVAL) => fs::rename(&self.temporary, &path),
-            other => other.map_err(io::Error::from),
+        match old {
+            Some(_) => fs::rename(&self.temporary, &path),
+            None => rename_new(&self.temporary, &path),
         }
         .map_err(failed)?;
+        let _ = sync_parent(&path);
         temporaries.retain(|one| *one != self.temporary);
         Ok(())
     }
@@ -245,34 +247,52 @@ fn refused(path: &Path, reason: Refusal) -> OutputError {
     OutputError::Refused { path: path.to_owned(), reason }
 }
 
-/// What is at `path`: a regular file, or nothing.
-fn target(path: &Path, inputs: &[&Path]) -> Result<Option<Metadata>, OutputError> {
-    let failed = |source| OutputError::Io { path: path.to_owned(), source };
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+/// Where a result goes.
+struct Target {
+    /// Without links and `..`.
+    path: PathBuf,
+    /// The regular file that is there.
+    old: Option<Metadata>,
+}
+
+/// Checks where a result goes.
+fn target(named: &Path, inputs: &[&Path]) -> Result<Target, OutputError> {
+    let failed = |source| OutputError::Io { path: named.to_owned(), source };
+    let refuse = |reason| Err(refused(named, reason));
+    let Some(name) = named.file_name() else {
+        return refuse(Refusal::NotRegular("directory"));
+    };
+    let parent = named.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or_else(|| Path::new("."));
-    let old = match fs::symlink_metadata(path) {
-        Ok(old) => Some(old),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+    check_directory(parent).map_err(|error| match error {
+        StackError::Io { source, .. } => failed(source),
+        refusal => OutputError::Directory(refusal),
+    })?;
+    let folder = fs::canonicalize(parent).map_err(failed)?;
+    let path = folder.join(name);
+    if is_of_run(&path) {
+        return refuse(Refusal::PartOfRun);
+    }
+    let old = match fs::symlink_metadata(&path) {
+        Ok(old) => old,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            access(&folder, Access::WRITE_OK).map_err(|error| failed(error.into()))?;
+            return Ok(Target { path, old: None });
+        }
         Err(error) => return Err(failed(error)),
     };
-    if let Some(kind) = old.as_ref().and_then(irregular) {
-        return Err(refused(path, kind));
+    if let Some(kind) = irregular(&old) {
+        return refuse(kind);
     }
-    let folder = fs::canonicalize(parent).map_err(failed)?;
-    check_directory(parent)?;
-    if path.file_name().is_none_or(|name| is_of_run(&folder, &name.to_string_lossy())) {
-        return Err(refused(path, Refusal::PartOfRun));
+    if !is_trusted_owner(old.uid()) {
+        return refuse(Refusal::OtherOwner);
     }
-    let Some(old) = old else {
-        access(parent, Access::WRITE_OK).map_err(|error| failed(error.into()))?;
-        return Ok(None);
-    };
     let id = |data: &Metadata| (data.dev(), data.ino());
     let same = |input: &&Path| fs::metadata(input).is_ok_and(|data| id(&data) == id(&old));
     if inputs.iter().any(same) {
-        return Err(refused(path, Refusal::Input));
+        return refuse(Refusal::Input);
     }
-    Ok(Some(old))
+    Ok(Target { path, old: Some(old) })
 }
 
 /// What a file is, unless it is a regular one.
@@ -294,90 +314,60 @@ fn irregular(data: &Metadata) -> Option<Refusal> {
     Some(Refusal::NotRegular(found.map_or("character device", |(_, kind)| kind)))
 }
 
-/// Whether `name` in `folder`, a canonical path, is one that a run folder consists of.
-fn is_of_run(folder: &Path, name: &str) -> bool {
-    let is_run = |folder: &Path| folder.join(files::HEADER).exists();
-    let inside = folder.ancestors().any(|one| {
-        let below =
-            one.file_name().is_some_and(|name| name == files::TRIALS || name == files::ASIDE);
-        below && one.parent().is_some_and(is_run)
-    });
-    inside || (files::is_run_file(name) && is_run(folder))
+/// Whether a run folder consists of `path`, which has no links and no `..`, or of what it is in.
+fn is_of_run(path: &Path) -> bool {
+    path.ancestors().any(|place| {
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        let parent = place.parent().unwrap_or(place);
+        files::is_run_file(&name) && parent.join(files::HEADER).exists()
+    })
 }
 
-/// How a seal is written in a kind of text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SealStyle {
-    /// HTML and SVG.
-    Markup,
-    /// Manual pages.
-    Roff,
-}
-
-/// Ends `text` with its checksum, by which [`OverwritePolicy::Unedited`] knows it again.
-pub fn seal(text: &mut String, style: SealStyle) {
-    if !text.ends_with('\n') {
-        text.push('\n');
-    }
-    let sum = crc32fast::hash(text.as_bytes());
-    let line = match style {
-        SealStyle::Markup => format!("<!-- {SEAL}{sum:08x} -->\n"),
-        SealStyle::Roff => format!(".\\\" {SEAL}{sum:08x}\n"),
-    };
-    text.push_str(&line);
-}
-
-/// Whether a regular file has a seal that matches its content. Cost: reads the file once, at most 256 MiB, in
-/// small memory.
-#[must_use]
-pub fn is_unedited(path: &Path) -> bool {
-    check_seal(path).unwrap_or(false)
-}
-
-fn check_seal(path: &Path) -> io::Result<bool> {
-    let mut file = files::open(path)?;
-    let length = file.metadata()?.len();
-    if length > SEALED_MAX {
-        return Ok(false);
-    }
-    let tail = SEAL_LINE_MAX.min(length);
-    file.seek(SeekFrom::Start(length - tail))?;
-    let mut end = Vec::new();
-    (&file).take(tail).read_to_end(&mut end)?;
-    let Some(body) = end.strip_suffix(b"\n") else { return Ok(false) };
-    let Some(start) = body.iter().rposition(|byte| *byte == b'\n') else { return Ok(false) };
-    let line = String::from_utf8_lossy(&body[start + 1..]);
-    let Some((_, rest)) = line.split_once(SEAL) else { return Ok(false) };
-    let Some(Ok(expected)) = rest.get(..8).map(|sum| u32::from_str_radix(sum, 16)) else {
-        return Ok(false);
-    };
-    file.seek(SeekFrom::Start(0))?;
-    let mut content = file.take(length - tail + start as u64 + 1);
-    let (mut hasher, mut part) = (crc32fast::Hasher::new(), [0; 64 << 10]);
-    loop {
-        match content.read(&mut part)? {
-            0 => return Ok(hasher.finalize() == expected),
-            count => hasher.update(&part[..count]),
-        }
-    }
-}
-
-/// Makes the directory `path` for results, with those above it, unless another user could swap it.
+/// Makes the directory `path` for results, with those above it.
 ///
 /// # Errors
-/// [`OutputError`]; nothing was made if it is a [`OutputError::Directory`].
+/// [`OutputError`], also for a link, and for a directory that a run consists of or that another user could
+/// swap; then nothing was made.
 pub fn make_directory(path: &Path) -> Result<(), OutputError> {
-    check_before_making(path)?;
-    fs::create_dir_all(path).map_err(|source| OutputError::Io { path: path.to_owned(), source })
+    let failed = |source| OutputError::Io { path: path.to_owned(), source };
+    check_new_directory(path)?;
+    fs::create_dir_all(path).map_err(failed)
 }
 
-/// Renames a result that was edited, such as `report.html` to `report-1.html`, and gives its new name; none
-/// where nothing is there, or an unedited result.
+/// Checks a directory before it is made, or before files are made in it.
+///
+/// # Errors
+/// As [`make_directory`].
+pub fn check_new_directory(path: &Path) -> Result<(), OutputError> {
+    let failed = |source| OutputError::Io { path: path.to_owned(), source };
+    check_before_making(path)?;
+    let whole = std::path::absolute(path).map_err(failed)?;
+    let there = whole.ancestors().find(|place| fs::symlink_metadata(place).is_ok());
+    let there = there.unwrap_or(Path::new("/"));
+    let rest = whole.strip_prefix(there).unwrap_or(Path::new(""));
+    if rest.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(failed(io::ErrorKind::NotFound.into()));
+    }
+    match fs::symlink_metadata(&whole) {
+        Ok(data) if data.is_symlink() => return Err(refused(path, Refusal::Link)),
+        Ok(data) if !data.is_dir() => {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        _ => {}
+    }
+    if is_of_run(&fs::canonicalize(there).map_err(failed)?.join(rest)) {
+        return Err(refused(path, Refusal::PartOfRun));
+    }
+    Ok(())
+}
+
+/// Renames a result that was edited, such as `report.html` to `report-1.html`, and returns its new name;
+/// `None` if the file is missing or unedited.
 ///
 /// # Errors
 /// [`OutputError`], also for what is not a regular file.
 pub fn keep_edited(path: &Path) -> Result<Option<PathBuf>, OutputError> {
-    if target(path, &[])?.is_none() || is_unedited(path) {
+    if target(path, &[])?.old.is_none() || is_unedited(path) {
         return Ok(None);
     }
     let part =
@@ -385,13 +375,28 @@ pub fn keep_edited(path: &Path) -> Result<Option<PathBuf>, OutputError> {
     let (stem, end) = (part(path.file_stem()), part(path.extension()));
     let names = (1_u32..).map(|number| path.with_file_name(format!("{stem}-{number}.{end}")));
     for name in names {
-        match renameat_with(CWD, path, CWD, &name, RenameFlags::NOREPLACE) {
+        match rename_new(path, &name) {
             Ok(()) => return Ok(Some(name)),
-            Err(rustix::io::Errno::EXIST) => {}
-            Err(error) => return Err(OutputError::Io { path: name, source: error.into() }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(OutputError::Io { path: name, source }),
         }
     }
     Ok(None)
+}
+
+/// Renames to a name that nothing has.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // A file system without this flag.
+        Err(rustix::io::Errno::INVAL) if fs::symlink_metadata(to).is_err() => fs::rename(from, to),
+        Err(rustix::io::Errno::INVAL) => Err(io::ErrorKind::AlreadyExists.into()),
+        other => other.map_err(io::Error::from),
+    }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Makes a file that does not exist yet.
@@ -399,8 +404,7 @@ pub fn keep_edited(path: &Path) -> Result<Option<PathBuf>, OutputError> {
 /// # Errors
 /// As [`OpenOptions::open`]; `AlreadyExists` for a link, too.
 pub fn new_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).custom_flags(libc::O_NOFOLLOW).open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
 /// Makes a file that only this user may read and write, and that does not exist yet.
@@ -408,9 +412,7 @@ pub fn new_file(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`new_file`].
 pub fn new_private_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o600);
-    options.custom_flags(libc::O_NOFOLLOW).open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Opens a regular file to append to it, and makes it if `create`.
@@ -436,6 +438,18 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = new_file(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Replaces a file of our own durably: a reader sees the old content or the new one.
+///
+/// # Errors
+/// As [`write_durably`]; then the old content is still there.
+pub(crate) fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".writing");
+    write_durably(Path::new(&aside), bytes)?;
+    fs::rename(&aside, path)?;
+    sync_parent(path)
 }
 
 #[cfg(test)]

@@ -7,16 +7,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use stats::read_log;
 use study::Study;
 
 use crate::document::{FORMAT, TrialDocument};
 use crate::files::{
-    ASIDE, Digest, HEADER, LOG, ORIGINAL, RunFile, STUDY, SizeLimit, TRIAL, TRIALS,
+    Digest, HEADER, LOG, ORIGINAL, RunFile, SETTING_ASIDE, STUDY, SizeLimit, TRIAL, TRIALS,
+    UNFINISHED,
 };
 use crate::running::{RUNNING, read_running};
 use crate::sums::Sums;
-use crate::writer::{LEAVING, UNFINISHED};
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
 
 /// A run folder whose header was read.
@@ -64,26 +65,33 @@ impl Run {
         let dir = path.join(TRIALS);
         let (mut trials, mut running, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         refuse_link(&dir)?;
-        let mut found = BTreeSet::new();
-        for entry in fs::read_dir(&dir).map_err(ArchiveError::io("read", &dir))? {
-            let entry = entry.map_err(ArchiveError::io("read", &dir))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let hidden = [UNFINISHED, LEAVING].iter().find_map(|prefix| name.strip_prefix(prefix));
-            found.insert(hidden.unwrap_or(&name).to_owned());
+        let names = names_in(&dir)?;
+        // A trial that has ended since the list was read is in the list by now.
+        let listed = sums.as_ref().map(Sums::trials);
+        let is_new =
+            |name: &String| listed.as_ref().is_some_and(|listed| !listed.contains(name.as_str()));
+        let is_trial = |name: &&String| !name.starts_with('.');
+        let sums = match names.iter().filter(is_trial).any(is_new) {
+            true => Sums::read(path, header.sums)?,
+            false => sums,
+        };
+        for name in &names {
             if let Some(slug) = name.strip_prefix(RUNNING) {
-                refuse_link(&entry.path())?;
+                refuse_link(&dir.join(name))?;
                 running.extend(Self::killed(&dir, slug));
             } else if !name.starts_with('.') {
-                match Self::read_trial(&entry.path(), sums.as_ref()) {
+                match Self::read_trial(&dir.join(name), sums.as_ref()) {
                     Ok(trial) => trials.push(trial),
                     Err(error @ ArchiveError::Damaged { .. }) => damaged.push(error),
                     Err(error) => return Err(error),
                 }
             }
         }
-        for slug in sums.iter().flat_map(Sums::trials).filter(|slug| !found.contains(*slug)) {
-            // Versions before this one left the lines of what they set aside.
-            if !was_set_aside(path, slug) {
+        for slug in sums.iter().flat_map(Sums::trials).filter(|slug| !names.contains(*slug)) {
+            // It may have been renamed since the names were read; a kill may have kept it from that.
+            let hidden =
+                [UNFINISHED, SETTING_ASIDE].map(|prefix| dir.join(format!("{prefix}{slug}")));
+            if !hidden.iter().any(|place| place.exists()) && !dir.join(slug).exists() {
                 let reason = "the trial is missing, but the run's list of checksums has it";
                 damaged.push(ArchiveError::damaged(&dir.join(slug), reason));
             }
@@ -142,7 +150,7 @@ impl Run {
             document.into_record(slug).map_err(|reason| ArchiveError::damaged(&path, reason))?;
         let mut log = RunFile::open(&log_path, SizeLimit::LOG, Some(own))?;
         let read = read_log(log.reader(), &mut trial.result.recording);
-        // A wrong checksum says more than what became unreadable by it.
+        // A checksum mismatch is the cause of a parse error: it is reported first.
         log.finish()?;
         read.map_err(|error| ArchiveError::damaged(&log_path, error))?;
         if !trial.result.recording.is_consistent() {
@@ -155,6 +163,16 @@ impl Run {
     }
 }
 
+/// Names in a folder.
+fn names_in(dir: &Path) -> Result<BTreeSet<String>, ArchiveError> {
+    let entries = fs::read_dir(dir).map_err(ArchiveError::io("read", dir))?;
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        let entry = entry.map_err(ArchiveError::io("read", dir))?;
+        Ok(entry.file_name().to_string_lossy().into_owned())
+    };
+    entries.map(name).collect()
+}
+
 /// Links lead out of the run, to what its reader may read and its viewer may not.
 pub(crate) fn refuse_link(path: &Path) -> Result<(), ArchiveError> {
     match fs::symlink_metadata(path) {
@@ -165,13 +183,11 @@ pub(crate) fn refuse_link(path: &Path) -> Result<(), ArchiveError> {
     }
 }
 
-/// Whether a trial was set aside for a repetition that has not come yet.
-fn was_set_aside(run: &Path, slug: &str) -> bool {
-    let entries = fs::read_dir(run.join(ASIDE)).into_iter().flatten().flatten();
-    let is_copy = |name: &str| {
-        name.strip_prefix(slug).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    entries.into_iter().any(|entry| is_copy(&entry.file_name().to_string_lossy()))
+/// The format of a header, whatever else it has.
+#[derive(Deserialize)]
+struct Format {
+    #[serde(default)]
+    format: u32,
 }
 
 pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
@@ -181,12 +197,11 @@ pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     }
     // The format first: a newer header may have fields that this version does not know.
     let text = RunFile::open(&file, SizeLimit::HEADER, None)?.bytes()?;
-    let value: serde_json::Value =
+    let Format { format } =
         serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&file, error))?;
-    let format = value.get("format").and_then(serde_json::Value::as_u64).unwrap_or(0);
-    check_format(&file, u32::try_from(format).unwrap_or(u32::MAX))?;
+    check_format(&file, format)?;
     let header: RunHeader =
-        serde_json::from_value(value).map_err(|error| ArchiveError::damaged(&file, error))?;
+        serde_json::from_slice(&text).map_err(|error| ArchiveError::damaged(&file, error))?;
     let sums = Sums::read(path, header.sums)?;
     let expected = |name: &str| sums.as_ref().map(|sums| sums.expected(path, name)).transpose();
     if expected(HEADER)?.is_some_and(|expected| expected != Digest::of(&text)) {

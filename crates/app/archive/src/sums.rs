@@ -5,13 +5,12 @@
 //! kill is of a file that is not there; a run whose header promises the list is damaged without it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 use crate::ArchiveError;
 use crate::files::{Digest, RunFile, SUMS, SizeLimit, TRIALS};
-use crate::output::{append, write_durably};
+use crate::output::{append, replace_durably};
 
 /// The checksums of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -88,9 +87,8 @@ impl Sums {
         let stays = |path: &str| slug(path).is_none_or(|slug| kept.contains(slug));
         let lines = self.0.iter().filter(|(path, _)| stays(path));
         let text: String = lines.map(|(path, digest)| line(path, *digest)).collect();
-        let (aside, target) = (run.join("sums.txt.writing"), run.join(SUMS));
-        write_durably(&aside, text.as_bytes()).map_err(ArchiveError::io("write", &aside))?;
-        fs::rename(&aside, &target).map_err(ArchiveError::io("rename", &aside))
+        let path = run.join(SUMS);
+        replace_durably(&path, text.as_bytes()).map_err(ArchiveError::io("replace", &path))
     }
 }
 

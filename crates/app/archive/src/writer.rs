@@ -12,18 +12,15 @@ use study::{Study, resolved_text};
 
 use crate::document::TrialDocument;
 use crate::files::{
-    ASIDE, Digest, HEADER, LOCK, LOG, ORIGINAL, RunFile, STUDY, SUMS, SizeLimit, TRIAL, TRIALS,
+    ASIDE, Digest, HEADER, LOCK, LOG, ORIGINAL, RunFile, SETTING_ASIDE, STUDY, SUMS, SizeLimit,
+    TRIAL, TRIALS, UNFINISHED,
 };
 use crate::output;
 use crate::reader::{Opened, read_header, refuse_link};
 use crate::running::{RUNNING, begin, read_running};
 use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
 
-/// Prefix of trial folders that are being written.
-pub(crate) const UNFINISHED: &str = ".writing-";
-/// Prefix of trial folders that are being set aside.
-pub(crate) const LEAVING: &str = ".leaving-";
-/// Intervals of a trial whose document is indented.
+/// Intervals and counter samples of a trial whose document is indented.
 const INDENTED_MAX: usize = 1000;
 
 /// An open run folder.
@@ -102,7 +99,7 @@ impl RunWriter {
                 unfinished.push(folder);
                 continue;
             }
-            if let Some(slug) = name.strip_prefix(LEAVING) {
+            if let Some(slug) = name.strip_prefix(SETTING_ASIDE) {
                 leaving.push((folder.clone(), slug.to_owned()));
                 continue;
             }
@@ -117,15 +114,16 @@ impl RunWriter {
                     kept.insert(name);
                 }
                 Ok(_) | Err(ArchiveError::Damaged { .. }) => {
-                    let hidden = trials.join(format!("{LEAVING}{name}"));
+                    let hidden = trials.join(format!("{SETTING_ASIDE}{name}"));
                     fs::rename(&folder, &hidden).map_err(ArchiveError::io("rename", &folder))?;
                     leaving.push((hidden, name));
                 }
                 Err(other) => return Err(other),
             }
         }
-        // The list forgets a trial while its hidden folder still says why the trial is missing.
+        // Trials leave the list while their hidden folders still explain the gap.
         if let Some(sums) = &sums {
+            sync_directory(&trials)?;
             sums.rewrite(path, &kept)?;
         }
         for folder in unfinished {
@@ -198,8 +196,13 @@ impl RunWriter {
         let log = write_log(&trial.result.recording)
             .map_err(|error| ArchiveError::damaged(&aside.join(LOG), error))?;
         let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
-        let indented = trial.result.recording.intervals.len() <= INDENTED_MAX;
+        let (intervals, counters) = (&trial.result.recording.intervals, &trial.result.counters);
+        let indented = intervals.len() + counters.len() <= INDENTED_MAX;
         let document = if indented { to_json(&document) } else { to_compact_json(&document) };
+        let fits = SizeLimit::TRIAL.fits(&document) && log.len() as u64 <= SizeLimit::LOG.bytes;
+        if !fits {
+            return Err(ArchiveError::TooLarge(folder));
+        }
         write_durably(&aside.join(LOG), &log)?;
         write_durably(&aside.join(TRIAL), &document)?;
         sync_directory(&aside)?;
@@ -222,7 +225,7 @@ fn make_own(path: &Path) -> Result<(), ArchiveError> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         made => return made.map_err(ArchiveError::io("create", path)),
     }
-    if !path.is_dir() {
+    if !fs::symlink_metadata(path).is_ok_and(|data| data.is_dir()) {
         return Err(ArchiveError::Foreign(path.to_owned()));
     }
     let mut entries = fs::read_dir(path).map_err(ArchiveError::io("read", path))?;
@@ -232,12 +235,9 @@ fn make_own(path: &Path) -> Result<(), ArchiveError> {
     }
 }
 
-/// Writes the header aside and renames it.
 fn replace_header(path: &Path, text: &[u8]) -> Result<(), ArchiveError> {
-    let (aside, target) = (path.join("run.json.writing"), path.join(HEADER));
-    write_durably(&aside, text)?;
-    fs::rename(&aside, &target).map_err(ArchiveError::io("rename", &aside))?;
-    sync_directory(path)
+    let path = path.join(HEADER);
+    output::replace_durably(&path, text).map_err(ArchiveError::io("replace", &path))
 }
 
 /// Checksums for everything that a run without them has.
@@ -278,7 +278,8 @@ fn set_aside(run: &Path, folder: &Path, name: &str) -> Result<(), ArchiveError> 
 
 fn lock(path: &Path) -> Result<File, ArchiveError> {
     let file = path.join(LOCK);
-    let lock = output::append(&file, true).map_err(|error| ArchiveError::damaged(&file, error))?;
+    refuse_link(&file)?;
+    let lock = output::append(&file, true).map_err(ArchiveError::io("open", &file))?;
     lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;
     Ok(lock)
 }

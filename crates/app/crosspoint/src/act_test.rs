@@ -197,7 +197,7 @@ impl<'a> Test<'a> {
         }
         if let Some(log) = &self.arguments.log {
             let inputs = [self.arguments.file.as_path()];
-            Output { inputs: &inputs, ..Output::named(log, self.arguments.force) }.check()?;
+            Output::named(log, self.arguments.force).with_inputs(&inputs).check_policy()?;
         }
         Ok(())
     }
@@ -225,7 +225,7 @@ impl<'a> Test<'a> {
                 let force = self.arguments.force || !logs.is_empty();
                 logs.push_str(&test.log());
                 let inputs = [self.arguments.file.as_path()];
-                let output = Output { inputs: &inputs, ..Output::named(path, force) };
+                let output = Output::named(path, force).with_inputs(&inputs);
                 Ok(output.write(logs.as_bytes())?)
             }
         }

@@ -11,11 +11,12 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use archive::Run;
-use archive::output::{OutputFile, OverwritePolicy, make_directory, new_file};
+use archive::output::new_file;
 use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
 use sha2::{Digest as _, Sha256};
 
 use crate::exit::{self, ExitCode};
+use crate::result_file::Output;
 use crate::show::Failure;
 use crate::words::plain;
 
@@ -29,10 +30,15 @@ const SUMS: &str = "SHA256SUMS";
 const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
 /// Journals of trials that were cut short lie beside the others under such names.
 const RUNNING: &str = ".running-";
-/// Bytes of a bundle, unpacked, its files, and the bytes of a name in it, at most.
+/// Bytes of a bundle, unpacked; its files; and the bytes of a name in it, at most.
 const BYTES_MAX: u64 = 1 << 30;
 const FILES_MAX: usize = 100_000;
-const NAME_MAX: u64 = 4096;
+const NAME_MAX: u64 = 512;
+/// A bundle unpacks to at most this many times its bytes, and this many more: runs pack 5- to 30-fold.
+const RATIO_MAX: u64 = 100;
+const RATIO_FREE: u64 = 16 << 20;
+/// Differences that are listed.
+const LISTED_MAX: usize = 20;
 
 /// A file of a bundle.
 struct Member {
@@ -94,28 +100,34 @@ impl<R: Read> Write for Comparing<R> {
     }
 }
 
-/// Writes the bundle of `run` to `output`.
+/// Writes the bundle of `run` to `output`, `-` for stdout.
 ///
 /// # Errors
 /// Where the run cannot be read, or the file not be written.
 pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, Failure> {
+    let default = run.canonicalize().ok();
+    let default = default.as_deref().and_then(Path::file_name).unwrap_or_default();
+    let default = PathBuf::from(format!("{}.tar.gz", default.to_string_lossy()));
+    let output = Output::named(output.unwrap_or(&default), force);
+    let failed = |error| Failure::Output(output.path.display().to_string(), error);
+    output.check()?;
     let read = Run::read(run)?;
     let name = read.name.clone();
-    let output = output.map_or_else(|| PathBuf::from(format!("{name}.tar.gz")), Path::to_path_buf);
-    let failed = |error| Failure::Output(output.display().to_string(), error);
-    let mut file = OutputFile::create(&output, OverwritePolicy::from_force(force), &[])?;
     let mut files = Vec::new();
     collect(run, "", &mut files).map_err(failed)?;
     let members = members_of(&name, files, made(read)?).map_err(failed)?;
-    write_packed(&members, &mut file).map_err(failed)?;
+    let scratch = tempfile::tempdir().map_err(failed)?;
+    let packed = scratch.path().join("bundle");
+    let file = new_file(&packed).map_err(failed)?;
+    write_packed(&members, file).map_err(failed)?;
     // What would not pass is not handed on: no trials, a run that is still running, links.
-    file.flush().map_err(failed)?;
-    if let Some(why) = check_file(file.path()).map_err(failed)?.differing.first() {
+    let checked = check_file(&packed).map_err(failed)?;
+    if let Some(why) = checked.differing.first() {
         let why = format!("{why}; a bundle needs a finished run with trials");
         return Err(failed(io::Error::other(why)));
     }
-    file.commit()?;
-    out!("{}", plain(&output.display().to_string()));
+    output.copy_from(File::open(&packed).map_err(failed)?)?;
+    output.print_path();
     Ok(exit::OK)
 }
 
@@ -219,8 +231,11 @@ pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
         return Err(failed(io::Error::other("it is not a regular file")));
     }
     let Checked { folder, files, differing } = check_file(bundle).map_err(failed)?;
-    for line in &differing {
+    for line in differing.iter().take(LISTED_MAX) {
         out!("{}", plain(line));
+    }
+    if differing.len() > LISTED_MAX {
+        out!("and {} more", differing.len() - LISTED_MAX);
     }
     if differing.is_empty() {
         let folder = plain(&folder);
@@ -257,7 +272,7 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
         })
         .collect();
     if inside.is_empty() || inside.len() != members.len() {
-        return Err(io::Error::other("it has names twice, or outside of its folder"));
+        return Err(io::Error::other("duplicate names, or names outside its folder"));
     }
     let wrong = wrong_sums(&inside)?;
     if !wrong.is_empty() {
@@ -273,7 +288,7 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
         let Content::Bytes(bytes) = content else { continue };
         let same = inside.get(name.as_str()).map(|stored| stored.equals(bytes)).transpose()?;
         if same != Some(true) {
-            differing.push(format!("{name}: made again, it differs"));
+            differing.push(format!("{name}: differs when regenerated"));
         }
     }
     let known: BTreeSet<&str> = again.iter().map(|one| one.name.as_str()).chain([SUMS]).collect();
@@ -286,10 +301,11 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
 fn wrong_sums(inside: &BTreeMap<&str, &Content>) -> io::Result<Vec<String>> {
     let Some(list) = inside.get(SUMS) else { return Ok(vec![SUMS.to_owned()]) };
     let mut text = String::new();
-    list.open()?.0.take(BYTES_MAX >> 5).read_to_string(&mut text)?;
+    // A name and its sum for each file.
+    list.open()?.0.take(FILES_MAX as u64 * 200).read_to_string(&mut text)?;
     let mut listed: BTreeMap<&str, &str> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (sum, name) in text.lines().filter_map(|line| line.split_once("  ")) {
+    for (sum, name) in text.lines().take(FILES_MAX).filter_map(|line| line.split_once("  ")) {
         if listed.insert(name, sum).is_some() || !inside.contains_key(name) {
             wrong.push(name.to_owned());
         }
@@ -302,11 +318,24 @@ fn wrong_sums(inside: &BTreeMap<&str, &Content>) -> io::Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// Whether a run or what is made of it may have a file of this name, with the folder of the bundle.
+fn is_member(name: &str) -> bool {
+    let parts: Vec<&str> = name.split('/').collect();
+    let place = match parts.as_slice() {
+        [_, _] => true,
+        [_, folder, _] | [_, folder, _, _] => *folder == "trials",
+        _ => false,
+    };
+    place && name.len() as u64 <= NAME_MAX && parts.into_iter().all(is_plain)
+}
+
 /// Unpacks a bundle, which must be the tar of its members and not a byte more, into `scratch`.
 fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
     let open = || io::Result::Ok(MultiGzDecoder::new(BufReader::new(File::open(bundle)?)));
     let mut members: Vec<Member> = Vec::new();
-    let (mut long_name, mut left) = (None, BYTES_MAX);
+    let packed = fs::metadata(bundle)?.len();
+    let mut left = BYTES_MAX.min(packed.saturating_mul(RATIO_MAX).saturating_add(RATIO_FREE));
+    let mut long_name = None;
     // Extensions of the format are read here: the crate would allocate what their headers claim.
     let mut archive = tar::Archive::new(open()?.take(BYTES_MAX + 1));
     for entry in archive.entries()?.raw(true) {
@@ -322,17 +351,17 @@ fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
             Some(name) => name,
             None => String::from_utf8_lossy(&entry.path_bytes()).into_owned(),
         };
-        let plain = name.contains('/') && name.split('/').all(is_plain);
-        if !plain || !kind.is_file() {
+        if !is_member(&name) || !kind.is_file() {
+            let name: String = name.chars().take(100).collect();
             return Err(io::Error::other(format!("{name:?} does not belong in a bundle")));
         }
-        left = left.checked_sub(entry.size()).unwrap_or_default();
-        if left == 0 || members.len() == FILES_MAX {
-            return Err(io::Error::other("it holds more than 1 GiB, or too many files"));
+        if entry.size() > left || members.len() == FILES_MAX {
+            return Err(io::Error::other("it unpacks to more than any bundle of a run"));
         }
+        left -= entry.size();
         let path = scratch.join(&name);
-        make_directory(path.parent().unwrap_or(scratch)).map_err(io::Error::other)?;
-        let twice = || io::Error::other("it has names twice, or outside of its folder");
+        fs::create_dir_all(path.parent().unwrap_or(scratch))?;
+        let twice = || io::Error::other("duplicate names, or names outside its folder");
         io::copy(&mut entry, &mut new_file(&path).map_err(|_| twice())?)?;
         members.push(Member { name, content: Content::File(path) });
     }
@@ -379,7 +408,7 @@ mod tests {
                 *bytes = String::from_utf8_lossy(bytes).replacen("measured", "measured!", 1).into();
             }
         }
-        assert_eq!(found(forged), ["report.html: made again, it differs"]);
+        assert_eq!(found(forged), ["report.html: differs when regenerated"]);
         let mut more = made();
         more.push(bytes("index.html", b"mine"));
         assert_eq!(found(more), ["index.html: does not belong in a bundle"]);
@@ -414,7 +443,7 @@ mod tests {
         assert_eq!(write(&[&format!("r/{}", "a".repeat(200))]), Ok(1), "a long name");
         // The tar crate itself refuses to write what leads outside.
         assert!(write(&["a"]).is_err(), "no folder");
-        assert!(write(&["r/a", "r/a"]).unwrap_err().contains("twice"));
+        assert!(write(&["r/a", "r/a"]).unwrap_err().contains("duplicate"));
         assert_eq!(write(&["r/a", "s/a"]), Ok(2));
         assert!(check_file(&path).is_err_and(|error| error.to_string().contains("outside")));
         // A second part of the file, which another unpacker would take as well.

@@ -36,7 +36,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             let output = Output::named(&output, force);
             output.check()?;
             result_file::write_page(&read_runs(&runs, skip_damaged)?, &output)?;
-            output.say();
+            output.print_path();
             Ok(exit::OK)
         }
         Verb::Compare(arguments) => crate::compare::run(&arguments),
@@ -45,6 +45,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::Figures { runs, of, format, output, force, json, skip_damaged } => {
             let format = if json { Some(Format::Json) } else { format };
             let file = output.as_deref().map(|path| Output::named(path, force));
+            let file = file.filter(|file| !file.is_stdout());
             if let Some(file) = &file {
                 file.check()?;
             }
@@ -75,7 +76,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 Ok(exit::ENVIRONMENT)
             }
         },
-        Verb::Man { directory } => man(&directory),
+        Verb::Man { directory, force } => man(&directory, force),
     }
 }
 
@@ -161,7 +162,7 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     if arguments.detach {
         return crate::detach::run(arguments, text.as_ref());
     }
-    if let Some(run) = &arguments.resume {
+    if let Some(run) = arguments.resume.as_ref().filter(|run| run.join("run.json").exists()) {
         // Before hours of trials whose report could not be written.
         Output::own(&run.join("report.html")).check()?;
     }
@@ -303,6 +304,7 @@ fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure>
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
     let text = study_text(name, set, None)?;
     let study = study::parse(&text.text)
+        .and_then(|study| study::check_size(&study).map(|()| study))
         .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
     let (plan, _) = runner::possible(&study, study::plan(&study));
     let estimate = runner::estimate(&study, &plan);
@@ -438,19 +440,23 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     Ok(if cleaned.failed.is_empty() { exit::OK } else { exit::ENVIRONMENT })
 }
 
-fn man(directory: &Path) -> Result<ExitCode, Failure> {
+fn man(directory: &Path, force: bool) -> Result<ExitCode, Failure> {
     make_directory(directory)?;
     let mut command = Arguments::command();
     command.build();
-    write_manual_page(&command, directory)?;
+    write_manual_page(&command, directory, force)?;
     out!("{}", directory.display());
     Ok(exit::OK)
 }
 
 /// Writes the manual pages of a command and of those below it.
-fn write_manual_page(command: &clap::Command, directory: &Path) -> Result<(), Failure> {
+fn write_manual_page(
+    command: &clap::Command,
+    directory: &Path,
+    force: bool,
+) -> Result<(), Failure> {
     for below in command.get_subcommands().filter(|one| !one.is_hide_set()) {
-        write_manual_page(below, directory)?;
+        write_manual_page(below, directory, force)?;
     }
     let page = clap_mangen::Man::new(command.clone());
     let path = directory.join(page.get_filename());
@@ -458,5 +464,5 @@ fn write_manual_page(command: &clap::Command, directory: &Path) -> Result<(), Fa
     page.render(&mut text).map_err(|error| Failure::Output(path.display().to_string(), error))?;
     let mut text = String::from_utf8_lossy(&text).into_owned();
     seal(&mut text, SealStyle::Roff);
-    Ok(Output::named(&path, false).write(text.as_bytes())?)
+    Ok(Output::named(&path, force).write(text.as_bytes())?)
 }

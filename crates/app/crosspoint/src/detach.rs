@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use archive::output::{OutputError, make_directory, new_file};
 use runner::StudyText;
 
 use crate::cli::RunArguments;
@@ -44,7 +45,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
         (None, None) => PathBuf::new(),
     };
     let failed = |error| Failure::Output(folder.display().to_string(), error);
-    let (log, file) = new_log(&folder).map_err(failed)?;
+    let (log, file) = new_log(&folder)?;
     let mut child = start(&folder, arguments.resume.is_some(), &file).map_err(failed)?;
     let process = child.id();
     let until = Instant::now() + BEGINS_IN;
@@ -77,21 +78,23 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
 }
 
 /// A new file beside the folder (that of a new run is empty); what is there is not written over.
-fn new_log(folder: &Path) -> std::io::Result<(PathBuf, File)> {
+fn new_log(folder: &Path) -> Result<(PathBuf, File), OutputError> {
     if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent)?;
+        make_directory(parent)?;
     }
     let name = folder.file_name().unwrap_or_default();
     for number in 1_u32..1000 {
         let mut own = name.to_owned();
         own.push(if number == 1 { ".log".to_owned() } else { format!("-{number}.log") });
         let log = folder.with_file_name(own);
-        match archive::output::new_file(&log) {
+        match new_file(&log) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|file| (log, file)),
+            Err(source) => return Err(OutputError::Io { path: log, source }),
+            Ok(file) => return Ok((log, file)),
         }
     }
-    Err(std::io::ErrorKind::AlreadyExists.into())
+    let source = std::io::ErrorKind::AlreadyExists.into();
+    Err(OutputError::Io { path: folder.with_extension("log"), source })
 }
 
 /// This program with the same arguments, in the foreground of nobody.

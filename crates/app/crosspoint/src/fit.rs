@@ -62,7 +62,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let left_out = known - sim::kept_up(&points).len();
     let inputs = inputs(arguments);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-    let output = |path| Output { inputs: &inputs, ..Output::named(path, arguments.force) };
+    let output = |path| Output::named(path, arguments.force).with_inputs(&inputs);
     output(&path).write(text.as_bytes())?;
     if let Some(drawn) = &drawn {
         let mut drawing = picture(&naming.title, &residuals);
@@ -128,13 +128,12 @@ fn outputs(arguments: &FitArguments) -> Result<(PathBuf, Option<PathBuf>), Failu
     }
     // Next to stdout there is no place for it.
     let drawn = (path.as_os_str() != "-").then_some(drawn);
-    // The same fit again changes nothing.
-    if arguments.from.is_none() {
-        let inputs = inputs(arguments);
-        let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-        for file in [Some(&path), drawn.as_ref()].into_iter().flatten() {
-            Output { inputs: &inputs, ..Output::named(file, arguments.force) }.check()?;
-        }
+    let inputs = inputs(arguments);
+    let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
+    for file in [Some(&path), drawn.as_ref()].into_iter().flatten() {
+        let output = Output::named(file, arguments.force).with_inputs(&inputs);
+        // The same fit again changes nothing.
+        if arguments.from.is_some() { output.check() } else { output.check_policy() }?;
     }
     Ok((path, drawn))
 }

@@ -22,7 +22,10 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
     if one && into.is_none() {
         let job = import(&paths[0])?;
         match output {
-            Some(path) => job.write(path, force)?,
+            Some(path) => {
+                let inputs: Vec<&Path> = job.files.iter().map(PathBuf::as_path).collect();
+                job.write(path, force, &inputs)?;
+            }
             None => out!("{}", job.text.trim_end()),
         }
         return Ok(exit::OK);
@@ -35,14 +38,16 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         let of_it = failure.report();
         code = if code == exit::OK { of_it } else { code };
     };
-    let mut written = BTreeSet::new();
-    let (mut files, mut made) = (Vec::new(), 0);
+    let mut files = Vec::new();
     for path in paths {
         match job_files(path) {
             Ok(found) => files.extend(found),
             Err(failure) => refused(failure),
         }
     }
+    // All are read before the first is written: a job may include what another is written to.
+    let mut jobs = Vec::new();
+    let mut written = BTreeSet::new();
     for file in &files {
         let named = file.with_extension("toml");
         let target = match (into.or(output), named.file_name()) {
@@ -54,7 +59,16 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
             refused(Failure::Output(target.display().to_string(), twice));
             continue;
         }
-        match import(file).and_then(|job| job.write(&target, force)) {
+        match import(file) {
+            Ok(job) => jobs.push((target, job)),
+            Err(failure) => refused(failure),
+        }
+    }
+    let inputs: Vec<&Path> =
+        jobs.iter().flat_map(|(_, job)| &job.files).map(PathBuf::as_path).collect();
+    let mut made = 0;
+    for (target, job) in &jobs {
+        match job.write(target, force, &inputs) {
             Ok(()) => made += 1,
             Err(failure) => refused(failure),
         }
@@ -72,11 +86,10 @@ struct Imported {
 }
 
 impl Imported {
-    fn write(&self, path: &Path, force: bool) -> Result<(), Failure> {
-        let inputs: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
-        let output = Output { inputs: &inputs, ..Output::named(path, force) };
+    fn write(&self, path: &Path, force: bool, inputs: &[&Path]) -> Result<(), Failure> {
+        let output = Output::named(path, force).with_inputs(inputs);
         output.write(self.text.as_bytes())?;
-        output.say();
+        output.print_path();
         Ok(())
     }
 }

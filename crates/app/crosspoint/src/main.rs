@@ -11,6 +11,7 @@ mod attach;
 mod bundle;
 mod calibrate;
 mod cli;
+mod cli_device;
 mod cli_drives;
 mod cli_job;
 mod commands;

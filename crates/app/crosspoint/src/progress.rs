@@ -7,13 +7,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use runner::{Event, Watcher};
 use study::{Plan, Trial};
 use units::{Nanos, human_count};
 
-use crate::cli::ProgressKind;
 use crate::words::plain;
+
+/// How progress is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ProgressKind {
+    /// A bar on a terminal, lines otherwise
+    Auto,
+    /// A bar
+    Bar,
+    /// A line for each interval, at most one a second
+    Plain,
+    /// Nothing
+    None,
+}
 
 /// Shortest time between two plain lines.
 const LINE_SPACING: Duration = Duration::from_secs(1);

@@ -1,6 +1,6 @@
 //! Results into files that the user names; `-` is stdout.
 
-use std::io::Write;
+use std::io::Read;
 use std::path::Path;
 
 use archive::output::{OutputError, OutputFile, OverwritePolicy, SealStyle, keep_edited, seal};
@@ -26,6 +26,11 @@ impl<'a> Output<'a> {
         Self { path, policy: OverwritePolicy::from_force(force), inputs: &[] }
     }
 
+    /// With the files that the command reads.
+    pub const fn with_inputs(self, inputs: &'a [&'a Path]) -> Self {
+        Self { inputs, ..self }
+    }
+
     /// A file of this program's own.
     pub const fn own(path: &'a Path) -> Self {
         Self { path, policy: OverwritePolicy::Any, inputs: &[] }
@@ -41,30 +46,45 @@ impl<'a> Output<'a> {
     /// # Errors
     /// [`OutputError`]; then what was there is unchanged.
     pub fn write(&self, bytes: &[u8]) -> Result<(), OutputError> {
+        self.copy_from(bytes)
+    }
+
+    /// Writes a result that is read from somewhere else.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn copy_from(&self, mut from: impl Read) -> Result<(), OutputError> {
         if self.is_stdout() {
-            output::note(std::io::stdout().write_all(bytes));
+            output::note(std::io::copy(&mut from, &mut std::io::stdout()).map(drop));
             return Ok(());
         }
         let mut file = OutputFile::create(self.path, self.policy, self.inputs)?;
-        let written = file.write_all(bytes);
+        let written = std::io::copy(&mut from, &mut file);
         written.map_err(|source| OutputError::Io { path: self.path.to_owned(), source })?;
         file.commit()
     }
 
-    /// Refuses what `write` would refuse, before the work for it is done.
+    /// Refuses what is never written, before the work for it is done.
     ///
     /// # Errors
     /// As [`Output::write`].
     pub fn check(&self) -> Result<(), OutputError> {
-        if self.is_stdout() {
-            Ok(())
-        } else {
-            OutputFile::check(self.path, self.policy, self.inputs)
+        if self.is_stdout() { Ok(()) } else { OutputFile::check(self.path, self.inputs) }
+    }
+
+    /// Also refuses a file that the result would have to replace: before minutes of work.
+    ///
+    /// # Errors
+    /// As [`Output::write`].
+    pub fn check_policy(&self) -> Result<(), OutputError> {
+        match self.is_stdout() {
+            true => Ok(()),
+            false => OutputFile::check_policy(self.path, self.policy, self.inputs),
         }
     }
 
     /// Prints the name of the file that was written.
-    pub fn say(&self) {
+    pub fn print_path(&self) {
         if !self.is_stdout() {
             out!("{}", plain(&self.path.display().to_string()));
         }

@@ -51,7 +51,7 @@ pub fn print(
     };
     if let Some(file) = file {
         file.write(&bytes)?;
-        file.say();
+        file.print_path();
         return Ok(exit::OK);
     }
     if format == Format::Parquet {

@@ -4,6 +4,7 @@
 //! followed. What it is not: a cache of pages on disk.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,8 +16,8 @@ use report::{Listed, follow_page, html, library_page, trend_page};
 /// Runs of a trend, and bytes of their files.
 const TREND_RUNS_MAX: usize = 50;
 const TREND_BYTES_MAX: u64 = 64 << 20;
-/// Time in which a run must answer to be listed as running.
-const ANSWERS_IN: Duration = Duration::from_secs(1);
+/// Time in which runs must answer, all together, to be listed as running.
+const ANSWERS_IN: Duration = Duration::from_secs(2);
 /// A run that did not answer is not asked again for this long.
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
@@ -25,7 +26,7 @@ const SILENT_FOR: Duration = Duration::from_secs(60);
 pub(crate) struct Shelf {
     folder: PathBuf,
     /// By name: what a run was, readable or not, when its files were like that.
-    known: Mutex<HashMap<String, (Stamp, Listed)>>,
+    known: Mutex<HashMap<String, (Fingerprint, Listed)>>,
     /// Runs that did not answer, with the time at which they were asked.
     silent: Mutex<HashMap<String, Instant>>,
     /// Held while a run is loaded: one at a time, however many ask.
@@ -34,22 +35,24 @@ pub(crate) struct Shelf {
 
 /// Changes when any file of a run does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    newest: SystemTime,
+struct Fingerprint {
+    /// Nanoseconds: a change of content or of times, which `cp -p` sets back.
+    changed: i128,
     files: u64,
     bytes: u64,
 }
 
-impl Stamp {
+impl Fingerprint {
     fn of(run: &Path) -> Self {
-        let mut stamp = Self { newest: SystemTime::UNIX_EPOCH, files: 0, bytes: 0 };
-        FILES.iter().for_each(|name| stamp.add(&run.join(name), 2));
-        stamp
+        let mut fingerprint = Self { changed: 0, files: 0, bytes: 0 };
+        FILES.iter().for_each(|name| fingerprint.add(&run.join(name), 2));
+        fingerprint
     }
 
     fn add(&mut self, path: &Path, depth: u32) {
         let Ok(facts) = std::fs::symlink_metadata(path) else { return };
-        self.newest = self.newest.max(facts.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+        let changed = i128::from(facts.ctime()) * 1_000_000_000 + i128::from(facts.ctime_nsec());
+        self.changed = self.changed.max(changed);
         self.files += 1;
         if facts.is_file() {
             self.bytes += facts.len();
@@ -145,36 +148,36 @@ impl Shelf {
     fn listed(&self, name: &str) -> Listed {
         let path = self.folder.join(name);
         let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(&path);
-        if let Some(listed) = self.known(name, stamp) {
+        let fingerprint = Fingerprint::of(&path);
+        if let Some(listed) = self.known(name, fingerprint) {
             return listed;
         }
         match Run::read(&path) {
-            Ok(run) => self.remember(name, stamp, described(name, &run)),
-            Err(error) => self.remember(name, stamp, unreadable(name, &error.to_string())),
+            Ok(run) => self.remember(name, fingerprint, described(name, &run)),
+            Err(error) => self.remember(name, fingerprint, unreadable(name, &error.to_string())),
         }
     }
 
-    fn known(&self, name: &str, stamp: Stamp) -> Option<Listed> {
+    fn known(&self, name: &str, fingerprint: Fingerprint) -> Option<Listed> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(name).filter(|(at, _)| *at == stamp).map(|(_, listed)| listed.clone())
+        known.get(name).filter(|(at, _)| *at == fingerprint).map(|(_, listed)| listed.clone())
     }
 
-    fn remember(&self, name: &str, stamp: Stamp, listed: Listed) -> Listed {
+    fn remember(&self, name: &str, fingerprint: Fingerprint, listed: Listed) -> Listed {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), (stamp, listed.clone()));
+        known.insert(name.to_owned(), (fingerprint, listed.clone()));
         listed
     }
 
     pub(crate) fn run(&self, name: &str) -> Page {
         let Some(path) = self.place(name) else { return Ok(None) };
         let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = Stamp::of(&path);
-        if let Some(listed) = self.known(name, stamp).filter(|one| one.state == UNREADABLE) {
+        let fingerprint = Fingerprint::of(&path);
+        if let Some(listed) = self.known(name, fingerprint).filter(|one| one.state == UNREADABLE) {
             return Err(listed.headline);
         }
         let run = Run::read(&path).map_err(|error| {
-            self.remember(name, stamp, unreadable(name, &error.to_string())).headline
+            self.remember(name, fingerprint, unreadable(name, &error.to_string())).headline
         })?;
         html(&[run]).map(Some).map_err(|error| error.to_string())
     }
@@ -189,7 +192,7 @@ impl Shelf {
         let _one = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut runs, mut bytes) = (Vec::new(), 0);
         for path in names.iter().take(TREND_RUNS_MAX).map(|name| self.folder.join(name)) {
-            bytes += Stamp::of(&path).bytes;
+            bytes += Fingerprint::of(&path).bytes;
             if bytes > TREND_BYTES_MAX && !runs.is_empty() {
                 break;
             }
@@ -233,5 +236,28 @@ fn unreadable(name: &str, reason: &str) -> Listed {
         headline: reason.to_owned(),
         state: UNREADABLE,
         trials: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Five requests for one damaged run read it five times.
+    #[test]
+    fn a_damaged_run_is_read_again_only_when_a_file_of_it_has_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        std::fs::create_dir_all(run.join("trials/0001-a")).unwrap();
+        std::fs::write(run.join("run.json"), "{").unwrap();
+        let shelf = Shelf::new(dir.path().to_owned());
+        assert_eq!(shelf.listed("run").state, UNREADABLE);
+        let before = Fingerprint::of(&run);
+        let marked = unreadable("run", "remembered");
+        shelf.remember("run", before, marked);
+        assert_eq!(shelf.listed("run").headline, "remembered");
+        assert_eq!(shelf.run("run"), Err("remembered".to_owned()));
+        std::fs::write(run.join("trials/0001-a/trial.json"), "{}").unwrap();
+        assert!(shelf.listed("run").headline.contains("damaged"));
     }
 }

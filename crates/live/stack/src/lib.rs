@@ -38,7 +38,7 @@ pub use probe::{direct_io_works, free_space, reads_of};
 pub use quiet::{OpenMode, open_quietly};
 pub use state::state_directory;
 pub use test_file::{TestFile, fill};
-pub use trust::{check_before_making, check_directory};
+pub use trust::{check_before_making, check_directory, is_trusted_owner};
 pub use undo::{Restore, Undo};
 pub use volume::{Format, Volume, loop_over};
 pub use within::{find_program, output_within};

@@ -33,45 +33,74 @@ pub fn check_before_making(path: &Path) -> Result<(), StackError> {
 }
 
 fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> {
-    let own = rustix::process::geteuid().as_raw();
-    let caller = std::env::var("SUDO_UID").ok().and_then(|text| text.parse::<u32>().ok());
+    let user = User::current();
     let refused = |place: &Path, why: String| StackError::Refused {
         device: named.display().to_string(),
-        reason: format!("{} {why}, who could put something else in its place", place.display()),
+        reason: format!("{} {why}", place.display()),
         next: "choose a directory of yours, in directories of yours or of root".into(),
     };
     let given = std::path::absolute(dir).map_err(StackError::io("use directory", dir))?;
-    for place in given.ancestors() {
+    let whole = fs::canonicalize(dir).map_err(StackError::io("use directory", dir))?;
+    // As given too: what is crossed before `..` could be swapped for something else.
+    for place in given.ancestors().chain(whole.ancestors()) {
+        let data = fs::metadata(place).map_err(StackError::io("look at", place))?;
+        if let Some(why) = user.distrusts((data.uid(), data.gid()), data.mode()) {
+            return Err(refused(place, why));
+        }
         let Ok(target) = fs::read_link(place) else { continue };
         let data = fs::symlink_metadata(place).map_err(StackError::io("look at", place))?;
         // Only the owner of a link matters, as for the kernel's protected_symlinks.
-        if let Some(why) = fault((data.uid(), 0), (own, caller)) {
+        if let Some(why) = user.distrusts((data.uid(), data.gid()), 0) {
             return Err(refused(place, format!("is a link that {why}")));
         }
         if links == LINKS_MAX {
-            return Err(refused(place, "leads through more than 16 links".into()));
+            return Err(refused(place, format!("leads through more than {LINKS_MAX} links")));
         }
         check_places(named, &place.parent().unwrap_or(place).join(target), links + 1)?;
-    }
-    let whole = fs::canonicalize(dir).map_err(StackError::io("use directory", dir))?;
-    for place in whole.ancestors() {
-        let data = fs::metadata(place).map_err(StackError::io("look at", place))?;
-        if let Some(why) = fault((data.uid(), data.mode()), (own, caller)) {
-            return Err(refused(place, why));
-        }
     }
     Ok(())
 }
 
-/// What is wrong with a directory of `(owner, mode)` for the user `own`, whom `caller` may have called.
-fn fault((owner, mode): (u32, u32), (own, caller): (u32, Option<u32>)) -> Option<String> {
-    const STICKY: u32 = 0o1000;
-    if owner != 0 && owner != own && Some(owner) != caller {
-        return Some(format!("belongs to user {owner}"));
+/// The user of this process, who may have called it by sudo.
+struct User {
+    id: u32,
+    group: u32,
+    caller: Option<u32>,
+}
+
+impl User {
+    fn current() -> Self {
+        let (id, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let caller = std::env::var("SUDO_UID").ok().and_then(|text| text.parse().ok());
+        Self { id: id.as_raw(), group: group.as_raw(), caller: caller.filter(|_| id.is_root()) }
     }
-    // A user's own group is often the user's alone; root's group is not everybody's, others' groups are.
-    let writable = if own == 0 && caller.is_none() { mode & 0o022 } else { mode & 0o002 };
-    (writable != 0 && mode & STICKY == 0).then(|| "can be written to by other users".to_owned())
+
+    fn trusts(&self, owner: u32) -> bool {
+        owner == 0 || owner == self.id || Some(owner) == self.caller
+    }
+
+    /// What is wrong with a directory of `(owner, group)` and `mode`.
+    fn distrusts(&self, (owner, group): (u32, u32), mode: u32) -> Option<String> {
+        const STICKY: u32 = 0o1000;
+        if !self.trusts(owner) {
+            return Some(format!(
+                "belongs to user {owner}, who could put something else in its place"
+            ));
+        }
+        // A group with the number of its user is the user's alone, by the convention of distributions.
+        let own_group =
+            group != 0 && (group == self.id && group == self.group || Some(group) == self.caller);
+        let writable = if own_group { mode & 0o002 } else { mode & 0o022 };
+        (writable != 0 && mode & STICKY == 0).then(|| {
+            "can be written to by other users, who could put something else in its place".to_owned()
+        })
+    }
+}
+
+/// Whether a file of this owner may be replaced: one of this user's, of root's, or of sudo's caller.
+#[must_use]
+pub fn is_trusted_owner(owner: u32) -> bool {
+    User::current().trusts(owner)
 }
 
 #[cfg(test)]
@@ -81,14 +110,18 @@ mod tests {
     /// Root was made to empty a directory of its own by whoever owned the one above.
     #[test]
     fn directories_of_others_are_not_used() {
-        let root = (0, None);
-        assert_eq!(fault((0, 0o755), root), None);
-        assert_eq!(fault((0, 0o1777), root), None, "as /tmp");
-        assert!(fault((0, 0o777), root).is_some() && fault((0, 0o775), root).is_some());
-        assert!(fault((1000, 0o755), root).is_some());
-        assert_eq!(fault((1000, 0o755), (0, Some(1000))), None, "sudo");
-        assert_eq!(fault((1000, 0o775), (1000, None)), None);
-        assert!(fault((1000, 0o777), (1000, None)).is_some());
-        assert!(fault((1001, 0o755), (1000, None)).is_some());
+        let distrusts = |id: u32, caller: Option<u32>, of: (u32, u32), mode: u32| {
+            User { id, group: id, caller }.distrusts(of, mode).is_some()
+        };
+        assert!(!distrusts(0, None, (0, 0), 0o755));
+        assert!(!distrusts(0, None, (0, 0), 0o1777), "as /tmp");
+        assert!(distrusts(0, None, (0, 0), 0o777) && distrusts(0, None, (0, 0), 0o775));
+        assert!(distrusts(0, None, (1000, 1000), 0o755));
+        assert!(!distrusts(0, Some(1000), (1000, 1000), 0o775), "sudo");
+        assert!(distrusts(0, Some(1000), (0, 50), 0o2775), "a group of others");
+        assert!(!distrusts(1000, None, (1000, 1000), 0o775), "a group of its own");
+        assert!(distrusts(1000, None, (1000, 100), 0o775), "a shared group");
+        assert!(distrusts(1000, None, (1000, 1000), 0o777));
+        assert!(distrusts(1000, None, (1001, 1001), 0o755));
     }
 }

@@ -187,6 +187,8 @@ impl Profile {
         lookup: Lookup<'_>,
         (depth, devices): (u32, &Cell<u32>),
     ) -> Result<Self, ProfileError> {
+        units::check_toml_size(text)
+            .map_err(|reason| ProfileError::Impossible { name: "file".into(), reason })?;
         let file: File = toml::from_str(text)?;
         let endless = toml::from_str::<toml::Value>(text).ok().and_then(|value| endless(&value));
         let name: String = file.name.chars().take(100).collect();

@@ -92,8 +92,9 @@ const HEADER: usize = 40;
 /// bins, and a count at most nine bytes.
 const DIGITS_MAX: u32 = 3;
 const PLAIN_MAX: u64 = HEADER as u64 + 55 * 1024 * 9;
-/// A recording may take this many times the bytes of its log, and this many more. Real logs are about half
-/// as long as their recordings; constant counts, which only a forged log has, deflate 500-fold.
+/// A recording may take this many times the bytes of its encoded histograms, and this many more. Real
+/// histograms are encoded to about half of what they take; constant counts, as in forged ones, to a
+/// five-hundredth.
 const EXPANSION_MAX: usize = 16;
 const EXPANSION_FREE: usize = 256 << 10;
 
@@ -116,7 +117,6 @@ pub fn read_log(mut log: impl BufRead, recording: &mut Recording) -> Result<(), 
         if length as u64 == LINE_MAX {
             return Err(LogError(format!("a line is longer than {LINE_MAX} bytes")));
         }
-        read += length;
         for entry in IntervalLogIterator::new(&line) {
             let entry = entry.map_err(|error| LogError(format!("unreadable line: {error:?}")))?;
             let LogEntry::Interval(line) = entry else { continue };
@@ -126,6 +126,7 @@ pub fn read_log(mut log: impl BufRead, recording: &mut Recording) -> Result<(), 
             if !slot.is_empty() {
                 return Err(damaged("occurs twice"));
             }
+            read += line.encoded_histogram().len();
             let encoded = inflated(line.encoded_histogram()).map_err(|error| damaged(&error))?;
             let latency: Histogram = deserializer
                 .deserialize(&mut encoded.as_slice())
@@ -280,11 +281,10 @@ mod tests {
     /// Two lines for one place: the second replaced the first.
     #[test]
     fn a_histogram_that_occurs_twice_is_damage() {
-        let original = recording();
-        let log = String::from_utf8(write_log(&original).unwrap()).unwrap();
+        let mut copy = recording();
+        let log = String::from_utf8(write_log(&copy).unwrap()).unwrap();
         let last = log.lines().last().unwrap();
         let twice = format!("{log}{last}\n");
-        let mut copy = original.clone();
         copy.intervals.iter_mut().for_each(|one| {
             one.tallies.iter_mut().for_each(|(_, tally)| {
                 (tally.latency, tally.service) = Default::default();

@@ -141,14 +141,32 @@ fn unique<'a>(
     Ok(())
 }
 
-/// Intervals of a trial at most: its document, which has counts by class and the engine's counters for each,
-/// must be small enough to be read again (64 MiB and two million values).
-const fn intervals_max(one: &Experiment) -> u64 {
-    match (&one.sql, &one.kv) {
+/// Intervals of a trial.
+fn intervals(one: &Experiment) -> u64 {
+    one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get().max(1)
+}
+
+/// Refuses a study whose trials could not be read again: a trial's document has counts by class for each
+/// interval, and is at most 64 MiB and four million values long. Runs of earlier versions may have more.
+///
+/// # Errors
+/// The experiment, and how many intervals it may have.
+pub fn check_size(study: &Study) -> Result<(), StudyError> {
+    let most = |one: &Experiment| match (&one.sql, &one.kv) {
         (Some(_), _) => 20_000,
         (None, Some(_)) => 50_000,
         (None, None) => 100_000,
-    }
+    };
+    let Some(one) = study.experiment.iter().find(|one| intervals(one) > most(one)) else {
+        return Ok(());
+    };
+    let message = format!(
+        "experiment `{}`: {} intervals; allowed: at most {}",
+        one.name,
+        intervals(one),
+        most(one)
+    );
+    Err(StudyError::general(message).with_help("lengthen `interval`"))
 }
 
 /// Whether its own operations come by a schedule.
@@ -197,10 +215,8 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
                        operations come by a schedule";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
-    let intervals = one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get();
-    if intervals > intervals_max(one) {
-        let message = format!("more than {} intervals; lengthen `interval`", intervals_max(one));
-        return Err(refuse(message));
+    if intervals(one) > 1_000_000 {
+        return Err(refuse("more than a million intervals; lengthen `interval`".into()));
     }
     if !(1..=100).contains(&one.repeat) {
         return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));

@@ -117,12 +117,12 @@ impl<'a> Job<'a> {
 
     fn refuse(&self, key: &str, reason: &str) -> StudyError {
         let option = self.section.options.get(key);
-        let line = option.map_or(0, |option| option.line);
+        let place = option.map_or("line 0", |option| &option.place);
         let reason = match option {
-            Some(option) if option.included => "its value, from an included file, is not supported",
+            Some(option) if option.included => "this value is not carried over",
             _ => reason,
         };
-        StudyError::general(format!("line {line}: {key}: {reason}"))
+        StudyError::general(format!("{place}: {key}: {reason}"))
             .with_help("correct the job file, or take the option out")
     }
 
@@ -482,8 +482,11 @@ impl<'a> Job<'a> {
         for (key, option) in &self.section.options {
             let known = self.taken.contains(&key.as_str());
             if !known && !WITHOUT_EFFECT.contains(&key.as_str()) && key != "kb_base" {
-                let (shown, line) = (self.shown(key), option.line);
-                self.dropped.push(format!("[{}] {shown} (line {line})", self.section.name));
+                let name = &self.section.name;
+                self.dropped.push(match option.included {
+                    true => format!("[{name}] an unknown option ({})", option.place),
+                    false => format!("[{name}] {} ({})", self.shown(key), option.place),
+                });
             }
         }
     }
@@ -596,7 +599,7 @@ thinktime_spin=3
     fn lines_of_an_included_file_are_named_and_not_shown() {
         let include = |name: &str| match name {
             "secret" => Ok("user:hash\n".to_owned()),
-            "env" => Ok("[a]\nrw=read\nsize=1g\nTOKEN=hash\n".to_owned()),
+            "env" => Ok("[a]\nrw=read\nsize=1g\nTOKEN=hash\nhash\n".to_owned()),
             _ => Ok("[a]\nrw=hash\n".to_owned()),
         };
         let around = Surroundings { include: &include, variable: &|_| None };
@@ -607,9 +610,10 @@ thinktime_spin=3
             "{said}"
         );
         let said = error("include value\n");
-        assert!(said.contains("rw") && !said.contains("hash"), "{said}");
+        assert!(said.contains("include value: line 2: rw") && !said.contains("hash"), "{said}");
         let imported = import_fio("include env\n", "x", &around).unwrap();
-        assert!(imported.text.contains("[a] TOKEN (line 1)") && !imported.text.contains("hash"));
+        assert!(imported.text.contains("unknown option (line 1: include env: line 4)"));
+        assert!(!imported.text.contains("hash") && !imported.text.contains("TOKEN"));
     }
 
     /// An option that vanishes would measure another thing than the file says.

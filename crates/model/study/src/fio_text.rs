@@ -57,11 +57,14 @@ fn expanded(
         if line.is_empty() {
             continue;
         }
-        let line = filled_in(line, around).map_err(refuse)?;
+        let line = filled_in(line, around)
+            .map_err(|reason| refuse(if depth == 0 { reason } else { VARIABLE.to_owned() }))?;
         match line.strip_prefix("include ") {
             Some(name) => {
                 let name = name.trim();
-                let shown: String = name.chars().take(100).collect();
+                // Of an included file, which may be any, nothing is shown.
+                let shown =
+                    if depth == 0 { name.chars().take(100).collect() } else { String::new() };
                 if depth >= DEPTH_MAX {
                     return Err(refuse(format!("more than {DEPTH_MAX} files within files")));
                 }
@@ -76,7 +79,7 @@ fn expanded(
                 lines.extend(inner.into_iter().map(|line| Line {
                     number,
                     text: line.text,
-                    included: line.included.or_else(|| Some((shown.clone(), line.number))),
+                    included: Some((shown.clone(), line.number)),
                 }));
             }
             None => lines.push(Line { number, text: line, included: None }),
@@ -87,6 +90,9 @@ fn expanded(
     }
     Ok(lines)
 }
+
+/// What is wrong with a variable in an included file.
+const VARIABLE: &str = "a variable in it is not set";
 
 /// The line with its `${NAME}`s replaced.
 fn filled_in(line: &str, around: &Surroundings<'_>) -> Result<String, String> {
@@ -111,6 +117,8 @@ pub(crate) struct FioOption {
     pub value: String,
     /// In the file that was named.
     pub line: usize,
+    /// Where it is, for people.
+    pub place: String,
     /// Whether it is from an included file.
     pub included: bool,
 }
@@ -136,14 +144,18 @@ pub(crate) fn sections(text: &str, around: &Surroundings<'_>) -> Result<Vec<Sect
             let name = name.strip_suffix(']').ok_or_else(|| refuse("`[` without `]`"))?;
             in_global = name == "global";
             if !in_global {
-                let (name, options) = (name.to_owned(), global.clone());
+                let number = sections.len() + 1;
+                let name =
+                    if line.included.is_some() { format!("job {number}") } else { name.to_owned() };
+                let options = global.clone();
                 sections.push(Section { name, options, begins_anew: false });
             }
             continue;
         }
         let (key, value) = line.text.split_once('=').unwrap_or((&line.text, "1"));
         let (key, value) = (key.trim().to_owned(), value.trim().to_owned());
-        let entry = FioOption { value, line: line.number, included: line.included.is_some() };
+        let (place, included) = (line.place(), line.included.is_some());
+        let entry = FioOption { value, line: line.number, place, included };
         let known = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         if key.is_empty() || !known {
             let text: String = line.text.chars().take(100).collect();

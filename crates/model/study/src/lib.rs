@@ -43,6 +43,7 @@ mod words;
 
 pub use act_matrix::{ActMatrix, ActPhase};
 pub use block::{Arrivals, Beside, BlockMatrix, Pattern, Precondition, RateStep, SizeWeight};
+pub use check::check_size;
 pub use clients::{Extent, block_groups, kv_roles, service_threads, sql_plan, value_shape};
 pub use device_name::DeviceName;
 pub use error::StudyError;

@@ -19,6 +19,7 @@ pub fn parse(text: &str) -> Result<Study, StudyError> {
         let most = LONGEST_TEXT >> 20;
         return Err(StudyError::general(format!("longer than {most} MiB; no study is")));
     }
+    units::check_toml_size(text).map_err(StudyError::general)?;
     let study: Study = toml::from_str(text).map_err(|error| StudyError::syntax(&error))?;
     check(&study, text)?;
     Ok(study)

@@ -20,4 +20,4 @@ pub use nanos::Nanos;
 pub use rate::Rate;
 pub use seed::Seed;
 pub use share::Share;
-pub use text::{ParseError, human_count};
+pub use text::{ParseError, check_toml_size, human_count};

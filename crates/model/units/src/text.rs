@@ -186,3 +186,19 @@ macro_rules! quantity_serde {
 }
 
 pub(crate) use {quantity_serde, quantity_text};
+
+/// Tables, arrays and values that a TOML text may have: parsing takes up to a kilobyte for each, however
+/// short the text.
+const TOML_VALUES_MAX: usize = 100_000;
+
+/// Refuses a TOML text that would take far more memory than its length suggests.
+///
+/// # Errors
+/// How much it may have.
+pub fn check_toml_size(text: &str) -> Result<(), String> {
+    let values = text.bytes().filter(|byte| b"{[=.,".contains(byte)).count();
+    if values > TOML_VALUES_MAX {
+        return Err(format!("{values} tables, arrays and values; allowed: {TOML_VALUES_MAX}"));
+    }
+    Ok(())
+}

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod disks;
+pub mod runs;
 pub mod servers;
 
 use std::fs::OpenOptions;

@@ -1,0 +1,99 @@
+//! Samples of an engine's counters, as many as a reader of a run needs.
+//!
+//! Engines are sampled every 250 ms: a day has 345,600 samples. Invariant: a trial keeps at most
+//! [`SAMPLES_MAX`] of them, evenly spread, when it is written and when it is read.
+
+use serde::Deserializer;
+use serde::de::{SeqAccess, Visitor};
+use stats::CounterSample;
+
+/// Samples of a trial: one every 4.3 s of a day.
+const SAMPLES_MAX: usize = 20_000;
+/// Values in all samples while they are read.
+const VALUES_MAX: usize = 1_000_000;
+
+/// Every n-th sample and the last one, for the smallest n that leaves at most [`SAMPLES_MAX`].
+pub(crate) fn thinned(samples: &[CounterSample]) -> Vec<CounterSample> {
+    let step = samples.len().div_ceil(SAMPLES_MAX).max(1);
+    let mut kept: Vec<CounterSample> = samples.iter().step_by(step).cloned().collect();
+    if let (Some(last), Some(end)) = (kept.last_mut(), samples.last()) {
+        last.clone_from(end);
+    }
+    kept
+}
+
+/// Reads samples and thins them as they come, so that memory does not depend on their number.
+pub(crate) fn thinned_counters<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<CounterSample>, D::Error> {
+    struct Thinned;
+    impl<'de> Visitor<'de> for Thinned {
+        type Value = Vec<CounterSample>;
+
+        fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            out.write_str("a list of counter samples")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let (mut kept, mut step, mut values) = (Vec::<CounterSample>::new(), 1, 0);
+            let mut last = None;
+            let mut at = 0_usize;
+            while let Some(sample) = seq.next_element::<CounterSample>()? {
+                if at.is_multiple_of(step) {
+                    values += sample.values.len();
+                    kept.push(sample);
+                    last = None;
+                } else {
+                    last = Some(sample);
+                }
+                at += 1;
+                if kept.len() > 2 * SAMPLES_MAX || (values > VALUES_MAX && kept.len() > 1) {
+                    let mut odd = false;
+                    kept.retain(|_| {
+                        odd = !odd;
+                        odd
+                    });
+                    values = kept.iter().map(|sample| sample.values.len()).sum();
+                    step *= 2;
+                }
+            }
+            kept.extend(last);
+            Ok(thinned(&kept))
+        }
+    }
+    deserializer.deserialize_seq(Thinned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Document {
+        #[serde(deserialize_with = "thinned_counters")]
+        counters: Vec<CounterSample>,
+    }
+
+    fn samples(count: u64) -> Vec<CounterSample> {
+        let sample = |at_ns| CounterSample { at_ns, values: [("a".to_owned(), 1.0)].into() };
+        (0..count).map(sample).collect()
+    }
+
+    /// A day of samples made a trial that could not be read again.
+    #[test]
+    fn long_trials_keep_evenly_spread_samples_with_the_first_and_the_last() {
+        for count in [1, 2, 19_999, 20_000, 20_001, 345_600] {
+            let all = samples(count);
+            let text = serde_json::json!({ "counters": all }).to_string();
+            let read: Document = serde_json::from_str(&text).unwrap();
+            for kept in [thinned(&all), read.counters] {
+                assert!(kept.len() <= SAMPLES_MAX && kept.len() * 4 >= all.len().min(SAMPLES_MAX));
+                let ends = (kept[0].at_ns, kept[kept.len() - 1].at_ns);
+                assert_eq!(ends, (0, count - 1), "{count}");
+                assert!(kept.is_sorted_by(|a, b| a.at_ns < b.at_ns), "{count}");
+            }
+        }
+        assert!(thinned(&[]).is_empty());
+        assert_eq!(thinned(&samples(100)), samples(100), "short trials keep all");
+    }
+}

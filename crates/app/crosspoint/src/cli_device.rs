@@ -1,0 +1,81 @@
+//! Arguments of `device`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::progress::ProgressKind;
+
+/// What to do with device models.
+#[derive(Debug, Subcommand)]
+pub enum DeviceAction {
+    /// List the built-in profiles
+    #[command(after_help = "Example: crosspoint device list")]
+    List {
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Draw a profile's stack, with every constant and where it comes from
+    #[command(after_help = "Example: crosspoint device show raid5-3x-s3520")]
+    Show {
+        /// Name of a built-in profile, or a profile file
+        name: String,
+        /// Print the file itself, to start one of your own from
+        #[arg(long)]
+        toml: bool,
+    },
+    /// Hold profiles against the published figures in them, in virtual time
+    #[command(after_help = "Example: crosspoint device check intel-p4800x")]
+    Check {
+        /// Names of built-in profiles, or profile files
+        #[arg(required_unless_present = "all")]
+        names: Vec<String>,
+        /// Every built-in profile
+        #[arg(long, conflicts_with = "names")]
+        all: bool,
+        /// Print a JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Measure a device for up to ten minutes, fit a profile to it, and test it on what the fit did not see
+    #[command(after_help = "Example: crosspoint device fit /var/tmp --name my-disk\n\n\
+                            Then, in a study: device = \"model:my-disk.toml\"")]
+    Fit(FitArguments),
+}
+
+/// Arguments of `device fit`.
+#[derive(Debug, clap::Args)]
+pub struct FitArguments {
+    /// Directory on the device, for a temporary file; or a block device, which is only read unless it is
+    /// confirmed; or model:NAME, to see how well a fit would do on a device that is known
+    #[arg(required_unless_present = "from", conflicts_with = "from")]
+    pub target: Option<PathBuf>,
+    /// Fit to an earlier run of the device-fit study instead of measuring
+    #[arg(long, value_name = "RUN")]
+    pub from: Option<PathBuf>,
+    /// Name of the profile
+    #[arg(long, default_value = "fitted")]
+    pub name: String,
+    /// Bytes that are addressed [default: 2GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<units::Bytes>,
+    /// Run folder [default: runs/device-fit-TIME]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Profile file [default: NAME.toml]; the picture goes beside it
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Replace files that Crosspoint did not make
+    #[arg(long)]
+    pub force: bool,
+    /// Allow writes to the block device with this identity; everything on it is lost
+    #[arg(long, value_name = "IDENTITY")]
+    pub i_will_lose_data: Vec<String>,
+    /// How progress is shown
+    #[arg(long, value_enum, default_value = "auto")]
+    pub progress: ProgressKind,
+    /// Print a JSON document
+    #[arg(long)]
+    pub json: bool,
+}
