@@ -20,6 +20,9 @@ use crate::running::{RUNNING, read_running};
 use crate::sums::Sums;
 use crate::{ArchiveError, RunHeader, TrialOutcome, TrialRecord};
 
+/// Damaged and missing trials that are listed: more say nothing new.
+const DAMAGES_MAX: usize = 1000;
+
 /// A run folder whose header was read.
 pub(crate) struct Opened {
     pub header: RunHeader,
@@ -92,6 +95,9 @@ impl Run {
             let hidden =
                 [UNFINISHED, SETTING_ASIDE].map(|prefix| dir.join(format!("{prefix}{slug}")));
             if !hidden.iter().any(|place| place.exists()) && !dir.join(slug).exists() {
+                if damaged.len() == DAMAGES_MAX {
+                    break;
+                }
                 let reason = "the trial is missing, but the run's list of checksums has it";
                 damaged.push(ArchiveError::damaged(&dir.join(slug), reason));
             }

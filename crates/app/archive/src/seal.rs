@@ -21,7 +21,7 @@ pub enum SealStyle {
     Roff,
 }
 
-/// Ends `text` with its checksum, by which [`OverwritePolicy::Unedited`] knows it again.
+/// Ends `text` with its checksum, by which [`is_unedited`] recognizes it.
 pub fn seal(text: &mut String, style: SealStyle) {
     if !text.ends_with('\n') {
         text.push('\n');
