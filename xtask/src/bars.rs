@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use device::{Evidence, MissCause, Profile};
-use sim::Check;
+use validate::Check;
 
 use crate::validation::median;
 

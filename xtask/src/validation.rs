@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use device::{Evidence, Profile};
-use sim::{Check, check, check_phenomena};
 use units::{Nanos, Seed};
+use validate::{Check, check, check_phenomena};
 
 use crate::bars;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use device::Evidence;
-use sim::Worth;
 use study::Source;
+use validate::Worth;
 
 use crate::figure::Figure;
 use crate::published::{Claim, FILES, Ours, Publication, Take};
@@ -43,7 +43,7 @@ fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Fig
         worth: spread.map(|error| Worth::HeldOut {
             median: error,
             worst: error,
-            figures: sim::FIGURES_MIN,
+            figures: validate::FIGURES_MIN,
             one_sided: false,
         }),
         partial: false,

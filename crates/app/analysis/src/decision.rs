@@ -8,10 +8,10 @@
 use std::collections::{HashMap, HashSet};
 
 use archive::{Run, TrialRecord};
-use sim::Worth;
 use stats::Limit;
 use stats::estimate::{Estimate, ratio};
 use study::Source;
+use validate::Worth;
 use workload::OpClass;
 
 use crate::doubts::{DoubtKind, doubts_of};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use sim::Worth;
 use study::Source;
+use validate::Worth;
 
 use crate::doubts::DoubtKind;
 

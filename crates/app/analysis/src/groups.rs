@@ -11,12 +11,12 @@ use study::Source;
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde_json::Value;
-use sim::{JobShape, Worth};
 use stats::estimate::{
     Estimate, PARTS_MIN, TooFew, beyond, over_repetitions, over_values, percentile,
     percentile_within, ratio_within,
 };
 use stats::{Counts, Histogram, Interval};
+use validate::{JobShape, Worth};
 use workload::OpClass;
 
 use crate::shape::{checked_metric, shapes};

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 
 use archive::{Run, StackRecord};
-use sim::{HostModel, JobShape, Worth};
+use sim::HostModel;
 use study::{Arrivals, BlockJob, Condition, Job, Offsets, Source, Study, Trial};
 use units::{Nanos, Share};
+use validate::{JobShape, Worth};
 
 /// By number of the trial, of predictions alone.
 pub(crate) fn shapes(run: &Run) -> HashMap<u32, JobShape> {
@@ -88,7 +89,7 @@ pub(crate) fn checked_metric(metric: &str) -> Option<&'static str> {
         "latency_p99_9" => "p99.9",
         "latency_p99_99" => "p99.99",
         "latency_p99_999" => "p99.999",
-        "latency_growth_95" => sim::GROWTH,
+        "latency_growth_95" => validate::GROWTH,
         _ => return None,
     })
 }

@@ -4,11 +4,11 @@
 //! the run did not measure or predict. What it is not: advice.
 
 use archive::{Run, TrialOutcome, TrialRecord};
-use sim::Worth;
 use stats::Limit;
 use stats::estimate::Estimate;
 use study::Finding;
 use units::{Bytes, Nanos, human_count};
+use validate::Worth;
 use workload::OpClass;
 
 use crate::act_answer::act_sentence;

@@ -9,9 +9,9 @@ use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
 use analysis::objective::{Asked, Outcome, asked_of};
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
-use sim::Worth;
 use stats::estimate::Estimate;
 use units::{Bytes, Nanos, human_count};
+use validate::Worth;
 
 use crate::chart::short;
 use crate::hue::Hues;

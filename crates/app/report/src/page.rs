@@ -378,7 +378,7 @@ fn run_stacks(run: &Run) -> Vec<RunStack> {
 }
 
 /// A published figure of a drive in a line: its error only where no constant has seen it.
-fn checked_text(figure: &sim::CheckedFigure) -> String {
+fn checked_text(figure: &validate::CheckedFigure) -> String {
     let shape = &figure.shape;
     let order = if shape.sequential { "sequential" } else { "random" };
     let beside = match shape.background_writes {

@@ -172,8 +172,18 @@ pub struct Skip {
     pub experiment: String,
     /// Name of the stack.
     pub stack: String,
+    /// The engine that cannot run there; none where no job of the experiment can.
+    pub engine: Option<&'static str>,
     /// Why not.
     pub reason: String,
+}
+
+impl Skip {
+    /// The reason, with the engine that it is about.
+    #[must_use]
+    pub fn full_reason(&self) -> String {
+        self.engine.map_or_else(|| self.reason.clone(), |name| format!("{name}: {}", self.reason))
+    }
 }
 
 /// What a study will do.
@@ -200,6 +210,7 @@ pub fn plan(study: &Study) -> Plan {
                 Some(reason) => plan.skipped.push(Skip {
                     experiment: experiment.name.clone(),
                     stack: stack.name.clone(),
+                    engine: None,
                     reason,
                 }),
             }

@@ -5,7 +5,7 @@
 
 use units::Nanos;
 
-use crate::fit_points::FitTimes;
+use crate::points::FitTimes;
 
 /// Columns of the table, percent. They lie close around 99: the p99 of a mix is at one of these of its
 /// slower kind, and where a distribution has a step there it should not be between two that lie far apart.

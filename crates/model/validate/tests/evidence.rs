@@ -1,8 +1,9 @@
 //! What published figures are to the models, compared with the sources that constants cite: a figure that
 //! was fitted and counts as held out makes a model look better than it is.
 
-use crosspoint_sim::{HostModel, JobShape};
+use crosspoint_validate::JobShape;
 use device::{BUILT_IN, Evidence, Profile};
+use sim::HostModel;
 use toml::{Table, Value};
 
 fn profile(text: &str) -> Profile {

@@ -9,7 +9,7 @@ use stats::Timeline;
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{BlockGroup, BlockPlan};
 
-use crate::{BlockPath, HostModel, run};
+use sim::{BlockPath, HostModel, run};
 
 /// The drive is made so much smaller.
 const SMALLER: u64 = 256;

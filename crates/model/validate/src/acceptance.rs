@@ -11,7 +11,7 @@ use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Pattern, Spacing};
 
 use crate::worth::{CheckedFigure, JobShape};
-use crate::{BlockPath, HostModel, run};
+use sim::{BlockPath, HostModel, run};
 
 /// Warm-up of jobs that write, beside the measured time.
 const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
@@ -276,7 +276,7 @@ fn run_job(
 
 /// What a recording says of a metric that [`Acceptance::published`] names, by response times or, as some
 /// sources have it, `from_submission`.
-pub(crate) fn predicted(metric: &str, recording: &Recording, from_submission: bool) -> Option<f64> {
+pub fn predicted(metric: &str, recording: &Recording, from_submission: bool) -> Option<f64> {
     let (metric, class) = match metric.split_once(" of ") {
         Some((metric, "reads")) => (metric, Some(OpClass::Read)),
         Some((metric, _)) => (metric, Some(OpClass::Write)),

@@ -7,9 +7,9 @@ use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{Arrivals, BlockGroup, BlockPlan, Spacing};
 
-use crate::acceptance::predicted;
-use crate::fit_points::{FitCategory, FitPoint, kept_up};
-use crate::{BlockPath, HostModel, run};
+use crate::points::{FitCategory, FitPoint, kept_up};
+use sim::{BlockPath, HostModel, run};
+use validate::predicted;
 
 /// A number measured beside the same predicted.
 #[derive(Debug, Clone)]

@@ -13,10 +13,10 @@ use stats::Histogram;
 use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::OpClass;
 
-use crate::fit_points::{FitPoint, PACED, SIZES, SMALL};
-use crate::fit_run::{LOOKED_AT, recording_of};
-use crate::fit_tables::{put, quoted};
-use crate::fit_thread::ThreadTime;
+use crate::points::{FitPoint, PACED, SIZES, SMALL};
+use crate::run::{LOOKED_AT, recording_of};
+use crate::tables::{put, quoted};
+use crate::thread::ThreadTime;
 
 /// What is looked for is longer by so much at least.
 const SEEN: f64 = 0.05;

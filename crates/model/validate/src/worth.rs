@@ -11,7 +11,7 @@ use device::{Acceptance, Condition, Durable, Evidence, JobPattern};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
-use crate::host::HostModel;
+use sim::HostModel;
 
 /// What matters of a block job for which published figures speak of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use workload::{BlockGroup, BlockPlan, OpClass, Pattern};
 use crate::acceptance::Check;
 use crate::worth::{CheckedFigure, JobShape};
 use crate::write_cliff::{Cliff, cliff};
-use crate::{BlockPath, HostModel, run};
+use sim::{BlockPath, HostModel, run};
 
 /// Threads of the mixed sweep, each at queue depth 1.
 const MIX_THREADS: u32 = 16;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::fit_points::{FitPoint, FitTimes, SMALL};
-use crate::fit_rows::{PERCENTILES, means, times};
+use crate::points::{FitPoint, FitTimes, SMALL};
+use crate::rows::{PERCENTILES, means, times};
 
 /// Several threads reach so many times what one does where the thread is the limit.
 const SEVERAL: f64 = 1.15;

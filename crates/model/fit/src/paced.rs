@@ -13,10 +13,10 @@ use device::Profile;
 use units::{Nanos, Seed};
 use workload::OpClass;
 
-use crate::fit_points::{FitPoint, PACED, SIZES};
-use crate::fit_rows::{means, times};
-use crate::fit_run::{LOOKED_AT, recording_of};
-use crate::fit_tables::{put, quoted};
+use crate::points::{FitPoint, PACED, SIZES};
+use crate::rows::{means, times};
+use crate::run::{LOOKED_AT, recording_of};
+use crate::tables::{put, quoted};
 
 /// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
 const SEEN: f64 = 0.05;

@@ -11,12 +11,12 @@ use stats::estimate;
 use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
 
-use crate::fit_paced;
-use crate::fit_points::{FitError, FitPoint, FitTimes, kept_up};
-use crate::fit_rested::Rested;
-use crate::fit_run::{Length, recording_of};
-use crate::fit_tables::{Tables, quoted};
-use crate::fit_thread::{DeviceTimes, ThreadTime};
+use crate::paced;
+use crate::points::{FitError, FitPoint, FitTimes, kept_up};
+use crate::rested::Rested;
+use crate::run::{Length, recording_of};
+use crate::tables::{Tables, quoted};
+use crate::thread::{DeviceTimes, ThreadTime};
 
 /// What the fitted profile is called, and where it is from.
 #[derive(Debug, Clone)]
@@ -50,11 +50,11 @@ pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
     }
     let without = Profile::parse(&text).map_err(FitError::Profile)?;
     let known = kept_up(points);
-    let Some(rows) = fit_paced::rows(&known) else { return Ok(text) };
+    let Some(rows) = paced::rows(&known) else { return Ok(text) };
     let buffered = Schedules { buffer: Some(&rows), rested: None };
     let other = text_of(points, naming, &times, buffered)?;
     let with = Profile::parse(&other).map_err(FitError::Profile)?;
-    if fit_paced::buffered(&known, &with, &without) {
+    if paced::buffered(&known, &with, &without) {
         return Ok(other);
     }
     let Some(mut rested) = Rested::of(&known, times.thread, &without) else {
@@ -166,7 +166,7 @@ fn text_of(
     one.write(&mut text, ("flow.alone", source), &costs, &|_, _, times| times);
     for at in ["flow", "flow.alone"] {
         if let Some(rows) = schedules.buffer {
-            fit_paced::write(&mut text, (at, source), rows);
+            paced::write(&mut text, (at, source), rows);
         }
         if let Some(rested) = schedules.rested {
             rested.write(&mut text, (at, source));
@@ -213,7 +213,7 @@ fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fit_points::{LARGE, PACED, SIZES, SMALL, mix_shares};
+    use crate::points::{LARGE, PACED, SIZES, SMALL, mix_shares};
     use crate::residuals;
     use units::{Rate, Share};
 

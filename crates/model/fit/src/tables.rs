@@ -7,9 +7,9 @@ use std::fmt::Write;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::fit_points::{FitError, FitPoint, FitTimes, LARGE, SIZES, SMALL, mix_shares};
-use crate::fit_rows::{PERCENTILES, means, times};
-use crate::fit_thread::ThreadTime;
+use crate::points::{FitError, FitPoint, FitTimes, LARGE, SIZES, SMALL, mix_shares};
+use crate::rows::{PERCENTILES, means, times};
+use crate::thread::ThreadTime;
 
 /// Points of one size and share, by depth.
 type Rows<'a> = Vec<&'a FitPoint>;

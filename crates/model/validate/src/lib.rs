@@ -1,0 +1,16 @@
+//! Device profiles compared with published figures: acceptance jobs, phenomena over time, and the expected
+//! error of a prediction at a job like the published ones.
+//!
+//! Invariants: errors are computed in virtual time, never stored; a figure that a constant was chosen with is
+//! no evidence.
+
+#![forbid(unsafe_code)]
+
+mod acceptance;
+mod phenomena;
+mod worth;
+mod write_cliff;
+
+pub use acceptance::{Check, JobKind, check, check_job, predicted};
+pub use phenomena::{GROWTH, check_growth, check_phenomena, growth_shape};
+pub use worth::{CheckedFigure, FIGURES_MIN, JobShape, Worth};
