@@ -4,7 +4,8 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    if let Ok(record) = archive::from_line(&format!("[{text},\"\"]")) {
-        let _ = archive::to_line(&record);
+    let message = serde_json::from_str::<archive::TrialMessage>(&format!("[{text},\"\"]"));
+    if let Ok(record) = message.map_err(drop).and_then(|one| one.into_record().map_err(drop)) {
+        let _ = archive::TrialMessage::of_result(record.result);
     }
 });

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use observe::{Provenance, StorageFacts};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use sim::CheckedFigure;
 use stats::{
     CounterSample, Counts, DiskCounters, ErrorSample, Interval, Limit, LoadRecord, Phase,
     Recording, Served, TrialResult, Usage,
 };
 use study::Source;
 use units::Nanos;
+use validate::CheckedFigure;
 use workload::OpClass;
 
 use crate::counters::{thinned, thinned_counters};

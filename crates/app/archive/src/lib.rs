@@ -31,7 +31,7 @@ mod writer;
 pub use document::{FORMAT, RACERS, RunHeader, StackRecord, TrialOutcome, TrialRecord};
 pub use error::ArchiveError;
 pub use files::is_run_file;
-pub use lines::{from_line, to_line};
+pub use lines::TrialMessage;
 pub use reader::Run;
 pub use running::{Keeper, WRITE_EVERY};
 pub use sums::Sums;

@@ -1,40 +1,66 @@
-//! A trial as one line: what a process sends to another, and what the journal of a trial holds.
+//! A trial as one message: what a process sends to another, and what a line of a journal holds.
 
 use std::path::Path;
 
-use stats::{read_log, write_log};
+use serde::{Deserialize, Serialize};
+use stats::{TrialResult, read_log, write_log};
 
 use crate::document::TrialDocument;
 use crate::files::{SizeLimit, values};
 use crate::{ArchiveError, TrialRecord};
 
-/// A trial's record in one line, for another process.
+/// A trial's record for another process: its document, and the text of its histogram log.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TrialMessage(TrialDocument, String);
+
+impl TrialMessage {
+    /// The message of a result whose trial the receiver knows.
+    ///
+    /// # Errors
+    /// When its histograms cannot be written.
+    pub fn of_result(result: TrialResult) -> Result<Self, ArchiveError> {
+        Self::new(&TrialRecord::unnamed(result))
+    }
+
+    fn new(trial: &TrialRecord) -> Result<Self, ArchiveError> {
+        let log = write_log(&trial.result.recording).map_err(|error| damaged(&error))?;
+        let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
+        Ok(Self(document, String::from_utf8_lossy(&log).into_owned()))
+    }
+
+    /// The record that it was made of.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Damaged`] when it is not one.
+    pub fn into_record(self) -> Result<TrialRecord, ArchiveError> {
+        let Self(document, log) = self;
+        let mut trial = document.into_record(String::new()).map_err(|reason| damaged(&reason))?;
+        read_log(log.as_bytes(), &mut trial.result.recording).map_err(|error| damaged(&error))?;
+        Ok(trial)
+    }
+}
+
+fn damaged(reason: &dyn std::fmt::Display) -> ArchiveError {
+    ArchiveError::damaged(Path::new("the record of another process"), reason)
+}
+
+/// A trial's record in one line of a journal.
 ///
 /// # Errors
 /// When its histograms cannot be written.
-pub fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
-    let log = write_log(&trial.result.recording)
-        .map_err(|error| ArchiveError::damaged(Path::new("the record"), error))?;
-    let document = TrialDocument::new(trial, log.len() as u64, crc32fast::hash(&log));
-    let both = (document, String::from_utf8_lossy(&log).into_owned());
-    Ok(serde_json::to_string(&both).expect("invariant: plain data is JSON"))
+pub(crate) fn to_line(trial: &TrialRecord) -> Result<String, ArchiveError> {
+    let message = TrialMessage::new(trial)?;
+    Ok(serde_json::to_string(&message).expect("invariant: plain data is JSON"))
 }
 
-/// The record that [`to_line`](crate::to_line) wrote.
+/// The record that [`to_line`] wrote.
 ///
 /// # Errors
 /// [`ArchiveError::Damaged`] when it is not one.
-pub fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
-    let path = Path::new("the record of another process");
+pub(crate) fn from_line(line: &str) -> Result<TrialRecord, ArchiveError> {
     if values(line.as_bytes()) > SizeLimit::TRIAL.values {
-        return Err(ArchiveError::damaged(path, "it has more values than any trial"));
+        return Err(damaged(&"it has more values than any trial"));
     }
-    let (document, log): (TrialDocument, String) =
-        serde_json::from_str(line).map_err(|error| ArchiveError::damaged(path, error))?;
-    let mut trial = document
-        .into_record(String::new())
-        .map_err(|reason| ArchiveError::damaged(path, reason))?;
-    read_log(log.as_bytes(), &mut trial.result.recording)
-        .map_err(|error| ArchiveError::damaged(path, error))?;
-    Ok(trial)
+    let message: TrialMessage = serde_json::from_str(line).map_err(|error| damaged(&error))?;
+    message.into_record()
 }

@@ -235,7 +235,8 @@ fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
 mod tests {
 
     use super::*;
-    use crate::{RunWriter, from_line};
+    use crate::RunWriter;
+    use crate::lines::{from_line, to_line};
     use observe::Provenance;
     use stats::{Limit, Recorder, Sample, Timeline, TrialResult};
     use units::Nanos;
@@ -319,7 +320,7 @@ mod tests {
     #[test]
     fn a_record_goes_through_a_line() {
         let before = trial(1);
-        let line = crate::to_line(&before).unwrap();
+        let line = to_line(&before).unwrap();
         assert_eq!(line.lines().count(), 1);
         let after = from_line(&line).unwrap();
         let total = |trial: &TrialRecord| trial.result.recording.total(None).counts;
@@ -341,7 +342,7 @@ mod tests {
         ];
         let notes = said.map(str::to_owned).to_vec();
         let old = TrialRecord::unnamed(TrialResult { notes, ..TrialResult::default() });
-        let read = from_line(&crate::to_line(&old).unwrap()).unwrap().result;
+        let read = from_line(&to_line(&old).unwrap()).unwrap().result;
         let limits = [Limit::Thread { busy: 0.98 }, Limit::Processors { busy: 0.99, others: 0.12 }];
         assert_eq!(read.limits, limits);
         assert_eq!(read.said().count(), 3, "each is said once");

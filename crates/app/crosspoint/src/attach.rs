@@ -62,8 +62,8 @@ fn report_to_owner(
 ) -> Result<ExitCode, Failure> {
     let said = match &served {
         Err(Failure::Runner(error, _)) if arguments.owner.is_some() => match error.as_ref() {
-            RunnerError::NotAttached { reason, next, .. } => {
-                Some(NotServed { refused: reason.clone(), next: next.clone() })
+            RunnerError::NotAttached { reason, next, scale, .. } => {
+                Some(NotServed { refused: reason.clone(), next: next.clone(), scale: *scale })
             }
             _ => None,
         },
@@ -309,18 +309,17 @@ fn make(
     };
     let next = |error: &AttachError| match error {
         AttachError::NoRings => "--transport classic".to_owned(),
-        // A run's own drive has a name in its study; how fast the way is moves, so twice of what it takes.
-        AttachError::TooFast { scale, .. } if arguments.owner.is_some() => format!(
-            "--set stack.NAME.scale={} for this and the other stacks of its experiments",
-            scale.saturating_mul(2)
-        ),
         AttachError::TooFast { scale, .. } => format!("--scale {scale}"),
         AttachError::Io(..) => "crosspoint doctor".to_owned(),
     };
     let failed = |error: AttachError| -> Failure {
         let (device, reason, next) = (format!("model:{model}"), error.to_string(), next(&error));
         match error {
-            AttachError::TooFast { .. } => RunnerError::NotAttached { device, reason, next }.into(),
+            AttachError::TooFast { scale, .. } => {
+                // Emulation overhead varies: twice of what it takes now.
+                let scale = Some(scale.saturating_mul(2));
+                RunnerError::NotAttached { device, reason, next, scale }.into()
+            }
             _ => refused(device, reason, &next),
         }
     };

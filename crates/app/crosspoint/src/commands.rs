@@ -340,7 +340,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
         let skipped: Vec<_> = plan
             .skipped
             .iter()
-            .map(|s| json!({"experiment": s.experiment, "stack": s.stack, "reason": s.reason}))
+            .map(|s| json!({"experiment": s.experiment, "stack": s.stack, "reason": s.full_reason()}))
             .collect();
         let document = json!({
             "schema": 1, "study": study.name, "trials": trials, "skipped": skipped,
@@ -369,7 +369,7 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
         );
     }
     for skip in &plan.skipped {
-        out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.reason);
+        out!("skip: {} on {}: {}", skip.experiment, skip.stack, skip.full_reason());
     }
     let mut measured = plan.trials.iter().filter(|trial| trial.source == Source::Measured);
     let writes = measured

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use device::{Evidence, Profile};
 use serde_json::json;
-use sim::Check;
 use toml::{Table, Value};
+use validate::Check;
 
 use crate::cli::DeviceAction;
 use crate::exit::{self, ExitCode};
@@ -258,7 +258,7 @@ fn print_checks(profile: &Profile, checks: &[Check]) {
 fn document(name: &str, one: &Check) -> serde_json::Value {
     json!({
         "profile": name, "what": one.what(), "metric": one.metric,
-        "kind": one.kind.map_or("phenomenon", sim::JobKind::word),
+        "kind": one.kind.map_or("phenomenon", validate::JobKind::word),
         "published": one.published.value(), "band": one.published.band(),
         "predicted": one.predicted, "error": one.error(), "within_band": one.within(),
         "is": key(one.evidence), "missed": one.missed,

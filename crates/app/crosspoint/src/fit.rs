@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use archive::output::{SealStyle, seal};
 use archive::{Run, TrialOutcome, TrialRecord};
 use device::Profile;
+use fit::{FitCategory, FitPoint, FitTimes, Naming, Residual};
 use runner::{Ending, RunnerError};
 use serde_json::json;
-use sim::{FitCategory, FitPoint, FitTimes, Naming, Residual};
 use units::{Bytes, Nanos, Rate, Seed, Share, human_count};
 use workload::OpClass;
 
@@ -46,7 +46,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     }
     let points = points(&run, |_| true);
     let others = run.trials.iter().filter(|trial| !counts(trial)).count();
-    let text = sim::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
+    let text = fit::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
         true if others > 0 => refuse(format!("{error}; {others} trials are left out: {LEFT_OUT}")),
         true => refuse(error.to_string()),
         false => RunnerError::NotThatStudy {
@@ -57,9 +57,9 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         },
     })?;
     let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
-    let residuals = sim::residuals(&profile, &points, Seed(1));
+    let residuals = fit::residuals(&profile, &points, Seed(1));
     let known = points.iter().filter(|point| point.ops() > 0).count();
-    let left_out = known - sim::kept_up(&points).len();
+    let left_out = known - fit::kept_up(&points).len();
     let inputs = inputs(arguments);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let output = |path| Output::named(path, arguments.force).with_inputs(&inputs);
@@ -377,7 +377,7 @@ impl Off {
 fn against_itself(run: &Run) -> [Off; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
     // The same jobs of both halves: those of all repetitions together.
-    let kept_up: Vec<_> = sim::kept_up(&points(run, |_| true)).into_iter().map(job).collect();
+    let kept_up: Vec<_> = fit::kept_up(&points(run, |_| true)).into_iter().map(job).collect();
     let half = |wanted| {
         let known = |p: &FitPoint| p.held_out() && p.ops() > 0 && kept_up.contains(&job(p));
         points(run, wanted).into_iter().filter(known).collect::<Vec<FitPoint>>()

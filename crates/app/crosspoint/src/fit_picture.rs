@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use sim::Residual;
+use fit::Residual;
 use units::{Bytes, Nanos, Share};
 
 const WIDTH: f64 = 360.0;

@@ -146,8 +146,7 @@ const REASONS_TOLD: usize = 5;
 fn left_out(plan: &Plan) -> Vec<String> {
     let mut reasons: Vec<(&str, BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
     for skip in &plan.skipped {
-        let (engine, why) = skip.reason.split_once(": ").unwrap_or(("", &skip.reason));
-        let why = why.strip_prefix(engine).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(why);
+        let (engine, why) = (skip.engine.unwrap_or(&skip.experiment), skip.reason.as_str());
         let place = reasons.iter().position(|(other, ..)| *other == why).unwrap_or_else(|| {
             reasons.push((why, BTreeSet::new(), BTreeSet::new()));
             reasons.len() - 1
@@ -341,10 +340,11 @@ mod tests {
         let mut plan = study::plan(&study::parse(text).unwrap());
         let last = plan.trials[2].clone();
         plan.trials.remove(0);
-        let skip = |engine: &str, stack: &str| Skip {
+        let skip = |engine: &'static str, stack: &str| Skip {
             experiment: "e".into(),
             stack: stack.into(),
-            reason: format!("{engine}: mkfs.ext4 was not found (apt-get install e2fsprogs)"),
+            engine: Some(engine),
+            reason: "mkfs.ext4 was not found (apt-get install e2fsprogs)".into(),
         };
         plan.skipped = vec![skip("lmdb", "a"), skip("lmdb", "b"), skip("sqlite", "a")];
         assert_eq!(Order::of(&plan).place(&last), "2/2");

@@ -66,6 +66,8 @@ pub struct NotServed {
     pub refused: String,
     /// What to do.
     pub next: String,
+    /// The time scale with which it can be served, where that is what helps.
+    pub scale: Option<u32>,
 }
 
 /// Bytes of a file, blanks at its end included.

@@ -102,9 +102,16 @@ impl Emulated {
             let _ = child.wait();
             let device = stack.device.text();
             return Err(match serde_json::from_str::<NotServed>(&line) {
-                Ok(NotServed { refused: reason, next }) => {
-                    let next = next.replace("stack.NAME.", &format!("stack.{}.", stack.name));
-                    RunnerError::NotAttached { device, reason, next }
+                Ok(NotServed { refused: reason, next, scale }) => {
+                    let with = |scale: u32| {
+                        let name = &stack.name;
+                        format!(
+                            "--set stack.{name}.scale={scale} for this and the other stacks of its \
+                             experiments"
+                        )
+                    };
+                    let next = scale.map_or(next, with);
+                    RunnerError::NotAttached { device, reason, next, scale }
                 }
                 Err(_) => StackError::Refused {
                     device,

@@ -146,6 +146,8 @@ pub enum RunnerError {
         reason: String,
         /// What to do.
         next: String,
+        /// The time scale with which it can be, where that is what helps.
+        scale: Option<u32>,
     },
     /// A block read is not what was written; becomes [`RunnerError::WrongData`] with its evidence.
     #[error(transparent)]
@@ -199,7 +201,7 @@ impl RunnerError {
     #[must_use]
     pub fn failure(&self) -> String {
         match self {
-            Self::NotAttached { device, reason, next } => {
+            Self::NotAttached { device, reason, next, .. } => {
                 format!("{device} is {reason}; next: {next}")
             }
             other => other.to_string(),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use archive::output::check_new_directory;
-use archive::{FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome};
+use archive::{ArchiveError, FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome};
 use observe::Provenance;
 use stack::check_directory;
 use study::{Plan, Study, check_size, parse, plan};
@@ -137,6 +137,9 @@ pub(crate) fn execute_on<'e>(
         return Err(RunnerError::OutputExists(path));
     }
     let folder = parent_of(&path);
+    if std::fs::symlink_metadata(&path).is_ok_and(|data| data.is_file()) {
+        return Err(ArchiveError::Foreign(path).into());
+    }
     check_new_directory(&path)?;
     options.journal.prepare()?;
     std::fs::create_dir_all(&folder).map_err(stack::StackError::io("create", &folder))?;
@@ -167,7 +170,7 @@ pub(crate) fn execute_on<'e>(
 }
 
 fn skip_text(skip: &study::Skip) -> String {
-    format!("{} on {}: {}", skip.experiment, skip.stack, skip.reason)
+    format!("{} on {}: {}", skip.experiment, skip.stack, skip.full_reason())
 }
 
 /// Where runs are, unless the user says so.

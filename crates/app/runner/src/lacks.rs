@@ -80,7 +80,8 @@ pub fn possible(study: &Study, plan: Plan) -> (Plan, Vec<u32>) {
         let skip = Skip {
             experiment: trial.experiment,
             stack: trial.stack,
-            reason: format!("{}: {reason}", trial.job.engine()),
+            engine: Some(trial.job.engine()),
+            reason,
         };
         if !skipped.contains(&skip) {
             skipped.push(skip);

@@ -9,13 +9,11 @@ use device::{Condition, Model, Parameters, Profile};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use sim::{
-    BlockPath, Calibration, CheckedFigure, HostModel, JobShape, check_job, check_phenomena,
-    run_unless,
-};
+use sim::{BlockPath, Calibration, HostModel, run_unless};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
 use units::{Nanos, Seed, Share};
+use validate::{CheckedFigure, JobShape, check_job, check_phenomena};
 use workload::OpClass;
 
 /// Virtual time of each acceptance job.
@@ -188,13 +186,13 @@ fn limit(recording: &Recording, host: HostModel, threads: u32) -> Option<Limit> 
 
 /// A profile held against everything published of it that it carries; jobs run on all cores.
 #[must_use]
-pub fn check_profile(profile: &Profile) -> Vec<sim::Check> {
+pub fn check_profile(profile: &Profile) -> Vec<validate::Check> {
     let mut checks = check_jobs(profile, Seed(1));
     checks.extend(check_phenomena(profile, Seed(1)));
     checks
 }
 
-fn check_jobs(profile: &Profile, seed: Seed) -> Vec<sim::Check> {
+fn check_jobs(profile: &Profile, seed: Seed) -> Vec<validate::Check> {
     let jobs = profile.acceptance.par_iter();
     jobs.flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed)).collect()
 }
@@ -222,9 +220,10 @@ fn checked(stack: &Stack, of: &Modelled, study: &Study, seed: Seed) -> Vec<Check
     let jobs: Vec<&device::Acceptance> = profile.acceptance.iter().filter(near).collect();
     let of_jobs = jobs.par_iter().flat_map_iter(|job| check_job(profile, job, CHECK_TIME, seed));
     let mut checks: Vec<CheckedFigure> = of_jobs.filter_map(|check| check.figure()).collect();
-    let curve = wanted.iter().filter(|shape| shape.is_near(&sim::growth_shape(shape.in_flight)));
+    let curve =
+        wanted.iter().filter(|shape| shape.is_near(&validate::growth_shape(shape.in_flight)));
     if curve.count() >= stats::curve::POINTS_MIN {
-        checks.extend(sim::check_growth(profile, seed));
+        checks.extend(validate::check_growth(profile, seed));
     }
     checks
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use archive::{RunWriter, StackRecord, TrialOutcome, TrialRecord};
-use sim::Worth;
 use stats::TrialResult;
 use study::{Execution as Kind, Plan, Source, Study, Trial};
+use validate::Worth;
 
 use crate::RunnerError;
 use crate::context::{Execution, Executor, RunContext};

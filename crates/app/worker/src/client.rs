@@ -310,8 +310,7 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
             Understood::Event(Event::Interval(Box::new(progress)))
         }
         Reply::Done(record) => {
-            let record =
-                archive::from_line(&record).map_err(|error| unreadable(error.to_string()))?;
+            let record = record.into_record().map_err(|error| unreadable(error.to_string()))?;
             Understood::End(Ended::Done(Box::new(record.result)))
         }
         Reply::Stopped => Understood::End(Ended::Stopped),

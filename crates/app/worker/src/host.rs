@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 
-use archive::Keeper;
+use archive::{Keeper, TrialMessage};
 use kv::{Engine, KvError, Options};
 use observe::{Control, Progress};
 use sql::SqlError;
@@ -18,9 +18,12 @@ use study::{Engine as EngineName, KvJob, SqlEngine};
 use crate::protocol::{CheckRequest, GO, Reply, Request, SqlRequest, TrialRequest};
 use crate::{sql_trial, trial};
 
-/// Runs a trial, tells how many records are in, gives its record as a line.
-type RunTrial =
-    fn(&TrialRequest, &Control<'_>, &mut dyn FnMut(u64)) -> Result<Option<String>, KvError>;
+/// Runs a trial and reports how many records are loaded.
+type RunTrial = fn(
+    &TrialRequest,
+    &Control<'_>,
+    &mut dyn FnMut(u64),
+) -> Result<Option<Box<TrialMessage>>, KvError>;
 
 /// What a host can do with one engine.
 #[derive(Debug, Clone, Copy)]
@@ -39,12 +42,18 @@ impl Handler {
 }
 
 /// Loads tables, tells how many rows are in; gives the record of that as a line.
-type LoadTables =
-    fn(&SqlRequest, &Control<'_>, &mut dyn FnMut(u64)) -> Result<Option<String>, SqlError>;
+type LoadTables = fn(
+    &SqlRequest,
+    &Control<'_>,
+    &mut dyn FnMut(u64),
+) -> Result<Option<Box<TrialMessage>>, SqlError>;
 
 /// Runs clients; gives their record as a line.
-type RunClients =
-    fn(&SqlRequest, &Control<'_>, &(dyn Fn() + Sync)) -> Result<Option<String>, SqlError>;
+type RunClients = fn(
+    &SqlRequest,
+    &Control<'_>,
+    &(dyn Fn() + Sync),
+) -> Result<Option<Box<TrialMessage>>, SqlError>;
 
 /// What a host can do with one SQL engine.
 #[derive(Debug, Clone, Copy)]

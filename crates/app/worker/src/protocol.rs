@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use archive::TrialMessage;
 use serde::{Deserialize, Serialize};
 use sql::Place;
 use stats::{Phase, Spread, Summary};
@@ -100,8 +101,8 @@ pub(crate) enum Reply {
     Interval(ToldInterval),
     /// The clients are connected, and begin at the word.
     Ready,
-    /// The trial is over; its record as the archive writes it. Last.
-    Done(String),
+    /// The trial has ended. Last.
+    Done(Box<TrialMessage>),
     /// It was stopped while loading. Last.
     Stopped,
     /// The answer to a probe or a check. Last.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use archive::{TrialRecord, to_line};
+use archive::TrialMessage;
 use observe::{BlockDevice, Control, Counter};
 use sql::{Engine, SqlError, SqlSpec, load, measure};
 use sql_mysql::watch_process;
@@ -26,7 +26,7 @@ pub(crate) fn load_tables<E: Engine>(
     request: &SqlRequest,
     control: &Control<'_>,
     loading: &mut dyn FnMut(u64),
-) -> Result<Option<String>, SqlError> {
+) -> Result<Option<Box<TrialMessage>>, SqlError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
     engine.claim()?;
@@ -52,7 +52,7 @@ pub(crate) fn load_tables<E: Engine>(
     };
     let totals = BTreeMap::from([(PAGE_BYTES.to_owned(), engine.page_bytes() as f64)]);
     let path = engine.version();
-    line(TrialResult { load: Some(of_load), path, totals, ..TrialResult::default() }).map(Some)
+    message(TrialResult { load: Some(of_load), path, totals, ..TrialResult::default() }).map(Some)
 }
 
 /// Runs the clients and gives the record as a line. `ready` is called once they are connected.
@@ -60,7 +60,7 @@ pub(crate) fn run<E: Engine>(
     request: &SqlRequest,
     control: &Control<'_>,
     ready: &(dyn Fn() + Sync),
-) -> Result<Option<String>, SqlError> {
+) -> Result<Option<Box<TrialMessage>>, SqlError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
     let timeline = Timeline {
@@ -93,7 +93,7 @@ pub(crate) fn run<E: Engine>(
     limits.extend(meter.host_limit(Nanos((server * 1e9) as u64)));
     let mut notes = measured.notes;
     notes.extend(identity(&totals, Duration::from_nanos(wall_ns)));
-    line(TrialResult {
+    message(TrialResult {
         path: engine.version(),
         notes,
         limits,
@@ -121,8 +121,9 @@ fn codec_totals(request: &SqlRequest) -> BTreeMap<String, f64> {
     speeds.into_iter().flat_map(of).collect()
 }
 
-fn line(result: TrialResult) -> Result<String, SqlError> {
-    to_line(&TrialRecord::unnamed(result))
+fn message(result: TrialResult) -> Result<Box<TrialMessage>, SqlError> {
+    TrialMessage::of_result(result)
+        .map(Box::new)
         .map_err(|error| SqlError::Lost(format!("the record: {error}")))
 }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
 
-use archive::TrialRecord;
+use archive::TrialMessage;
 use kv::{Checked, Engine, KvError, KvSpec, Ledger, Options, evict, residency};
 use observe::{BlockDevice, Control, HostCpu};
 use stats::{DiskCounters, Limit, LoadRecord, Timeline, TrialResult, Usage};
@@ -107,7 +107,7 @@ pub(crate) fn run<E: Engine>(
     request: &TrialRequest,
     control: &Control<'_>,
     loading: &mut dyn FnMut(u64),
-) -> Result<Option<String>, KvError> {
+) -> Result<Option<Box<TrialMessage>>, KvError> {
     let (job, place, spec) = (&request.job, request.place.as_path(), spec_of(request));
     let ledger = request.ledger.as_ref().map(|path| Ledger::create(path, place, job.records));
     let ledger = ledger.transpose().map_err(|error| KvError::Engine {
@@ -164,10 +164,11 @@ pub(crate) fn run<E: Engine>(
         totals: totals.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ..measured
     };
-    let line = archive::to_line(&TrialRecord::unnamed(result)).map_err(|error| {
-        KvError::Engine { engine: "archive", action: "write the record", reason: error.to_string() }
+    let message = TrialMessage::of_result(result).map_err(|error| {
+        let reason = error.to_string();
+        KvError::Engine { engine: "archive", action: "write the record", reason }
     })?;
-    Ok(Some(line))
+    Ok(Some(Box::new(message)))
 }
 
 type Filled = (LoadRecord, TrialResult, Usage, Option<DiskCounters>);

@@ -236,6 +236,7 @@ impl<S: FnMut(&Trial) -> Step> Mock<'_, S> {
                 device: "model:x".into(),
                 reason: "too fast".into(),
                 next: "scale".into(),
+                scale: None,
             }),
             Step::WrongData => Err(RunnerError::WrongData {
                 trial: trial.slug(),
