@@ -7,6 +7,7 @@ use serde::Serialize;
 use units::{Bytes, Nanos, Rate, Share};
 
 use crate::kv::kv_jobs;
+use crate::many::each;
 use crate::parameters::Parameters;
 use crate::sql::sql_jobs;
 use crate::{
@@ -254,7 +255,7 @@ pub(crate) fn jobs(experiment: &Experiment) -> Vec<Job> {
         jobs.extend(block_jobs(matrix).into_iter().map(|job| Job::Block(Box::new(job))));
     }
     if let Some(matrix) = &experiment.act {
-        act_jobs(matrix, &mut jobs);
+        jobs.extend(act_jobs(matrix).into_iter().map(|job| Job::Act(Box::new(job))));
     }
     if let Some(matrix) = &experiment.kv {
         jobs.extend(kv_jobs(matrix).into_iter().map(|job| Job::Kv(Box::new(job))));
@@ -263,23 +264,6 @@ pub(crate) fn jobs(experiment: &Experiment) -> Vec<Job> {
         jobs.extend(sql_jobs(matrix).into_iter().map(|job| Job::Sql(Box::new(job))));
     }
     jobs
-}
-
-/// Every job once for each of `values`.
-fn each<T: Copy>(
-    jobs: Vec<BlockJob>,
-    values: &[T],
-    set: impl Fn(&mut BlockJob, T),
-) -> Vec<BlockJob> {
-    let mut out = Vec::with_capacity(jobs.len() * values.len());
-    for job in jobs {
-        for &value in values {
-            let mut changed = job.clone();
-            set(&mut changed, value);
-            out.push(changed);
-        }
-    }
-    out
 }
 
 fn block_jobs(matrix: &BlockMatrix) -> Vec<BlockJob> {
@@ -316,17 +300,17 @@ fn block_jobs(matrix: &BlockMatrix) -> Vec<BlockJob> {
     let closed = [Rate(0)];
     let rates = matrix.rate.as_ref().map_or(&closed[..], crate::Many::values);
     let mut jobs = vec![base];
-    jobs = each(jobs, matrix.pattern.values(), |job, value| job.pattern = value);
-    jobs = each(jobs, matrix.offsets.values(), |job, value| job.offsets = value);
-    jobs = each(jobs, matrix.block_size.values(), |job, value| job.block_size = value);
-    jobs = each(jobs, matrix.read_share.values(), |job, value| job.read_share = value);
-    jobs = each(jobs, matrix.dsync.values(), |job, value| job.dsync = value);
-    jobs = each(jobs, matrix.sync_every.values(), |job, value| job.sync_every = value);
-    jobs = each(jobs, matrix.threads.values(), |job, value| job.threads = value);
-    jobs = each(jobs, matrix.queue_depth.values(), |job, value| job.queue_depth = value);
-    jobs = each(jobs, rates, |job, value| job.rate = value);
+    jobs = each(jobs, matrix.pattern.values(), |job, value| job.pattern = *value);
+    jobs = each(jobs, matrix.offsets.values(), |job, value| job.offsets = *value);
+    jobs = each(jobs, matrix.block_size.values(), |job, value| job.block_size = *value);
+    jobs = each(jobs, matrix.read_share.values(), |job, value| job.read_share = *value);
+    jobs = each(jobs, matrix.dsync.values(), |job, value| job.dsync = *value);
+    jobs = each(jobs, matrix.sync_every.values(), |job, value| job.sync_every = *value);
+    jobs = each(jobs, matrix.threads.values(), |job, value| job.threads = *value);
+    jobs = each(jobs, matrix.queue_depth.values(), |job, value| job.queue_depth = *value);
+    jobs = each(jobs, rates, |job, value| job.rate = *value);
     if let Some(shares) = &matrix.rate_of_max {
-        jobs = each(jobs, shares.values(), |job, value| job.rate_of_max = Some(value));
+        jobs = each(jobs, shares.values(), |job, value| job.rate_of_max = Some(*value));
     }
     for job in &mut jobs {
         job.alignment = matrix.alignment.or(smallest).unwrap_or(job.block_size);
@@ -336,24 +320,27 @@ fn block_jobs(matrix: &BlockMatrix) -> Vec<BlockJob> {
     jobs
 }
 
-fn act_jobs(matrix: &ActMatrix, jobs: &mut Vec<Job>) {
+fn act_jobs(matrix: &ActMatrix) -> Vec<ActJob> {
     // A configuration that does not parse was refused before.
-    let Ok(config) = act::Config::parse(&matrix.config) else { return };
-    let configs: Vec<act::Config> = match &matrix.rating {
-        Some(ratings) => ratings.values().iter().map(|rating| config.at_rating(*rating)).collect(),
-        None => vec![config.clone()],
-    };
-    let from_file = [config.service_threads];
-    let threads = matrix.service_threads.as_ref().map_or(&from_file[..], crate::Many::values);
-    for config in configs {
-        for &phase in matrix.phase.values() {
-            // Threads mean nothing to independent requests: one point, not one for each number.
-            let threads = if phase == ActPhase::Act { threads } else { &threads[..1] };
-            for &service_threads in threads {
-                let (config, slice, fills) = (config.clone(), matrix.slice, matrix.fills);
-                let job = ActJob { config, phase, service_threads, slice, fills };
-                jobs.push(Job::Act(Box::new(job)));
-            }
-        }
+    let Ok(config) = act::Config::parse(&matrix.config) else { return Vec::new() };
+    let mut jobs = vec![ActJob {
+        phase: matrix.phase.values()[0],
+        service_threads: config.service_threads,
+        slice: matrix.slice,
+        fills: matrix.fills,
+        config: config.clone(),
+    }];
+    if let Some(ratings) = &matrix.rating {
+        jobs = each(jobs, ratings.values(), |job, rating| job.config = config.at_rating(*rating));
     }
+    jobs = each(jobs, matrix.phase.values(), |job, value| job.phase = *value);
+    let Some(threads) = matrix.service_threads.as_ref().map(crate::Many::values) else {
+        return jobs;
+    };
+    // Threads mean nothing to independent requests: one point, not one for each number.
+    let with_threads = |job: ActJob| {
+        let threads = if job.phase == ActPhase::Act { threads } else { &threads[..1] };
+        each(vec![job], threads, |job, value| job.service_threads = *value)
+    };
+    jobs.into_iter().flat_map(with_threads).collect()
 }

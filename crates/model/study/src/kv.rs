@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
+use crate::many::each;
 use crate::parameters::Parameters;
 use crate::words::words;
 use crate::{Arrivals, Durability, Many, Memory, Offsets};
@@ -306,37 +307,20 @@ impl KvJob {
 }
 
 pub(crate) fn kv_jobs(matrix: &KvMatrix) -> Vec<KvJob> {
-    let mut jobs = Vec::new();
-    for &engine in matrix.engine.values() {
-        // The map is LMDB's: other databases have one point, not one for each way to write it.
-        let maps = matrix.write_map.values();
-        let maps = if engine == Engine::Lmdb { maps } else { &maps[..1] };
-        for &workload in matrix.workload.values() {
-            for &durability in matrix.durability.values() {
-                for &write_map in maps {
-                    for &readers in matrix.readers.values() {
-                        let write_map = write_map && engine == Engine::Lmdb;
-                        let one = KvJob {
-                            engine,
-                            workload,
-                            durability,
-                            write_map,
-                            readers,
-                            ..job_of(matrix)
-                        };
-                        match &matrix.rate {
-                            Some(rates) => jobs.extend(
-                                rates
-                                    .values()
-                                    .iter()
-                                    .map(|r| KvJob { rate: Some(*r), ..one.clone() }),
-                            ),
-                            None => jobs.push(one),
-                        }
-                    }
-                }
-            }
-        }
+    let mut jobs = vec![job_of(matrix)];
+    jobs = each(jobs, matrix.engine.values(), |job, value| job.engine = *value);
+    jobs = each(jobs, matrix.workload.values(), |job, value| job.workload = *value);
+    jobs = each(jobs, matrix.durability.values(), |job, value| job.durability = *value);
+    // The map is LMDB's: other databases have one point, not one for each way to write it.
+    let maps = matrix.write_map.values();
+    let with_maps = |job: KvJob| match job.engine {
+        Engine::Lmdb => each(vec![job], maps, |job, value| job.write_map = *value),
+        _ => vec![KvJob { write_map: false, ..job }],
+    };
+    jobs = jobs.into_iter().flat_map(with_maps).collect();
+    jobs = each(jobs, matrix.readers.values(), |job, value| job.readers = *value);
+    if let Some(rates) = &matrix.rate {
+        jobs = each(jobs, rates.values(), |job, value| job.rate = Some(*value));
     }
     jobs
 }

@@ -29,6 +29,20 @@ impl<T> Many<T> {
     }
 }
 
+/// Expands a matrix by one axis: every job once for each of `values`, which `set` puts into it. The axis that
+/// is expanded last varies fastest.
+pub(crate) fn each<J: Clone, T>(jobs: Vec<J>, values: &[T], set: impl Fn(&mut J, &T)) -> Vec<J> {
+    let mut out = Vec::with_capacity(jobs.len() * values.len());
+    for job in jobs {
+        for value in values {
+            let mut changed = job.clone();
+            set(&mut changed, value);
+            out.push(changed);
+        }
+    }
+    out
+}
+
 impl<T: Serialize> Serialize for Many<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.as_slice() {

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
+use crate::many::each;
 use crate::parameters::Parameters;
 use crate::words::words;
 use crate::{Durability, Many, Memory, SqlKeys};
@@ -381,18 +382,6 @@ pub(crate) fn sql_jobs(matrix: &SqlMatrix) -> Vec<SqlJob> {
         jobs = each(jobs, rates.values(), |job, value| job.rate = Some(*value));
     }
     jobs
-}
-
-fn each<T>(jobs: Vec<SqlJob>, values: &[T], set: impl Fn(&mut SqlJob, &T)) -> Vec<SqlJob> {
-    let one = |job: SqlJob| {
-        let set = &set;
-        values.iter().map(move |value| {
-            let mut changed = job.clone();
-            set(&mut changed, value);
-            changed
-        })
-    };
-    jobs.into_iter().flat_map(one).collect()
 }
 
 fn first(matrix: &SqlMatrix) -> SqlJob {
