@@ -3,14 +3,29 @@
 //! Engines are sampled every 250 ms: a day has 345,600 samples. Invariant: a trial keeps at most
 //! [`SAMPLES_MAX`] of them, evenly spread, when it is written and when it is read.
 
-use serde::Deserializer;
+use std::collections::BTreeMap;
+
 use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use stats::CounterSample;
+
+use crate::files::bounded_map;
 
 /// Samples of a trial: one every 4.3 s of a day.
 const SAMPLES_MAX: usize = 20_000;
 /// Values in all samples while they are read.
 const VALUES_MAX: usize = 1_000_000;
+/// Bytes of the names in one sample.
+const NAMES_MAX: usize = 64 << 10;
+
+/// A sample as it is stored.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sample {
+    at_ns: u64,
+    #[serde(deserialize_with = "bounded_map::<_, _, NAMES_MAX>")]
+    values: BTreeMap<String, f64>,
+}
 
 /// Every n-th sample and the last one, for the smallest n that leaves at most [`SAMPLES_MAX`].
 pub(crate) fn thinned(samples: &[CounterSample]) -> Vec<CounterSample> {
@@ -38,7 +53,8 @@ pub(crate) fn thinned_counters<'de, D: Deserializer<'de>>(
             let (mut kept, mut step, mut values) = (Vec::<CounterSample>::new(), 1, 0);
             let mut last = None;
             let mut at = 0_usize;
-            while let Some(sample) = seq.next_element::<CounterSample>()? {
+            while let Some(Sample { at_ns, values: own }) = seq.next_element()? {
+                let sample = CounterSample { at_ns, values: own };
                 if at.is_multiple_of(step) {
                     values += sample.values.len();
                     kept.push(sample);

@@ -19,6 +19,9 @@ use workload::OpClass;
 
 use crate::counters::{thinned, thinned_counters};
 use crate::files::bounded_map;
+use crate::texts::{
+    NOTE, NOTES_MAX, POINT_MAX, TEXT_MAX, TEXTS_MAX, bounded_notes, limit_of, shortened,
+};
 
 /// Version of the run-folder format that is written and read.
 pub const FORMAT: u32 = 1;
@@ -170,9 +173,13 @@ pub(crate) struct TrialDocument {
     stack: String,
     engine: String,
     source: Source,
-    #[serde(deserialize_with = "bounded_map")]
+    #[serde(deserialize_with = "bounded_map::<_, _, POINT_MAX>")]
     point: BTreeMap<String, String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "bounded_map")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "bounded_map::<_, _, POINT_MAX>"
+    )]
     defaults: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     job: String,
@@ -190,9 +197,17 @@ pub(crate) struct TrialDocument {
     load: Option<LoadRecord>,
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "thinned_counters")]
     counters: Vec<CounterSample>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "bounded_map")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "bounded_map::<_, _, TEXTS_MAX>"
+    )]
     totals: BTreeMap<String, f64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "bounded_map")]
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "bounded_map::<_, _, TEXTS_MAX>"
+    )]
     settings: BTreeMap<String, String>,
     intervals: Vec<IntervalDocument>,
     error_samples: Vec<ErrorDocument>,
@@ -291,11 +306,6 @@ struct ErrorDocument {
     at_ns: u64,
 }
 
-/// A text that can be read again: what a server said before it died may be very long.
-fn shortened(text: &str) -> String {
-    text.char_indices().take_while(|(at, _)| *at < TEXT_MAX - 4).map(|(_, one)| one).collect()
-}
-
 impl CountsDocument {
     fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -324,10 +334,6 @@ impl From<CountsDocument> for Counts {
     }
 }
 
-/// Bytes of a note or a failure, and notes of a trial.
-const TEXT_MAX: usize = 256 << 10;
-const NOTES_MAX: usize = 1000;
-
 impl TrialDocument {
     pub fn new(trial: &TrialRecord, log_bytes: u64, log_crc32: u32) -> Self {
         let error = |sample: &ErrorSample| ErrorDocument {
@@ -351,7 +357,7 @@ impl TrialDocument {
             outcome: trial.outcome,
             failure: result.failure.as_deref().map(shortened),
             path: result.path.clone(),
-            notes: result.notes.iter().take(NOTES_MAX).map(|note| shortened(note)).collect(),
+            notes: bounded_notes(&result.notes),
             limits: result.limits.clone(),
             usage: result.usage,
             disk: result.disk,
@@ -383,7 +389,8 @@ impl TrialDocument {
     /// Refuses texts that no trial is written with.
     fn check_texts(&self) -> Result<(), String> {
         let mut texts = self.notes.iter().chain(self.failure.iter()).chain([&self.path]);
-        if texts.any(|text| text.len() > TEXT_MAX) || self.notes.len() > NOTES_MAX {
+        let notes: usize = self.notes.iter().map(|note| note.len() + NOTE).sum();
+        if texts.any(|text| text.len() > TEXT_MAX) || notes > NOTES_MAX {
             return Err("its notes are longer than any that are written".into());
         }
         Ok(())
@@ -480,18 +487,4 @@ fn sound(served: Option<Served>) -> Result<Option<Served>, String> {
         Some(served) if !served.is_sound() => Err(format!("{served:?} has shares that are none")),
         served => Ok(served),
     }
-}
-
-/// The limit that a note reports, of a trial that was recorded before limits were kept apart.
-fn limit_of(note: &str) -> Option<Limit> {
-    let percent = |text: &str| {
-        let number = text.split('%').next()?.trim().rsplit(' ').next()?;
-        Some(number.parse::<f64>().ok()? / 100.0)
-    };
-    if let Some(rest) = note.strip_prefix(Limit::THREAD) {
-        return Some(Limit::Thread { busy: percent(rest)? });
-    }
-    let rest = note.strip_prefix(Limit::PROCESSORS)?;
-    let (busy, others) = rest.split_once(',')?;
-    Some(Limit::Processors { busy: percent(busy)?, others: percent(others)? })
 }

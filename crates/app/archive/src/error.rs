@@ -42,8 +42,8 @@ pub enum ArchiveError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A trial that no reader would accept.
-    #[error("{0} cannot be written: it has more intervals or counters than a trial may have")]
+    /// A run or a trial that no reader would accept.
+    #[error("{0} cannot be written: it is larger than a run or a trial may be")]
     TooLarge(PathBuf),
     /// A folder with files that are not of a run.
     #[error("{0} is there already and not empty, or no directory")]

@@ -61,7 +61,7 @@ impl SizeLimit {
     pub const HEADER: Self = Self { bytes: 8 << 20, values: 250_000 };
     pub const STUDY: Self = Self { bytes: study::LONGEST_TEXT as u64, values: u64::MAX };
     /// About 100 bytes for each file, and two files for each trial.
-    pub const SUMS: Self = Self { bytes: 32 << 20, values: u64::MAX };
+    pub const SUMS: Self = Self { bytes: 16 << 20, values: u64::MAX };
     /// Read line by line.
     pub const LOG: Self = Self { bytes: 1 << 30, values: u64::MAX };
 
@@ -116,13 +116,16 @@ impl RunFile {
         expected: Option<Digest>,
     ) -> Result<Self, ArchiveError> {
         let damaged = |reason: String| ArchiveError::damaged(path, reason);
-        let file = open(path).map_err(|error| damaged(error.to_string()))?;
+        let file = open(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => damaged("it is missing".into()),
+            _ => damaged(error.to_string()),
+        })?;
         let length = file.metadata().map_err(|error| damaged(error.to_string()))?.len();
         if length > limit.bytes {
             return Err(damaged(format!("{length} bytes; no run has more than {}", limit.bytes)));
         }
         if let Some(Digest { bytes, .. }) = expected.filter(|expected| expected.bytes != length) {
-            return Err(damaged(format!("{length} bytes, {bytes} were written")));
+            return Err(damaged(format!("it has {length} bytes, expected {bytes}")));
         }
         let checked = Checked {
             file: file.take(limit.bytes),
@@ -171,7 +174,7 @@ impl RunFile {
         let found = Digest { bytes, crc32: hasher.finalize() };
         match self.expected {
             Some(expected) if expected != found => {
-                Err(ArchiveError::damaged(&self.path, "its checksum is wrong"))
+                Err(ArchiveError::damaged(&self.path, "checksum mismatch"))
             }
             _ => Ok(found),
         }
@@ -215,22 +218,46 @@ pub(crate) fn values(text: &[u8]) -> u64 {
 /// Entries of a map in a trial: a server has about 1,000 settings.
 const ENTRIES_MAX: usize = 10_000;
 
-/// A map of at most [`ENTRIES_MAX`] entries: an entry of four bytes of text takes a hundred of memory.
-pub(crate) fn bounded_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+/// What an entry of a bounded map takes besides its key.
+pub(crate) trait Length {
+    /// Bytes of text.
+    fn length(&self) -> usize {
+        0
+    }
+}
+
+impl Length for f64 {}
+impl Length for u64 {}
+
+impl Length for String {
+    fn length(&self) -> usize {
+        self.len()
+    }
+}
+
+/// A map of at most [`ENTRIES_MAX`] entries with at most `TEXT` bytes of text: an entry of four bytes takes a
+/// hundred of memory, and a point is repeated for each figure.
+pub(crate) fn bounded_map<
+    'de,
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Length,
+    const TEXT: usize,
+>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
-    struct Bounded<T>(PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+    struct Bounded<T, const TEXT: usize>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de> + Length, const TEXT: usize> Visitor<'de> for Bounded<T, TEXT> {
         type Value = BTreeMap<String, T>;
 
         fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            write!(out, "a map of at most {ENTRIES_MAX} entries")
+            write!(out, "a map of at most {ENTRIES_MAX} entries and {TEXT} bytes")
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut entries = BTreeMap::new();
-            while let Some((key, value)) = map.next_entry()? {
-                if entries.len() >= ENTRIES_MAX {
+            let (mut entries, mut text) = (BTreeMap::new(), 0);
+            while let Some((key, value)) = map.next_entry::<String, T>()? {
+                text += key.len() + value.length();
+                if entries.len() >= ENTRIES_MAX || text > TEXT {
                     return Err(serde::de::Error::invalid_length(entries.len() + 1, &self));
                 }
                 entries.insert(key, value);
@@ -238,5 +265,5 @@ pub(crate) fn bounded_map<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
             Ok(entries)
         }
     }
-    deserializer.deserialize_map(Bounded(PhantomData))
+    deserializer.deserialize_map(Bounded::<T, TEXT>(PhantomData))
 }

@@ -26,6 +26,7 @@ mod reader;
 mod running;
 mod seal;
 mod sums;
+mod texts;
 mod writer;
 
 pub use document::{FORMAT, RACERS, RunHeader, StackRecord, TrialOutcome, TrialRecord};

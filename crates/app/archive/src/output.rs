@@ -65,11 +65,25 @@ impl std::fmt::Display for Refusal {
             Self::Link => out.write_str("it is a symbolic link"),
             Self::NotRegular(kind) => write!(out, "it is a {kind}, not a regular file"),
             Self::OtherOwner => out.write_str("it belongs to another user"),
-            Self::Input => out.write_str("the command reads it"),
-            Self::PartOfRun => out.write_str("it belongs to a run folder"),
+            Self::Input => out.write_str("it is an input of this command"),
+            Self::PartOfRun => out.write_str("it is part of a run"),
             Self::Exists => {
-                out.write_str("it exists and was edited, or was not written by Crosspoint")
+                out.write_str("it already exists, and is not an unedited Crosspoint report")
             }
+        }
+    }
+}
+
+impl Refusal {
+    /// What to do about it.
+    #[must_use]
+    pub fn next(self) -> &'static str {
+        match self {
+            Self::Link => "remove the link, or choose another file",
+            Self::NotRegular("directory") => "give a file name in it",
+            Self::NotRegular(_) => "choose a file, or -o - for stdout",
+            Self::OtherOwner | Self::Input | Self::PartOfRun => "choose another file",
+            Self::Exists => "choose another file, or overwrite this one with --force",
         }
     }
 }
@@ -341,7 +355,8 @@ pub fn make_directory(path: &Path) -> Result<(), OutputError> {
 pub fn check_new_directory(path: &Path) -> Result<(), OutputError> {
     let failed = |source| OutputError::Io { path: path.to_owned(), source };
     check_before_making(path)?;
-    let whole = std::path::absolute(path).map_err(failed)?;
+    // Without a slash at its end, which would follow a link.
+    let whole: PathBuf = std::path::absolute(path).map_err(failed)?.components().collect();
     let there = whole.ancestors().find(|place| fs::symlink_metadata(place).is_ok());
     let there = there.unwrap_or(Path::new("/"));
     let rest = whole.strip_prefix(there).unwrap_or(Path::new(""));

@@ -68,6 +68,9 @@ impl Run {
         let dir = path.join(TRIALS);
         let (mut trials, mut running, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         refuse_link(&dir)?;
+        if !dir.is_dir() {
+            return Err(ArchiveError::damaged(&dir, "it is missing, with all trials"));
+        }
         let names = names_in(&dir)?;
         // A trial that has ended since the list was read is in the list by now.
         let listed = sums.as_ref().map(Sums::trials);
@@ -94,11 +97,12 @@ impl Run {
             // It may have been renamed since the names were read; a kill may have kept it from that.
             let hidden =
                 [UNFINISHED, SETTING_ASIDE].map(|prefix| dir.join(format!("{prefix}{slug}")));
-            if !hidden.iter().any(|place| place.exists()) && !dir.join(slug).exists() {
+            let explained = hidden[0].is_dir() || hidden[1].join(TRIAL).exists();
+            if !explained && !dir.join(slug).exists() {
                 if damaged.len() == DAMAGES_MAX {
                     break;
                 }
-                let reason = "the trial is missing, but the run's list of checksums has it";
+                let reason = "the trial is missing: sums.txt lists it, but its folder is gone";
                 damaged.push(ArchiveError::damaged(&dir.join(slug), reason));
             }
         }
@@ -211,7 +215,7 @@ pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     let sums = Sums::read(path, header.sums)?;
     let expected = |name: &str| sums.as_ref().map(|sums| sums.expected(path, name)).transpose();
     if expected(HEADER)?.is_some_and(|expected| expected != Digest::of(&text)) {
-        return Err(ArchiveError::damaged(&file, "its checksum is wrong"));
+        return Err(ArchiveError::damaged(&file, "checksum mismatch"));
     }
     let study_path = path.join(STUDY);
     let text = RunFile::open(&study_path, SizeLimit::STUDY, expected(STUDY)?)?.bytes()?;

@@ -46,7 +46,7 @@ impl Sums {
             match read() {
                 Some((path, sum)) => sums.insert(path, sum),
                 None if whole == 0 => None,
-                None => return Err(format!("line {} is not as it was written", number + 1)),
+                None => return Err(format!("line {} is corrupt", number + 1)),
             };
         }
         Ok(Self(sums))
@@ -70,7 +70,7 @@ impl Sums {
     /// What a file of the run must be.
     pub(crate) fn expected(&self, run: &Path, path: &str) -> Result<Digest, ArchiveError> {
         let missing = || {
-            let reason = "the run's list of checksums does not have it";
+            let reason = "it is not listed in sums.txt";
             ArchiveError::damaged(&run.join(path), reason)
         };
         self.0.get(path).copied().ok_or_else(missing)

@@ -46,6 +46,13 @@ impl RunWriter {
     ) -> Result<Self, ArchiveError> {
         let header = RunHeader { sums: true, ..header.clone() };
         let trials = path.join(TRIALS);
+        // What is written can be read: a study or a header that cannot makes no folder.
+        let fits = SizeLimit::HEADER.fits(&to_json(&header))
+            && study::parse(&resolved_text(study)).is_ok()
+            && SizeLimit::STUDY.fits(original.as_bytes());
+        if !fits {
+            return Err(ArchiveError::TooLarge(path.to_owned()));
+        }
         make_own(path)?;
         fs::create_dir(&trials).map_err(ArchiveError::io("create", &trials))?;
         let lock = lock(path)?;

@@ -276,10 +276,7 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
     }
     let wrong = wrong_sums(&inside)?;
     if !wrong.is_empty() {
-        return Ok(wrong
-            .into_iter()
-            .map(|name| format!("{name}: its checksum is wrong"))
-            .collect());
+        return Ok(wrong.into_iter().map(|name| format!("{name}: checksum mismatch")).collect());
     }
     let run = Run::read(&scratch.join(folder)).map_err(io::Error::other)?;
     let again = made(run).map_err(|_| io::Error::other("its report cannot be made"))?;

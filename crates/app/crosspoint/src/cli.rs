@@ -86,7 +86,7 @@ pub enum Verb {
         /// File to write; - for stdout
         #[arg(short, long, default_value = "report.html")]
         output: PathBuf,
-        /// Replace a file that Crosspoint did not write, or that was edited
+        /// Overwrite an output that was edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
         /// Leave out damaged and missing trials and list them [default: exit 7]
@@ -102,7 +102,7 @@ pub enum Verb {
         /// Run folders
         #[arg(required = true)]
         runs: Vec<PathBuf>,
-        /// What of them
+        /// What to export
         #[arg(long, value_enum, default_value_t = Rows::Figures)]
         of: Rows,
         /// Form of the output [default: table; of series and histograms csv]
@@ -111,7 +111,7 @@ pub enum Verb {
         /// File to write instead of stdout
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// Replace a file that is there
+        /// Overwrite an output that was edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
         /// Print the JSON document; the same as --format json
@@ -145,7 +145,7 @@ pub enum Verb {
         /// Check a bundle instead of making one
         #[arg(long)]
         check: bool,
-        /// Replace a file that is there
+        /// Overwrite an output that was edited or not written by Crosspoint
         #[arg(long, conflicts_with = "check")]
         force: bool,
     },
@@ -164,7 +164,7 @@ pub enum Verb {
         /// Study file to write instead of stdout; of several files, the directory of their studies
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// Replace files that Crosspoint did not make
+        /// Overwrite outputs that were edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
     },
@@ -251,7 +251,7 @@ pub enum Verb {
     Man {
         /// Directory, made if need be
         directory: PathBuf,
-        /// Replace files that Crosspoint did not write, or that were edited
+        /// Overwrite outputs that were edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
     },
@@ -400,7 +400,7 @@ pub enum PhaseKind {
 pub enum Rows {
     /// Its figures
     Figures,
-    /// A row an interval and kind of operation: rate and latencies over time
+    /// One row per interval and kind of operation: rate and latencies over time
     Series,
     /// A row a bin of each trial's latency histograms
     Histograms,

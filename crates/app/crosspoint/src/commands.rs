@@ -298,7 +298,13 @@ fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure>
         damaged.iter().for_each(|one| say!("left out: {}", plain(&one.to_string())));
         Ok(run)
     };
-    paths.iter().map(read).collect()
+    let runs = paths.iter().map(read).collect::<Result<Vec<Run>, Failure>>()?;
+    if skip_damaged && runs.iter().all(|run| run.trials.is_empty()) {
+        let path = paths[0].join("trials");
+        let reason = "every trial is damaged or missing".to_owned();
+        return Err(archive::ArchiveError::Damaged { path, reason }.into());
+    }
+    Ok(runs)
 }
 
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {

@@ -68,15 +68,18 @@ impl Failure {
             }
             Self::Input(path, error) => {
                 say!(
-                    "error: {path} cannot be read as a bundle: {error}\n  next: crosspoint bundle RUN \
-                     makes one"
+                    "error: {path} cannot be read as a bundle: {error}\n  next: get the file again, or make \
+                     a new one from the run folder: crosspoint bundle RUN"
                 );
                 exit::NOT_KEPT
             }
             Self::Write(error) => {
                 let replaceable =
                     matches!(error, OutputError::Refused { reason: Refusal::Exists, .. });
-                let next = if replaceable { "--force replaces it" } else { "choose another file" };
+                let next = match error {
+                    OutputError::Refused { reason, .. } => reason.next(),
+                    _ => "choose another file, in a directory that exists",
+                };
                 say!("error: {}\n  next: {next}", bounded(&error.to_string()));
                 match error {
                     OutputError::Refused { .. } if !replaceable => {

@@ -74,7 +74,7 @@ fn forged_log(log: &str, length: u32) -> String {
 }
 
 /// Kinds of hostile runs.
-const KINDS: usize = 9;
+const KINDS: usize = 11;
 
 /// Runs with a length in a binary field, or a document, that is far beyond what it holds, under right sums.
 fn hostile_runs(scratch: &Scratch, count: usize) -> Vec<(String, &'static str)> {
@@ -104,6 +104,13 @@ fn hostile_runs(scratch: &Scratch, count: usize) -> Vec<(String, &'static str)> 
     );
     assert_ne!(failure, document);
     let comments = format!("#{}\n", "x".repeat(1000)).repeat(40_000) + &log;
+    let settings: String = (0..9_999).map(|number| format!("\"{number:06000}\":\"\",")).collect();
+    let settings = format!("{{{}\"a\":\"\"}}", settings);
+    let with_notes = {
+        let long = format!("\"{}\",", "<".repeat(256 << 10)).repeat(100);
+        let notes = format!("\"notes\": [{long}\"\"],\"was\"");
+        (document.replacen("\"notes\"", &notes, 1).replacen("\"was\": [],", "", 1), log.clone())
+    };
     let kinds: [(&str, (String, String)); KINDS] = [
         ("length is wrong", with_log(&forged_log(&log, 64 << 20))),
         ("length is wrong", with_log(&forged_log(&log, u32::MAX))),
@@ -113,6 +120,8 @@ fn hostile_runs(scratch: &Scratch, count: usize) -> Vec<(String, &'static str)> 
         ("no run has more than", (format!("{document}{}", " ".repeat(180 << 20)), log.clone())),
         ("longer than any", (failure, log.clone())),
         ("", with("counters", counters)),
+        ("a map of at most", with("settings", settings)),
+        ("longer than any", with_notes),
         ("", with_log(&comments)),
     ];
     let mut names = Vec::new();
@@ -320,8 +329,35 @@ fn a_missing_trial_is_damage_everywhere() {
     expect(&scratch.run("bundle run -o again.tar.gz"), 0);
     fs::write(trial_folders(&run)[1].join("trial.json"), "{").expect("written");
     expect(&scratch.run("run --resume run --progress none"), 0);
-    fs::remove_dir_all(&trial_folders(&run)[1]).expect("removed");
+    let gone = trial_folders(&run)[1].clone();
+    fs::remove_dir_all(&gone).expect("removed");
+    // Nothing of that name excuses it.
+    let name = gone.file_name().expect("a name").to_string_lossy().into_owned();
+    fs::write(run.join(format!("trials/.writing-{name}")), "").expect("written");
+    fs::create_dir(run.join(format!("trials/.leaving-{name}"))).expect("a directory");
     expect(&scratch.run("figures run"), 7);
+    // With every trial damaged there is nothing to show.
+    for folder in trial_folders(&run) {
+        let _ = fs::write(folder.join("trial.json"), "{");
+    }
+    expect(&scratch.run("figures --skip-damaged run"), 7);
+}
+
+/// A run that was measured could not be read: its resolved study was longer than one may be.
+#[test]
+fn what_could_not_be_read_again_is_not_begun() {
+    let scratch = Scratch::new();
+    let mut text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \
+                    \"model:intel-p4800x\"\n"
+        .to_owned();
+    for number in 0..4000 {
+        text.push_str(&format!("[[experiment]]\nname = \"e{number}\"\n[experiment.block]\n"));
+    }
+    fs::write(scratch.path().join("long.toml"), text).expect("written");
+    let output = scratch.run("run long.toml --out long --progress none");
+    expect(&output, 5);
+    assert!(stderr(&output).contains("larger than a run"), "{}", stderr(&output));
+    assert!(!scratch.path().join("long").exists());
 }
 
 /// Documents that are small and take a gigabyte to parse, and a bundle of directories without end.

@@ -13,7 +13,7 @@ fn a_fit_that_cannot_be_kept_is_refused_before_anything_is_measured() {
     let refused = [
         ("--name a\"b", 3, "no quotes"),
         ("-o mine.svg --force", 3, "NAME.svg"),
-        ("--name mine", 5, "--force replaces it"),
+        ("--name mine", 5, "with --force"),
         ("--name no/where", 5, "cannot write no/where.toml"),
         ("-o mine.toml/x.toml", 5, "cannot write mine.toml/x.toml"),
     ];

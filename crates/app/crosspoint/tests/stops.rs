@@ -268,7 +268,7 @@ fn folders_in_which_others_can_exchange_things_are_not_used() {
     ] {
         let output = scratch.run(words);
         expect(&output, 4);
-        assert!(stderr(&output).contains("could put something else in its place"), "{words}");
+        assert!(stderr(&output).contains("who could replace what is written there"), "{words}");
     }
     assert!(sh(&format!("chmod 1777 {here}/open")), "as /tmp");
     expect(&scratch.run("run db.toml --out open/run --set stack.d.directory=open"), 0);

@@ -248,10 +248,11 @@ impl RunnerError {
             Self::Archive(ArchiveError::Damaged { path, .. })
                 if !path.components().any(|part| part.as_os_str() == "trials") =>
             {
-                "take it from a copy of the run; without it nothing of the run can be trusted".into()
+                "restore it from a copy of the run; without it, none of the results can be trusted".into()
             }
             Self::Archive(ArchiveError::Damaged { path, .. }) => format!(
-                "measure the damaged trial again: crosspoint run --resume {}",
+                "re-run it: crosspoint run --resume {}; or leave it out of report and figures with \
+                 --skip-damaged",
                 run_folder(path).display()
             ),
             Self::Archive(ArchiveError::Foreign(_)) => {
@@ -266,9 +267,11 @@ impl RunnerError {
                 StackError::Refused { next, .. } => next.clone(),
                 _ => "choose another directory".into(),
             },
+            Self::Output(OutputError::Refused { reason, .. }) => reason.next().into(),
             Self::Output(_) => "choose another file or directory".into(),
             Self::OutputExists(path) => {
-                format!("choose another --out, or go on with it: crosspoint run --resume {}", path.display())
+                let path = path.display();
+                format!("choose another --out, or resume the run in it: crosspoint run --resume {path}")
             }
             Self::OtherPlan { .. } | Self::OtherOrder { .. } => {
                 "start a new run of the study; the finished trials of this one stay readable".into()

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::StackError;
 
@@ -28,6 +28,7 @@ pub fn check_directory(dir: &Path) -> Result<(), StackError> {
 /// As [`check_directory`].
 pub fn check_before_making(path: &Path) -> Result<(), StackError> {
     let whole = std::path::absolute(path).map_err(StackError::io("use directory", path))?;
+    let whole: PathBuf = whole.components().collect();
     let there = whole.ancestors().find(|place| fs::symlink_metadata(place).is_ok());
     check_places(path, there.unwrap_or(Path::new("/")), 0)
 }
@@ -37,9 +38,11 @@ fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> 
     let refused = |place: &Path, why: String| StackError::Refused {
         device: named.display().to_string(),
         reason: format!("{} {why}", place.display()),
-        next: "choose a directory of yours, in directories of yours or of root".into(),
+        next: "choose a directory that you own, in directories that you or root own".into(),
     };
+    // Without a slash at its end, which would follow a link.
     let given = std::path::absolute(dir).map_err(StackError::io("use directory", dir))?;
+    let given: PathBuf = given.components().collect();
     let whole = fs::canonicalize(dir).map_err(StackError::io("use directory", dir))?;
     // As given too: what is crossed before `..` could be swapped for something else.
     for place in given.ancestors().chain(whole.ancestors()) {
@@ -64,15 +67,23 @@ fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> 
 /// The user of this process, who may have called it by sudo.
 struct User {
     id: u32,
-    group: u32,
     caller: Option<u32>,
+    /// A group that nobody else is in.
+    private_group: Option<u32>,
 }
 
 impl User {
     fn current() -> Self {
-        let (id, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        let caller = std::env::var("SUDO_UID").ok().and_then(|text| text.parse().ok());
-        Self { id: id.as_raw(), group: group.as_raw(), caller: caller.filter(|_| id.is_root()) }
+        let id = rustix::process::geteuid();
+        let of = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
+        let caller = of("SUDO_UID").filter(|_| id.is_root());
+        let (user, group) = match caller {
+            Some(caller) => (caller, of("SUDO_GID").unwrap_or(0)),
+            None => (id.as_raw(), rustix::process::getegid().as_raw()),
+        };
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let private = is_private((user, group), &read("/etc/passwd"), &read("/etc/group"));
+        Self { id: id.as_raw(), caller, private_group: private.then_some(group) }
     }
 
     fn trusts(&self, owner: u32) -> bool {
@@ -84,17 +95,30 @@ impl User {
         const STICKY: u32 = 0o1000;
         if !self.trusts(owner) {
             return Some(format!(
-                "belongs to user {owner}, who could put something else in its place"
+                "belongs to user {owner}, who could replace what is written there"
             ));
         }
-        // A group with the number of its user is the user's alone, by the convention of distributions.
-        let own_group =
-            group != 0 && (group == self.id && group == self.group || Some(group) == self.caller);
+        let own_group = group != 0 && self.private_group == Some(group);
         let writable = if own_group { mode & 0o002 } else { mode & 0o022 };
         (writable != 0 && mode & STICKY == 0).then(|| {
-            "can be written to by other users, who could put something else in its place".to_owned()
+            "is writable by other users, who could replace what is written there".to_owned()
         })
     }
+}
+
+/// Whether a group has no member but this user, by passwd(5) and group(5); one that they do not have may have
+/// any, unless it has the number of its user, as distributions number private groups.
+fn is_private((user, group): (u32, u32), users: &str, groups: &str) -> bool {
+    let number = |line: &str, at: usize| line.split(':').nth(at)?.parse::<u32>().ok();
+    let names = |line: &&str| number(line, 2) == Some(user);
+    let own = users.lines().find(names).and_then(|line| line.split(':').next());
+    let primary = |line: &str| number(line, 3) == Some(group) && number(line, 2) != Some(user);
+    let listed = groups.lines().find(|line| number(line, 2) == Some(group));
+    let members = listed.map(|line| line.split(':').nth(3).unwrap_or_default());
+    let only_own = |members: &str| {
+        members.split(',').all(|member| member.trim().is_empty() || Some(member.trim()) == own)
+    };
+    members.map_or(user == group, only_own) && !users.lines().any(primary)
 }
 
 /// Whether a file of this owner may be replaced: one of this user's, of root's, or of sudo's caller.
@@ -111,7 +135,8 @@ mod tests {
     #[test]
     fn directories_of_others_are_not_used() {
         let distrusts = |id: u32, caller: Option<u32>, of: (u32, u32), mode: u32| {
-            User { id, group: id, caller }.distrusts(of, mode).is_some()
+            let private_group = caller.or(Some(id));
+            User { id, caller, private_group }.distrusts(of, mode).is_some()
         };
         assert!(!distrusts(0, None, (0, 0), 0o755));
         assert!(!distrusts(0, None, (0, 0), 0o1777), "as /tmp");
@@ -123,5 +148,18 @@ mod tests {
         assert!(distrusts(1000, None, (1000, 100), 0o775), "a shared group");
         assert!(distrusts(1000, None, (1000, 1000), 0o777));
         assert!(distrusts(1000, None, (1001, 1001), 0o755));
+    }
+
+    /// A directory that colleagues may write to is shared; one of a group of one's own is not.
+    #[test]
+    fn a_group_is_private_when_nobody_else_is_in_it() {
+        let users = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/a:/bin/sh\nbob:x:1001:100::/b:/bin/sh\n\
+                     cem:x:1002:100::/c:/bin/sh\n";
+        let groups = "root:x:0:\nann:x:1000:\nusers:x:100:\nsolo:x:2000:bob\nteam:x:3000:ann,bob\n";
+        let private = |user: u32, group: u32| is_private((user, group), users, groups);
+        assert!(private(1000, 1000) && private(1001, 2000));
+        assert!(!private(1001, 100), "another user's primary group, too");
+        assert!(!private(1000, 3000) && !private(1000, 2000));
+        assert!(private(5000, 5000) && !private(5000, 6000), "of a directory service");
     }
 }

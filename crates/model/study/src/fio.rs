@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use crate::fio_text::{Section, Surroundings, sections};
 use crate::fio_values::{
-    BESIDE, STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled, writes,
+    BESIDE, STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled, size_mix, writes,
 };
 use crate::{StudyError, parse};
 
@@ -91,10 +91,15 @@ pub fn import_fio(
     }
     text.push_str(&body);
     // An error of the study points into the study, which nobody has seen.
+    let included = sections.iter().any(|one| one.options.values().any(|option| option.included));
     parse(&text).map_err(|error| StudyError {
-        message: format!("what comes of the job is no study: {}", error.message),
+        message: match included {
+            // It may show values of an included file.
+            true => "what comes of the job is no study; without its includes this says why".into(),
+            false => format!("what comes of the job is no study: {}", error.message),
+        },
         span: None,
-        help: error.help,
+        help: error.help.filter(|_| !included),
     })?;
     Ok(Imported { text, dropped, differs })
 }
@@ -115,6 +120,12 @@ impl<'a> Job<'a> {
         found.map(|option| option.value.as_str())
     }
 
+    /// Under which of its names an option is given.
+    fn present(&self, names: &[&'a str]) -> &'a str {
+        let found = names.iter().find(|name| self.section.options.contains_key(**name));
+        found.unwrap_or(&names[0])
+    }
+
     fn refuse(&self, key: &str, reason: &str) -> StudyError {
         let option = self.section.options.get(key);
         let place = option.map_or("line 0", |option| &option.place);
@@ -129,8 +140,7 @@ impl<'a> Job<'a> {
     fn number(&mut self, names: &[&'a str]) -> Result<Option<u64>, StudyError> {
         let Some(text) = self.take(names) else { return Ok(None) };
         if text.contains([',', '%', ':', '-']) {
-            let key = names.iter().find(|name| self.section.options.contains_key(**name));
-            self.lose(key.copied().unwrap_or(names[0]), "one plain number is carried over");
+            self.lose(self.present(names), "one plain number is carried over");
             return Ok(None);
         }
         let base = match self.section.options.get("kb_base") {
@@ -138,7 +148,8 @@ impl<'a> Job<'a> {
             _ => 1024,
         };
         let number = scaled(text, base);
-        number.map(Some).ok_or_else(|| self.refuse(names[0], &format!("`{text}` is no number")))
+        let key = self.present(names);
+        number.map(Some).ok_or_else(|| self.refuse(key, &format!("`{text}` is no number")))
     }
 
     /// A time in nanoseconds; a bare number counts `unit` nanoseconds.
@@ -154,11 +165,12 @@ impl<'a> Job<'a> {
             "m" => 60_000_000_000,
             "h" => 3_600_000_000_000,
             "d" => 86_400_000_000_000,
-            _ => return Err(self.refuse(names[0], &format!("`{text}` is no time"))),
+            _ => return Err(self.refuse(self.present(names), &format!("`{text}` is no time"))),
         };
         let number: Option<u64> = number.parse().ok();
         let nanoseconds = number.and_then(|number| number.checked_mul(factor));
-        let time = nanoseconds.ok_or_else(|| self.refuse(names[0], &format!("`{text}`")))?;
+        let key = self.present(names);
+        let time = nanoseconds.ok_or_else(|| self.refuse(key, &format!("`{text}`")))?;
         Ok(Some(units::Nanos(time).exact()))
     }
 
@@ -335,16 +347,7 @@ impl<'a> Job<'a> {
         if split.contains(',') {
             return Err(self.refuse("bssplit", "one mix for reads and writes is carried over"));
         }
-        let one = |part: &str| {
-            let (size, share) = part.split_once('/')?;
-            let mut table = Table::new();
-            let size = units::Bytes(scaled(size, 1024)?).exact();
-            table.insert("size".into(), Value::String(size));
-            table.insert("weight".into(), Value::Integer(share.parse().ok()?));
-            Some(Value::Table(table))
-        };
-        let parts: Option<Vec<Value>> = split.split(':').map(one).collect();
-        parts.map(Value::Array).ok_or_else(refuse)
+        size_mix(split).ok_or_else(refuse)
     }
 
     /// Name of the stack of this job, made if it is not there.
@@ -484,7 +487,7 @@ impl<'a> Job<'a> {
             if !known && !WITHOUT_EFFECT.contains(&key.as_str()) && key != "kb_base" {
                 let name = &self.section.name;
                 self.dropped.push(match option.included {
-                    true => format!("[{name}] an unknown option ({})", option.place),
+                    true => format!("[{name}] an option of an included file ({})", option.place),
                     false => format!("[{name}] {} ({})", self.shown(key), option.place),
                 });
             }
@@ -612,7 +615,9 @@ thinktime_spin=3
         let said = error("include value\n");
         assert!(said.contains("include value: line 2: rw") && !said.contains("hash"), "{said}");
         let imported = import_fio("include env\n", "x", &around).unwrap();
-        assert!(imported.text.contains("unknown option (line 1: include env: line 4)"));
+        assert!(
+            imported.text.contains("an option of an included file (line 1: include env: line 4)")
+        );
         assert!(!imported.text.contains("hash") && !imported.text.contains("TOKEN"));
     }
 

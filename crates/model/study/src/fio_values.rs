@@ -104,6 +104,20 @@ pub(crate) const BESIDE: [&str; 12] = [
     "dsync",
 ];
 
+/// Sizes of `bssplit` with their weights: `4k/60:64k/40`.
+pub(crate) fn size_mix(split: &str) -> Option<Value> {
+    let one = |part: &str| {
+        let (size, share) = part.split_once('/')?;
+        let mut table = Table::new();
+        let size = units::Bytes(scaled(size, 1024)?).exact();
+        table.insert("size".into(), Value::String(size));
+        table.insert("weight".into(), Value::Integer(share.parse().ok()?));
+        Some(Value::Table(table))
+    };
+    let parts: Option<Vec<Value>> = split.split(':').map(one).collect();
+    parts.map(Value::Array)
+}
+
 /// Whether an experiment writes, by its own clients or in the background.
 pub(crate) fn writes(experiment: &Table) -> bool {
     let Some(block) = experiment.get("block").and_then(Value::as_table) else { return false };

@@ -196,9 +196,66 @@ const TOML_VALUES_MAX: usize = 100_000;
 /// # Errors
 /// How much it may have.
 pub fn check_toml_size(text: &str) -> Result<(), String> {
-    let values = text.bytes().filter(|byte| b"{[=.,".contains(byte)).count();
+    let values = toml_values(text);
     if values > TOML_VALUES_MAX {
         return Err(format!("{values} tables, arrays and values; allowed: {TOML_VALUES_MAX}"));
     }
     Ok(())
+}
+
+/// Tables, arrays, values and parts of keys, outside strings and comments. A string that does not end counts
+/// as text: the parser refuses it.
+fn toml_values(text: &str) -> usize {
+    let (mut values, mut rest) = (0, text.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = match byte {
+            b'#' => skip_past(after, b"\n", false),
+            b'"' if after.starts_with(b"\"\"") => skip_past(&after[2..], b"\"\"\"", true),
+            b'\'' if after.starts_with(b"\'\'") => skip_past(&after[2..], b"\'\'\'", false),
+            b'"' => skip_past(after, b"\"", true),
+            b'\'' => skip_past(after, b"\'", false),
+            _ => {
+                values += usize::from(b"{[=.,".contains(&byte));
+                after
+            }
+        };
+    }
+    values
+}
+
+/// What follows the first `end`; with `escapes`, one after a backslash does not count.
+fn skip_past<'t>(text: &'t [u8], end: &[u8], escapes: bool) -> &'t [u8] {
+    let mut at = 0;
+    while at < text.len() {
+        if escapes && text[at] == b'\\' {
+            at += 2;
+        } else if text[at..].starts_with(end) {
+            return &text[at + end.len()..];
+        } else {
+            at += 1;
+        }
+    }
+    &[]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prose in a description was counted, and a study with a long one refused.
+    #[test]
+    fn values_are_counted_outside_strings_and_comments() {
+        for (text, values) in [
+            ("a = [1, 2] # one, two", 3),
+            ("a.b = \"x, y = [z].\"", 2),
+            ("a = \"\\\", b = \"\nc = 1", 2),
+            ("a = '''x, y'''\nb = \"\"\"p, \"q\", r\"\"\"", 2),
+            ("a = 'C:\\'\nb = 1", 2),
+            ("a = { b = 1.5 }", 4),
+            ("a = \"never ends, ...", 1),
+        ] {
+            assert_eq!(toml_values(text), values, "{text}");
+        }
+        assert!(check_toml_size(&"a,".repeat(200_000)).is_err());
+    }
 }

@@ -1,0 +1,41 @@
+//! Texts in a trial's document, bounded when they are written and when they are read.
+
+use stats::Limit;
+
+/// Bytes of a point, of any other map, of a note or a failure, and of all notes of a trial.
+pub(crate) const POINT_MAX: usize = 64 << 10;
+pub(crate) const TEXTS_MAX: usize = 1 << 20;
+pub(crate) const TEXT_MAX: usize = 256 << 10;
+pub(crate) const NOTES_MAX: usize = 1 << 20;
+
+/// What a note takes besides its text.
+pub(crate) const NOTE: usize = 64;
+
+/// The first notes, up to what a reader accepts.
+pub(crate) fn bounded_notes(notes: &[String]) -> Vec<String> {
+    let mut bytes = 0;
+    let fits = |note: &String| {
+        bytes += note.len() + NOTE;
+        bytes <= NOTES_MAX
+    };
+    notes.iter().map(|note| shortened(note)).take_while(fits).collect()
+}
+
+/// A text that can be read again: what a server said before it died may be very long.
+pub(crate) fn shortened(text: &str) -> String {
+    text.char_indices().take_while(|(at, _)| *at < TEXT_MAX - 4).map(|(_, one)| one).collect()
+}
+
+/// The limit that a note reports, of a trial that was recorded before limits were kept apart.
+pub(crate) fn limit_of(note: &str) -> Option<Limit> {
+    let percent = |text: &str| {
+        let number = text.split('%').next()?.trim().rsplit(' ').next()?;
+        Some(number.parse::<f64>().ok()? / 100.0)
+    };
+    if let Some(rest) = note.strip_prefix(Limit::THREAD) {
+        return Some(Limit::Thread { busy: percent(rest)? });
+    }
+    let rest = note.strip_prefix(Limit::PROCESSORS)?;
+    let (busy, others) = rest.split_once(',')?;
+    Some(Limit::Processors { busy: percent(busy)?, others: percent(others)? })
+}
