@@ -24,7 +24,7 @@ use crate::{RunEnd, RunnerError};
 /// What a trial does.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
-    /// Completes, with so many operations.
+    /// Completes with this number of operations.
     Complete(u64),
     /// Ends after half of the measured time.
     Half,

@@ -1,4 +1,4 @@
-//! Which trial runs when, and what a watcher is told of it.
+//! The order of trials, and the events that a watcher receives.
 
 use super::mock::{DONE, Scenario, Step, study_text};
 use archive::Run;
