@@ -203,10 +203,12 @@ fn hostile_runs_take_little_memory() {
     }
     // With the damage left out the other trials of each are shown.
     let all: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
-    let words = format!("figures --skip-damaged --format csv {}", all.join(" "));
-    let (peak, output) = peak_memory(&scratch, &words);
-    expect(&output, 0);
-    assert!(peak < MOST, "{} MiB", peak >> 20);
+    for words in ["figures --format csv", "report -o all.html"] {
+        let words = format!("{words} --skip-damaged {}", all.join(" "));
+        let (peak, output) = peak_memory(&scratch, &words);
+        expect(&output, 0);
+        assert!(peak < MOST, "{} of {}: {} MiB", &words[..7], all.len(), peak >> 20);
+    }
     serve_in_little_memory(&scratch, MOST);
 }
 
