@@ -63,7 +63,7 @@ pub struct FitArguments {
     /// Run folder [default: runs/device-fit-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Profile file [default: NAME.toml]; the picture goes beside it
+    /// Profile file [default: NAME.toml]; the picture is written next to it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Replace files that Crosspoint did not make

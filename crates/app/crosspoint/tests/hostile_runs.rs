@@ -359,6 +359,7 @@ fn what_could_not_be_read_again_is_not_begun() {
     let output = scratch.run("run long.toml --out long --progress none");
     expect(&output, 5);
     assert!(stderr(&output).contains("larger than a run"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("next: split the study"), "{}", stderr(&output));
     assert!(!scratch.path().join("long").exists());
 }
 

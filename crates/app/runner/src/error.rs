@@ -260,6 +260,9 @@ impl RunnerError {
             }
             Self::Archive(ArchiveError::Busy(_)) => "wait until it has ended".into(),
             Self::Archive(ArchiveError::Io { source, .. }) => after(source),
+            Self::Archive(ArchiveError::TooLarge(_)) => {
+                "split the study, or lengthen `interval`: crosspoint plan STUDY counts its trials".into()
+            }
             Self::Archive(_) => {
                 "give the folder that crosspoint run printed, as runs/quickstart-20260101-120000".into()
             }
