@@ -245,27 +245,7 @@ impl RunnerError {
             }
             Self::Stack(StackError::Io { source, .. }) => after(source),
             Self::Stack(_) => "crosspoint doctor".into(),
-            Self::Archive(ArchiveError::Damaged { path, .. })
-                if !path.components().any(|part| part.as_os_str() == "trials") =>
-            {
-                "restore it from a copy of the run; without it, none of the results can be trusted".into()
-            }
-            Self::Archive(ArchiveError::Damaged { path, .. }) => format!(
-                "re-run it: crosspoint run --resume {}; or leave it out of report and figures with \
-                 --skip-damaged",
-                run_folder(path).display()
-            ),
-            Self::Archive(ArchiveError::Foreign(_)) => {
-                "choose another --out: a directory that is not there yet".into()
-            }
-            Self::Archive(ArchiveError::Busy(_)) => "wait until it has ended".into(),
-            Self::Archive(ArchiveError::Io { source, .. }) => after(source),
-            Self::Archive(ArchiveError::TooLarge(_)) => {
-                "split the study, or lengthen `interval`: crosspoint plan STUDY counts its trials".into()
-            }
-            Self::Archive(_) => {
-                "give the folder that crosspoint run printed, as runs/quickstart-20260101-120000".into()
-            }
+            Self::Archive(error) => after_archive(error),
             Self::Output(OutputError::Directory(error)) => match error {
                 StackError::Refused { next, .. } => next.clone(),
                 _ => "choose another directory".into(),
@@ -282,6 +262,35 @@ impl RunnerError {
             Self::WrongData { .. } | Self::WrongBlock(_) => {
                 "look at the evidence; the storage or the engine lost data".into()
             }
+        }
+    }
+}
+
+/// What to do about a run folder.
+fn after_archive(error: &ArchiveError) -> String {
+    match error {
+        ArchiveError::Damaged { path, .. }
+            if !path.components().any(|part| part.as_os_str() == "trials") =>
+        {
+            "restore it from a copy of the run; without it, none of the results can be trusted"
+                .into()
+        }
+        ArchiveError::Damaged { path, .. } => format!(
+            "re-run it: crosspoint run --resume {}; or leave it out of report and figures with \
+             --skip-damaged",
+            run_folder(path).display()
+        ),
+        ArchiveError::Foreign(_) => {
+            "choose another --out: a directory that is not there yet".into()
+        }
+        ArchiveError::Busy(_) => "wait until it has ended".into(),
+        ArchiveError::Io { source, .. } => after(source),
+        ArchiveError::TooLarge(_) => {
+            "split the study, or lengthen `interval`: crosspoint plan STUDY counts its trials"
+                .into()
+        }
+        _ => {
+            "give the folder that crosspoint run printed, as runs/quickstart-20260101-120000".into()
         }
     }
 }
