@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = sql_mysql::parsing::result(bytes);
+    let _ = engine_mysql::parsing::result(bytes);
 });

@@ -4,14 +4,14 @@
 //! Invariant: one reader, everything cached, so that the driver's share is as large as it gets. What it is
 //! not: a test; machines differ.
 
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use kv::{Engine, KvError, KvSpec, Options, Session, load, measure};
+use engine::kv::{KvSpec, load, measure};
+use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place, TrialSpec};
 use observe::Control;
 use stats::Timeline;
-use study::Durability;
-use units::{Bytes, Nanos, Seed};
+use study::{Descriptor, Durability, Job, KvJob, Operations};
+use units::{Nanos, Seed};
 use workload::{
     Client, KEY_DIGITS, KvClient, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
 };
@@ -25,12 +25,25 @@ const RECORDS: u64 = 1_000_000;
 /// An engine that has every value at hand.
 struct Nothing(Vec<Vec<u8>>);
 
-struct NothingSession<'a>(&'a [Vec<u8>]);
+struct NothingAccess<'a>(&'a [Vec<u8>]);
+
+static NOTHING_ENGINE: Descriptor = Descriptor {
+    install: "",
+    durability: ["nothing"; 3],
+    power_cuts: None,
+    ..Descriptor::new("nothing", "nothing", Operations::KeyValue)
+};
 
 impl Engine for Nothing {
-    type Session<'a> = NothingSession<'a>;
+    const DESCRIPTOR: &'static Descriptor = &NOTHING_ENGINE;
 
-    fn open(_place: &Path, _options: &Options) -> Result<Self, KvError> {
+    type Job = KvJob;
+
+    fn probe(_: Option<&KvJob>) -> Result<String, EngineError> {
+        Ok("nothing".into())
+    }
+
+    fn open(_: &Place, _: &KvJob) -> Result<Self, EngineError> {
         let values = Values::new(ValueShape::of(VALUE), Seed(1));
         let value = |record| {
             let mut value = Vec::new();
@@ -40,42 +53,38 @@ impl Engine for Nothing {
         Ok(Self((0..NOTHING).map(value).collect()))
     }
 
-    fn session(&self) -> Result<NothingSession<'_>, KvError> {
-        Ok(NothingSession(&self.0))
-    }
-
-    fn close(self) -> Result<(), KvError> {
-        Ok(())
-    }
-
-    fn version() -> String {
+    fn version(&self) -> String {
         "nothing".into()
-    }
-
-    fn promise(_durability: Durability) -> &'static str {
-        "nothing"
     }
 }
 
-impl Session for NothingSession<'_> {
-    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, KvError> {
+impl KeyValueEngine for Nothing {
+    type Access<'a> = NothingAccess<'a>;
+
+    fn access(&self) -> Result<NothingAccess<'_>, EngineError> {
+        Ok(NothingAccess(&self.0))
+    }
+}
+
+impl KeyValue for NothingAccess<'_> {
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, EngineError> {
         let digit = |at: usize| usize::from(key[at] & 15) + usize::from(key[at] >> 6) * 9;
         seen(&self.0[digit(14) << 4 | digit(15)]);
         Ok(true)
     }
 
-    fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), KvError> {
+    fn put(&mut self, _key: &[u8], _value: &[u8]) -> Result<(), EngineError> {
         Ok(())
     }
 
-    fn delete(&mut self, _key: &[u8]) -> Result<(), KvError> {
+    fn delete(&mut self, _key: &[u8]) -> Result<(), EngineError> {
         Ok(())
     }
 
     fn put_batch(
         &mut self,
         next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
-    ) -> Result<(), KvError> {
+    ) -> Result<(), EngineError> {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         while next(&mut key, &mut value) {}
         Ok(())
@@ -85,7 +94,7 @@ impl Session for NothingSession<'_> {
         &mut self,
         _from: &[u8],
         _seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), KvError> {
+    ) -> Result<(), EngineError> {
         Ok(())
     }
 }
@@ -115,35 +124,21 @@ const LONG: Nanos = Nanos::from_millis(1000);
 const SHORT: Nanos = Nanos::from_millis(50);
 
 /// Both ways over a loaded database of `records`.
-fn cpu<E: Engine>(records: u64) -> Result<Cpu, KvError> {
-    let failed = |error: std::io::Error| KvError::Engine {
-        engine: "bench",
-        action: "make a directory",
-        reason: error.to_string(),
-    };
+fn cpu<E: KeyValueEngine>(records: u64) -> Result<Cpu, EngineError> {
+    let failed = |error: std::io::Error| EngineError::failed("bench", "make a directory", error);
     let dir = std::env::temp_dir().join(format!("crosspoint-speed-{}", std::process::id()));
     std::fs::create_dir_all(&dir).map_err(failed)?;
-    let options = Options {
-        durability: Durability::None,
-        expected: Bytes(records * (VALUE as u64 + 16)),
-        sessions: 1,
-        memory: None,
-        bulk: false,
-        write_map: false,
-        read_ahead: false,
-        map_size: None,
-        settings: "block_based_table_factory={block_cache=1073741824}".into(),
-    };
+    let timeline =
+        Timeline { warm_up: Nanos::ZERO, measure: LONG, interval: Nanos(LONG.get() / 5) };
     let spec = KvSpec {
         records,
         key_size: KEY_DIGITS,
         values: ValueShape::of(VALUE),
         load_batch: 1000,
-        timeline: Timeline { warm_up: Nanos::ZERO, measure: LONG, interval: Nanos(LONG.get() / 5) },
+        trial: TrialSpec { timeline, stop_on_error: true, failures_max: None, max_lag: None },
         seed: Seed(1),
-        stop_on_error: true,
     };
-    let engine = E::open(&dir, &options)?;
+    let engine = E::open(&Place::Directory(dir.clone()), &job(records))?;
     load(&engine, &spec, None, &mut |_| true)?;
     let keys = keys(&spec);
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -162,13 +157,27 @@ fn cpu<E: Engine>(records: u64) -> Result<Cpu, KvError> {
     })
 }
 
+/// A job without durability whose database fits the block cache.
+fn job(records: u64) -> KvJob {
+    let text = format!(
+        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \"e\"\n\
+         [experiment.kv]\nengine = \"rocksdb\"\nrecords = {records}\nvalue_size = \"{VALUE}B\"\n\
+         options = \"block_based_table_factory={{block_cache=1073741824}}\"\n"
+    );
+    let plan = study::plan(&study::parse(&text).expect("invariant: the study is ours"));
+    let Job::Kv(job) = plan.trials[0].job.clone() else {
+        unreachable!("invariant: a key-value job was written")
+    };
+    KvJob { durability: Durability::None, ..*job }
+}
+
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values
 }
 
 fn clients(spec: &KvSpec) -> Vec<Client<KvClient>> {
-    KvClient::all(&[KvRole::READER], spec.records, spec.timeline.end(), spec.seed)
+    KvClient::all(&[KvRole::READER], spec.records, spec.trial.timeline.end(), spec.seed)
 }
 
 /// The keys that the driver's client looks up first.
@@ -185,26 +194,27 @@ fn keys(spec: &KvSpec) -> Vec<[u8; KEY_DIGITS]> {
     lookups.take(BARE).collect()
 }
 
-fn bare<E: Engine>(engine: &E, keys: &[[u8; KEY_DIGITS]]) -> Result<f64, KvError> {
-    let mut session = engine.session()?;
+fn bare<E: KeyValueEngine>(engine: &E, keys: &[[u8; KEY_DIGITS]]) -> Result<f64, EngineError> {
+    let mut access = engine.access()?;
     let before = observe::thread_usage();
     for key in keys {
-        session.get(key, &mut |bytes| {
+        access.get(key, &mut |bytes| {
             std::hint::black_box(bytes.first());
         })?;
     }
     Ok(observe::thread_usage().since(&before).cpu().get() as f64 / keys.len() as f64)
 }
 
-fn driven<E: Engine>(engine: &E, spec: &KvSpec) -> Result<f64, KvError> {
+fn driven<E: KeyValueEngine>(engine: &E, spec: &KvSpec) -> Result<f64, EngineError> {
     let short = Timeline { warm_up: Nanos::ZERO, measure: SHORT, interval: Nanos(SHORT.get() / 5) };
-    let short = trial(engine, &KvSpec { timeline: short, ..spec.clone() })?;
+    let shorter = TrialSpec { timeline: short, ..spec.trial.clone() };
+    let short = trial(engine, &KvSpec { trial: shorter, ..spec.clone() })?;
     let long = trial(engine, spec)?;
     Ok((long.0 - short.0) / (long.1 - short.1).max(1.0))
 }
 
 /// CPU time, ns, and operations of a trial.
-fn trial<E: Engine>(engine: &E, spec: &KvSpec) -> Result<(f64, f64), KvError> {
+fn trial<E: KeyValueEngine>(engine: &E, spec: &KvSpec) -> Result<(f64, f64), EngineError> {
     let stop = AtomicBool::new(false);
     let control = Control { stop: &stop, progress: None, keep: None };
     let before = observe::usage();
@@ -219,7 +229,7 @@ fn trial<E: Engine>(engine: &E, spec: &KvSpec) -> Result<(f64, f64), KvError> {
 /// # Errors
 /// What an engine said.
 pub fn table() -> Result<(), String> {
-    let text = |error: KvError| error.to_string();
+    let text = |error: EngineError| error.to_string();
     println!("cached lookups of {VALUE} B, one reader, CPU per lookup");
     println!(
         "{:<10} {:>8} {:>8} {:>8} {:>8}  97 % of it",
@@ -236,8 +246,8 @@ pub fn table() -> Result<(), String> {
         );
     };
     row("nothing", cpu::<Nothing>(NOTHING).map_err(text)?);
-    row("lmdb", cpu::<kv_lmdb::Lmdb>(RECORDS).map_err(text)?);
-    row("rocksdb", cpu::<kv_rocksdb::RocksDb>(RECORDS).map_err(text)?);
-    row("sqlite", cpu::<sql_sqlite::Sqlite>(RECORDS).map_err(text)?);
+    row("lmdb", cpu::<engine_lmdb::Lmdb>(RECORDS).map_err(text)?);
+    row("rocksdb", cpu::<engine_rocksdb::RocksDb>(RECORDS).map_err(text)?);
+    row("sqlite", cpu::<engine_sqlite::Sqlite>(RECORDS).map_err(text)?);
     Ok(())
 }

@@ -187,11 +187,8 @@ fn the_app_layer_writes_files_in_one_module() {
 #[test]
 fn reasons_and_notes_are_never_searched() {
     let known = [
-        // Two values that older runs have only as text: which server it was, and how blocks were submitted.
-        "crates/app/report/src/words.rs",
+        // Older runs have only as text how blocks were submitted.
         "crates/app/analysis/src/knee.rs",
-        // The worker's error has no type yet.
-        "crates/app/runner/src/databases.rs",
     ];
     let mut found = Vec::new();
     for (path, text) in all_sources() {
@@ -221,14 +218,15 @@ fn reasons_and_notes_are_never_searched() {
 #[test]
 fn the_hot_loops_take_no_lock_and_log_nothing() {
     let hot = [
-        "crates/live/block/src/uring.rs",
-        "crates/live/block/src/psync.rs",
-        "crates/live/block/src/shared.rs",
-        "crates/live/block/src/buffers.rs",
-        "crates/live/block/src/target.rs",
-        "crates/live/kv/src/driver.rs",
-        "crates/live/kv/src/operations.rs",
-        "crates/live/sql/src/client_thread.rs",
+        "crates/live/engine/src/drive.rs",
+        "crates/live/engine/src/session.rs",
+        "crates/live/engine/src/kv/operations.rs",
+        "crates/live/engine/src/sql/connections.rs",
+        "crates/live/engines/block/src/uring.rs",
+        "crates/live/engines/block/src/psync.rs",
+        "crates/live/engines/block/src/checked.rs",
+        "crates/live/engines/block/src/buffers.rs",
+        "crates/live/engines/block/src/target.rs",
         "crates/model/sim/src/block_path.rs",
         "crates/model/sim/src/driver.rs",
         "crates/model/sim/src/machine/mod.rs",
@@ -238,6 +236,7 @@ fn the_hot_loops_take_no_lock_and_log_nothing() {
         "crates/model/workload/src/block.rs",
         "crates/model/workload/src/arrivals.rs",
         "crates/model/workload/src/kv.rs",
+        "crates/model/workload/src/lanes.rs",
         "crates/model/workload/src/offsets.rs",
         "crates/model/workload/src/sql.rs",
     ];

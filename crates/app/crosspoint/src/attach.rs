@@ -185,7 +185,7 @@ fn serve(model: &str, arguments: &AttachArguments) -> Result<ExitCode, Failure> 
     let condition = runner::condition_of(arguments.condition);
     let state = state_directory()?;
     let asked = Asked::listen().map_err(StackError::io("take signals in", &state))?;
-    let journal = Journal::new(&state, sql_mysql::restore);
+    let journal = Journal::new(&state, engines::restore);
     let fresh = arguments.store.as_ref().filter(|path| !path.exists());
     // From here on it is locked: what is removed below is nobody else's.
     let store = store(arguments)?;
@@ -324,7 +324,7 @@ fn make(
         }
     };
     // Killed in the middle of it, it stays allowed until `clean`.
-    let meanwhile = Journal::new(&state_directory()?, sql_mysql::restore);
+    let meanwhile = Journal::new(&state_directory()?, engines::restore);
     if transport != Some(Transport::Classic) && attach::allows_rings() {
         meanwhile.note(Undo::ForbidRings)?;
     }

@@ -7,18 +7,31 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub use crate::cli_device::{DeviceAction, FitArguments};
-pub use crate::cli_drives::{
-    AttachArguments, CutEngine, CutFileSystem, PowerCutsArguments, TransportWord,
-};
+pub use crate::cli_drives::{AttachArguments, CutFileSystem, PowerCutsArguments, TransportWord};
 pub use crate::cli_job::JobArguments;
 use crate::exit;
 pub use crate::progress::ProgressKind;
 
-const RUN_EXAMPLES: &str = "\
-Examples:
-  crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme
-  crosspoint run block --rw randread --bs 16k --iodepth 4 /mnt/nvme
-  crosspoint run rocksdb --workload overwrite --records 1000000 /mnt/nvme";
+/// The engines of ad-hoc jobs, and examples.
+fn run_help() -> String {
+    let engines: Vec<String> = engines::commands()
+        .map(|one| {
+            format!(
+                "  {:<10} {}",
+                one.command,
+                one.needs.map_or_else(String::new, |needs| format!("needs {needs}"))
+            )
+        })
+        .map(|line| line.trim_end().to_owned())
+        .collect();
+    format!(
+        "Engines of ad-hoc jobs:\n{}\n\nExamples:\n  \
+         crosspoint run quickstart --set stack.this-disk.directory=/mnt/nvme\n  \
+         crosspoint run block --rw randread --bs 16k --iodepth 4 /mnt/nvme\n  \
+         crosspoint run rocksdb --workload overwrite --records 1000000 /mnt/nvme",
+        engines.join("\n")
+    )
+}
 
 /// What would my database do on that storage?
 #[derive(Debug, Parser)]
@@ -33,7 +46,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run a study: measure real stacks, predict on device models, write a run folder and its report
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = run_help())]
     Run(Box<RunArguments>),
     /// Watch a run that goes on: rate, latencies, disks, time left; leaving leaves the run alone
     #[command(
@@ -220,10 +233,9 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Cut the power under a database on an emulated drive, again and again, and look for what it lost
+    /// Cut the power under a database on an emulated drive and report acknowledged data that is lost
     #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
-            Exit code 7: something that had been acknowledged was lost. With --lying-flush that is what is \
-            to be seen.")]
+            Exit code 7: acknowledged data was lost. With --lying-flush that is expected.")]
     PowerCuts(PowerCutsArguments),
     /// Undo whatever a killed run left on this machine
     #[command(after_help = "Example: crosspoint clean")]

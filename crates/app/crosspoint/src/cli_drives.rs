@@ -1,8 +1,9 @@
-//! Arguments of the verbs that make drives which are not here: `attach` and `power-cuts`.
-//!
-//! Invariant: as in `cli`, a stable interface. What it is not: what they do.
+//! Arguments of the verbs that emulate drives: `attach` and `power-cuts`. A stable interface.
 
 use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use study::Descriptor;
 
 /// A state of a modelled drive, by its word.
 ///
@@ -65,17 +66,13 @@ pub struct AttachArguments {
     pub json: bool,
 }
 
-/// A database to cut the power under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum CutEngine {
-    /// LMDB
-    Lmdb,
-    /// RocksDB, of the system
-    Rocksdb,
-    /// SQLite with a write-ahead log
-    Sqlite,
-    /// MariaDB (InnoDB), a private server
-    Mariadb,
+/// Accepts the command of an engine that has power cuts.
+fn cut_engine() -> impl TypedValueParser<Value = &'static Descriptor> {
+    let with = || engines::descriptors().filter(|one| one.power_cuts.is_some());
+    let values = with().map(|one| PossibleValue::new(one.command).help(one.title));
+    PossibleValuesParser::new(values).map(move |name| {
+        with().find(|one| one.command == name).expect("invariant: clap accepted one of them")
+    })
 }
 
 /// A file system that recovers by itself.
@@ -90,20 +87,19 @@ pub enum CutFileSystem {
 /// Arguments of `power-cuts`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PowerCutsArguments {
-    /// The database
-    #[arg(value_enum)]
-    pub engine: CutEngine,
-    /// How many cuts
+    /// Database engine
+    #[arg(value_parser = cut_engine())]
+    pub engine: &'static Descriptor,
+    /// Number of power cuts
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub cuts: u32,
-    /// What is drawn comes from this
+    /// Seed of the cuts
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The drive acknowledges so many of the flushes and does not do them: what a database loses then shows
-    /// that losses are seen
+    /// Fraction of flushes that the drive acknowledges but drops; a control: the database then loses data
     #[arg(long, value_name = "SHARE", default_value = "0%", default_missing_value = "100%", num_args = 0..=1)]
     pub lying_flush: units::Share,
-    /// The power goes with one of so many first writes to the drive
+    /// Cut power at a random point in the first N writes
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub writes: u64,
     /// Model of the drive: a name from `crosspoint device list`, or a profile file

@@ -68,7 +68,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             out!("{}", String::from_utf8_lossy(&text).trim_end());
             Ok(exit::OK)
         }
-        Verb::Engine => Ok(crate::engines::host()),
+        Verb::Engine => Ok(crate::host::host()),
         Verb::ServeDrive => match runner::serve_drive() {
             Ok(()) => Ok(exit::OK),
             Err(error) => {
@@ -116,21 +116,22 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
     Ok(text)
 }
 
-/// The study that was named, or that a job in one line is; what is wrong with the line.
+/// The study that was named, or that an ad-hoc job is; what is wrong with the command line.
 fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, String>, Failure> {
     let job = &arguments.job;
-    if !quick::is_job(name) {
+    let Some(engine) = quick::job_engine(name) else {
         if job.any() || arguments.target.is_some() {
-            // What is no study at all is told so, with what was likely meant.
+            // An unknown name gets an error of its own, with what was likely meant.
             runner::load_study(name)?;
-            let engines = quick::ENGINES.join(", ");
+            let engines: Vec<&str> = engines::commands().map(|one| one.command).collect();
             return Ok(Err(format!(
-                "{name} is a study: it takes --set, and options of a job belong to one of {engines}"
+                "{name} is a study: it takes --set; options of an ad-hoc job belong to one of {}",
+                engines.join(", ")
             )));
         }
         return study_text(name, &arguments.set, arguments.repeat).map(Ok);
-    }
-    match quick::study_of(name, arguments.target.as_deref(), job) {
+    };
+    match quick::study_of(engine, arguments.target.as_deref(), job) {
         Err(wrong) => Ok(Err(wrong)),
         Ok(text) => {
             let found = StudyText { name: format!("{name} (from the command line)"), text };
@@ -425,7 +426,7 @@ fn doctor(directory: &Path, as_json: bool) -> ExitCode {
 
 fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     let cleaned = state_directory()
-        .and_then(|state| stack::clean(&state, sql_mysql::restore))
+        .and_then(|state| stack::clean(&state, engines::restore))
         .map_err(|error| Failure::from(runner::RunnerError::from(error)))?;
     // Looking at what is attached removes the notes of what is no longer.
     let _ = state_directory().and_then(|state| runner::attached::all(&state));

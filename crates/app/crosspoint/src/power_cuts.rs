@@ -1,7 +1,6 @@
-//! `crosspoint power-cuts`: what databases keep when the power goes, on an emulated drive.
+//! `crosspoint power-cuts`: what databases keep after a power cut, on an emulated drive.
 //!
-//! Invariant: whatever a database lost is said with the seed that lost it, and with an exit code. What it is
-//! not: the cutting, which is `runner`'s.
+//! Lost data is reported with the seed that lost it, and with an exit code.
 
 use runner::{CutRecord, Kept, PowerCuts, power_cuts, study_of};
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use stack::Format;
 use study::{Job, plan};
 use units::{Seed, Share};
 
-use crate::cli::{CutEngine, CutFileSystem, PowerCutsArguments};
+use crate::cli::{CutFileSystem, PowerCutsArguments};
 use crate::exit::{self, ExitCode};
 use crate::progress::Counted;
 use crate::running::Running;
@@ -20,7 +19,7 @@ const TOLD_MAX: usize = 5;
 
 /// Does what was asked.
 pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
-    let engine = arguments.engine.word();
+    let engine = arguments.engine.command;
     let text = study_of(engine).unwrap_or_default();
     let study = study::parse(&text).map_err(runner::RunnerError::from)?;
     let planned = plan(&study);
@@ -105,7 +104,7 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
     });
     json!({
         "schema": 1,
-        "engine": arguments.engine.word(),
+        "engine": arguments.engine.command,
         "model": arguments.model,
         "seed": arguments.seed,
         "lying_flush": arguments.lying_flush.exact(),
@@ -122,7 +121,7 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     };
     out!(
         "{}: {} power cuts (seed {}) on a drive that {honest}, {under_load} of them under load",
-        arguments.engine.title(),
+        cut_title(arguments.engine),
         done.len(),
         arguments.seed
     );
@@ -164,22 +163,7 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     }
 }
 
-impl CutEngine {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Lmdb => "lmdb",
-            Self::Rocksdb => "rocksdb",
-            Self::Sqlite => "sqlite",
-            Self::Mariadb => "mariadb",
-        }
-    }
-
-    const fn title(self) -> &'static str {
-        match self {
-            Self::Lmdb => "LMDB",
-            Self::Rocksdb => "RocksDB",
-            Self::Sqlite => "SQLite",
-            Self::Mariadb => "MariaDB",
-        }
-    }
+/// The product that the command names.
+fn cut_title(engine: &study::Descriptor) -> &'static str {
+    engine.products.first().map_or(engine.title, |(_, title)| title)
 }

@@ -1,20 +1,16 @@
-//! A job in one line: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY`, made into the study that it
-//! is.
-//!
-//! Invariant: what runs is the text of a study, which is kept with the run; values are checked by the study's
-//! own rules. What it is not: a second format.
+//! Ad-hoc jobs: `run block --rw randread --bs 16k --iodepth 4 DIRECTORY` is made into the text of a study,
+//! which is kept with the run. Values are checked by the rules of studies.
 
 use std::fmt::Write;
 use std::path::Path;
 
+use study::{Descriptor, Operations};
+
 use crate::cli::JobArguments;
 
-/// What can be run without a study.
-pub const ENGINES: [&str; 5] = ["block", "lmdb", "rocksdb", "sqlite", "mariadb"];
-
-/// Whether `name` is a job, and not a file of that name.
-pub fn is_job(name: &str) -> bool {
-    ENGINES.contains(&name) && !Path::new(name).is_file()
+/// The engine of an ad-hoc job, unless `name` is a file.
+pub fn job_engine(name: &str) -> Option<&'static Descriptor> {
+    engines::commands().find(|one| one.command == name).filter(|_| !Path::new(name).is_file())
 }
 
 /// The study of a job.
@@ -22,10 +18,15 @@ pub fn is_job(name: &str) -> bool {
 /// # Errors
 /// An option that this engine does not have, or a word that fio does not have: what it is, and what may be
 /// typed instead.
-pub fn study_of(engine: &str, target: Option<&str>, job: &JobArguments) -> Result<String, String> {
+pub fn study_of(
+    engine: &Descriptor,
+    target: Option<&str>,
+    job: &JobArguments,
+) -> Result<String, String> {
+    let Descriptor { command, operations, .. } = *engine;
     let foreign = |options: &[(&str, bool)]| {
         let given = options.iter().find(|(_, given)| *given);
-        given.map(|(name, _)| format!("--{name} is no option of a job on {engine}"))
+        given.map(|(name, _)| format!("--{name} is no option of a job on {command}"))
     };
     let block = [
         ("rw", job.rw.is_some()),
@@ -46,47 +47,50 @@ pub fn study_of(engine: &str, target: Option<&str>, job: &JobArguments) -> Resul
         ("memory", job.memory.is_some()),
         ("durability", job.durability.is_some()),
     ];
-    let wrong = match engine {
-        "block" => foreign(&key_value).or_else(|| foreign(&sql)).or_else(|| foreign(&of_databases)),
-        "mariadb" => foreign(&block).or_else(|| foreign(&key_value)),
-        _ => foreign(&block).or_else(|| foreign(&sql)),
+    let wrong = match operations {
+        Operations::Block => {
+            foreign(&key_value).or_else(|| foreign(&sql)).or_else(|| foreign(&of_databases))
+        }
+        Operations::Sql => foreign(&block).or_else(|| foreign(&key_value)),
+        Operations::KeyValue => foreign(&block).or_else(|| foreign(&sql)),
     };
     if let Some(wrong) = wrong {
         return Err(wrong);
     }
-    let mut text = format!("schema = 1\nname = {engine:?}\n\n");
-    stack(&mut text, engine, target.unwrap_or("."), job);
+    let mut text = format!("schema = 1\nname = {command:?}\n\n");
+    stack(&mut text, operations, target.unwrap_or("."), job);
     let runtime = job.runtime.as_deref().map_or_else(|| "10s".to_owned(), time);
     let _ = write!(
         text,
         "\n[[experiment]]\nname = \"job\"\nwarm_up = \"1s\"\nmeasure = {}\ninterval = \"250ms\"\n\n",
         quoted(&runtime)
     );
-    match engine {
-        "block" => block_job(&mut text, job)?,
-        "mariadb" => sql_job(&mut text, job),
-        engine => key_value_job(&mut text, engine, job),
+    match operations {
+        Operations::Block => block_job(&mut text, job)?,
+        Operations::Sql => sql_job(&mut text, engine.name, job),
+        Operations::KeyValue => key_value_job(&mut text, engine.name, job),
     }
     Ok(text)
 }
 
-fn stack(text: &mut String, engine: &str, target: &str, job: &JobArguments) {
+fn stack(text: &mut String, operations: Operations, target: &str, job: &JobArguments) {
+    let database = operations != Operations::Block;
     let size = job.size.as_deref().map_or_else(|| "1GiB".to_owned(), bytes);
     text.push_str("[[stack]]\nname = \"target\"\n");
     if target.starts_with("model:") {
         let _ = writeln!(text, "device = {}", quoted(target));
         // A database runs on a live one.
-        if engine != "block" {
+        if database {
             let _ = writeln!(text, "attach = true\nfile_system = \"ext4\"\nsize = \"4GiB\"");
         } else if job.size.is_some() {
             let _ = writeln!(text, "size = {}", quoted(&size));
         }
     } else if target.starts_with("/dev/") {
         let _ = writeln!(text, "device = {}", quoted(target));
-        if engine != "block" {
+        if database {
             let _ = writeln!(text, "file_system = \"ext4\"");
         }
-        let _ = writeln!(text, "allow_write = {}", engine != "block" || writes(job));
+        let _ = writeln!(text, "allow_write = {}", database || writes(job));
     } else {
         let title =
             if target == "." { "this disk".into() } else { format!("the disk of {target}") };
@@ -183,10 +187,10 @@ fn memory(text: &mut String, job: &JobArguments) {
     }
 }
 
-fn sql_job(text: &mut String, job: &JobArguments) {
+fn sql_job(text: &mut String, engine: &str, job: &JobArguments) {
     let _ = writeln!(
         text,
-        "[experiment.sql]\nengine = \"mysql\"\nworkload = {}\ntables = {}\nrows = {}\nthreads = {}\n\
+        "[experiment.sql]\nengine = {engine:?}\nworkload = {}\ntables = {}\nrows = {}\nthreads = {}\n\
          durability = {}",
         quoted(job.workload.as_deref().unwrap_or("read_write")),
         job.tables.unwrap_or(4),
@@ -231,8 +235,12 @@ fn per_second(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn made_text(engine: &str, target: Option<&str>, job: &JobArguments) -> Result<String, String> {
+        study_of(job_engine(engine).expect("an engine"), target, job)
+    }
+
     fn made(engine: &str, target: Option<&str>, job: &JobArguments) -> study::Study {
-        let text = study_of(engine, target, job).expect("a study");
+        let text = made_text(engine, target, job).expect("a study");
         study::parse(&text).unwrap_or_else(|error| panic!("{text}\n{error}"))
     }
 
@@ -281,7 +289,7 @@ mod tests {
 
     #[test]
     fn every_engine_has_a_job_of_its_own() {
-        for engine in ENGINES {
+        for engine in engines::commands().map(|one| one.command) {
             for target in [None, Some("model:intel-s3520")] {
                 let study = made(engine, target, &JobArguments::default());
                 assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
@@ -290,17 +298,17 @@ mod tests {
         let pool = JobArguments { buffer_pool: Some("64m".into()), ..JobArguments::default() };
         let sql = made("mariadb", None, &pool).experiment[0].sql.clone().expect("sql");
         assert_eq!(sql.buffer_pool.values()[0].text(), "64MiB");
-        assert!(study_of("lmdb", None, &pool).is_err());
+        assert!(made_text("lmdb", None, &pool).is_err());
         let held = JobArguments { memory: Some("128m".into()), ..JobArguments::default() };
         let kv = made("lmdb", None, &held).experiment[0].kv.clone().expect("kv");
         assert_eq!(kv.memory.text(), "128MiB");
-        assert!(study_of("block", None, &held).is_err());
+        assert!(made_text("block", None, &held).is_err());
         let rows = JobArguments { rows: Some(5), ..JobArguments::default() };
         assert!(
-            study_of("lmdb", None, &rows).is_err(),
+            made_text("lmdb", None, &rows).is_err(),
             "an option of another engine is not ignored"
         );
         let word = JobArguments { rw: Some("trim".into()), ..JobArguments::default() };
-        assert!(study_of("block", None, &word).is_err());
+        assert!(made_text("block", None, &word).is_err());
     }
 }

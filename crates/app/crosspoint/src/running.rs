@@ -47,7 +47,7 @@ impl Running {
     /// As [`Running::start`].
     pub fn start_uncalibrated() -> Result<Self, Failure> {
         let state = state_directory()?;
-        let journal = Arc::new(Journal::new(&state, sql_mysql::restore));
+        let journal = Arc::new(Journal::new(&state, engines::restore));
         let asked = signals::watch(Arc::clone(&journal));
         Ok(Self { journal, asked, here: None })
     }

@@ -74,7 +74,7 @@ fn undone(journal: &Journal, before: u32) -> Vec<String> {
     let failed = journal.undo_all();
     match state_directory() {
         Ok(state) if !failed.is_empty() || left_on_host() > before => {
-            let _ = stack::clean(&state, sql_mysql::restore);
+            let _ = stack::clean(&state, engines::restore);
             journal.undo_all()
         }
         _ => failed,

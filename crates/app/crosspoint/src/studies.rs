@@ -3,7 +3,7 @@
 //! Invariant: times and needs are those of `plan`, on this machine. What it is not: a catalog of its own.
 
 use serde_json::json;
-use study::{Job, Source};
+use study::Source;
 
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
@@ -53,18 +53,17 @@ fn needs(study: &study::Study, plan: &study::Plan) -> Vec<&'static str> {
     let optional = |experiment: &str| {
         study.experiment.iter().any(|one| one.name == experiment && one.optional)
     };
-    let mut must = plan.trials.iter().filter(|trial| !optional(&trial.experiment));
+    let must = plan.trials.iter().filter(|trial| !optional(&trial.experiment));
     if runner::privileges(study, plan) != "none"
         && must.clone().any(|t| t.source != Source::Predicted)
     {
         needs.push("root");
     }
-    let engine = |trial: &study::Trial, name: &str| trial.job.engine() == name;
-    if must.clone().any(|trial| engine(trial, "rocksdb")) {
-        needs.push("librocksdb");
-    }
-    if must.any(|trial| matches!(trial.job, Job::Sql(_)) && engine(trial, "mysql")) {
-        needs.push("MariaDB");
+    for engine in engines::descriptors() {
+        let runs = |trial: &study::Trial| {
+            (trial.job.engine(), trial.job.operations()) == (engine.name, engine.operations)
+        };
+        needs.extend(engine.needs.filter(|_| must.clone().any(runs)));
     }
     needs
 }

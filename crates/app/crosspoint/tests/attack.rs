@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use engine_mysql::Binary;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use sql_mysql::Binary;
 use support::{Scratch, expect, has, is_root, skip, stderr, stdout, study};
 
 /// How many times as much as by default, and the seed.

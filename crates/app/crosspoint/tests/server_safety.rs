@@ -6,9 +6,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
+use engine_mysql::Reach;
 use mysql::prelude::Queryable;
 use serde_json::Value;
-use sql_mysql::Reach;
 use support::servers::{
     LONG, PASSWORD, SHORT, SMALL, Theirs, lacks_a_server, nothing_left, servers_on, write_study,
 };

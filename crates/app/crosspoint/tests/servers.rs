@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use engine_mysql::Reach;
 use serde_json::Value;
-use sql_mysql::Reach;
 use support::servers::{
     LONG, PASSWORD, SHORT, SMALL, Theirs, figures, lacks_a_server, nothing_left, servers_on, value,
     write_study,

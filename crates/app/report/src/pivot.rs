@@ -70,7 +70,7 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
         let printed = place.rows.into_iter().map(|view| {
             let of_engine = view.what.split(',').next().unwrap_or_default();
             let row = match &row {
-                Some(row) => format!("{}, {row}", engine(of_engine)),
+                Some(row) => format!("{}, {row}", crate::words::engine_word(of_engine)),
                 None => view.stack.clone(),
             };
             Printed { row, view }
@@ -84,15 +84,6 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
             PlaceTable { place, pivot, claims }
         })
         .collect()
-}
-
-fn engine(name: &str) -> &str {
-    match name {
-        "lmdb" => "LMDB",
-        "rocksdb" => "RocksDB",
-        "mysql" => "MySQL",
-        other => other,
-    }
 }
 
 fn claim_row(claim: ClaimView) -> ClaimRow {

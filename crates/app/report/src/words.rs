@@ -8,21 +8,12 @@ use units::Bytes;
 
 /// What an engine is called.
 pub(crate) fn engine_title(group: &Group<'_>) -> String {
-    match group.first.engine.as_str() {
-        "mysql" if group.first.result.path.contains("MariaDB") => "MariaDB".into(),
-        other => engine_word(other).into(),
-    }
+    engines::title(&group.first.engine, &group.first.result.path).to_owned()
 }
 
-/// The same, where nobody knows which server it was.
+/// The same, where the version is not known.
 pub(crate) fn engine_word(engine: &str) -> &str {
-    match engine {
-        "lmdb" => "LMDB",
-        "rocksdb" => "RocksDB",
-        "sqlite" => "SQLite",
-        "mysql" => "MySQL",
-        other => other,
-    }
+    engines::title(engine, "")
 }
 
 /// What an experiment is called.

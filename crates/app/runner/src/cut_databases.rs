@@ -4,12 +4,11 @@
 //! each connection inserts rows 1, 2, 3 ... into a table of its own, and counts those that were acknowledged.
 //! Invariant: what counts as acknowledged was acknowledged before the power went. What it is not: the drive.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sql::{Engine, Place, Row, Session, SqlError};
-use sql_mysql::{Mysql, Server};
+use engine::{EngineError, Hosting, Place, PrivateServer, Row, Server, Statements};
 use stack::{Journal, Limits};
 use study::{Experiment, KvJob, SqlJob, Trial};
 use units::Seed;
@@ -55,7 +54,7 @@ pub(crate) struct SqlUnderCut<'a> {
     job: &'a SqlJob,
     place: PathBuf,
     log: PathBuf,
-    server: Option<Server>,
+    server: Option<Box<dyn Server>>,
     at: Place,
     /// Rows of each table that were acknowledged.
     acknowledged: Vec<AtomicU64>,
@@ -77,19 +76,15 @@ impl<'a> CutDatabase<'a> {
     pub fn of_sql(
         job: &'a SqlJob,
         (place, log): (PathBuf, PathBuf),
-        with: (&Journal, &AtomicBool),
+        hosting: Hosting<'_>,
     ) -> Result<Self, RunnerError> {
-        let failed = |error: SqlError| servers::environment("drive", &error);
+        let failed = |error: EngineError| servers::environment("drive", &error);
         let _ = std::fs::remove_file(&log);
-        servers::make(job, &place, with).map_err(failed)?;
-        let pool = servers::pool_of(job, None);
-        let paths = (place.as_path(), log.as_path());
-        let running =
-            servers::start(job, paths, (pool, &Limits::default()), with).map_err(failed)?;
-        let engine = Mysql::open(&running.place, job).map_err(failed)?;
-        let mut session = engine.session(false).map_err(failed)?;
+        servers::make(job, &place, hosting).map_err(failed)?;
+        let running = started(job, (&place, &log), hosting).map_err(failed)?;
+        let mut connection = connection(job, &running.place).map_err(failed)?;
         for table in 1..=job.tables {
-            session.create_table(table).map_err(failed)?;
+            connection.create_table(table).map_err(failed)?;
         }
         let acknowledged = (0..job.tables).map(|_| AtomicU64::new(0)).collect();
         let (at, server) = (running.place, running.server);
@@ -130,7 +125,7 @@ impl<'a> CutDatabase<'a> {
     pub fn look(&mut self, with: (&Journal, &AtomicBool)) -> Result<Kept, RunnerError> {
         match self {
             Self::Kv(own) => own.look(with),
-            Self::Sql(own) => Ok(own.look(with)),
+            Self::Sql(own) => Ok(own.look(Hosting { journal: with.0, stop: with.1 })),
         }
     }
 }
@@ -167,6 +162,7 @@ impl KvUnderCut<'_> {
                 Ended::Done(_) | Ended::Stopped => Ok(()),
                 _ if gone() => Ok(()),
                 Ended::Failed(reason)
+                | Ended::Refused { reason, .. }
                 | Ended::Died(reason)
                 | Ended::Wrong(reason)
                 | Ended::Said(reason) => Err(failed_before(&reason)),
@@ -176,7 +172,7 @@ impl KvUnderCut<'_> {
 
     /// Killed before it had a ledger, it had acknowledged nothing.
     fn acknowledged(&self) -> u64 {
-        let noted = kv::Ledger::open(&self.ledger).and_then(|(ledger, _)| ledger.noted());
+        let noted = engine::kv::Ledger::open(&self.ledger).and_then(|(ledger, _)| ledger.noted());
         noted.map_or(0, |(loaded, updated)| loaded + updated)
     }
 
@@ -191,7 +187,9 @@ impl KvUnderCut<'_> {
         Ok(match ended {
             Ended::Said(words) => Kept::All(words),
             Ended::Wrong(words) => Kept::Lost(words),
-            Ended::Failed(words) | Ended::Died(words) => Kept::Unusable(words),
+            Ended::Failed(words) | Ended::Refused { reason: words, .. } | Ended::Died(words) => {
+                Kept::Unusable(words)
+            }
             Ended::Done(_) | Ended::Stopped => Kept::Unusable("nothing was said of it".into()),
         })
     }
@@ -223,15 +221,15 @@ impl SqlUnderCut<'_> {
             // Killed: who waits for an answer gets an error.
             *server = None;
             let ends = clients.into_iter().map(|client| client.join().unwrap_or(Ok(())));
-            match ends.collect::<Result<Vec<()>, SqlError>>() {
+            match ends.collect::<Result<Vec<()>, EngineError>>() {
                 Err(error) if early => Err(failed_before(&error.to_string())),
                 _ => Ok(()),
             }
         })
     }
 
-    fn look(&mut self, with: (&Journal, &AtomicBool)) -> Kept {
-        match self.rows(with) {
+    fn look(&mut self, hosting: Hosting<'_>) -> Kept {
+        match self.rows(hosting) {
             Err(error) => Kept::Unusable(error.to_string()),
             Ok(rows) => {
                 let promised: Vec<u64> =
@@ -248,15 +246,28 @@ impl SqlUnderCut<'_> {
     }
 
     /// Lets the server recover, and counts the rows of every table.
-    fn rows(&mut self, with: (&Journal, &AtomicBool)) -> Result<Vec<u64>, SqlError> {
-        let pool = servers::pool_of(self.job, None);
-        let paths = (self.place.as_path(), self.log.as_path());
-        let running = servers::start(self.job, paths, (pool, &Limits::default()), with)?;
+    fn rows(&mut self, hosting: Hosting<'_>) -> Result<Vec<u64>, EngineError> {
+        let running = started(self.job, (&self.place, &self.log), hosting)?;
         self.server = running.server;
-        let engine = Mysql::open(&running.place, self.job)?;
-        let mut session = engine.session(false)?;
-        (1..=self.job.tables).map(|table| session.create_table(table)).collect()
+        let mut connection = connection(self.job, &running.place)?;
+        (1..=self.job.tables).map(|table| connection.create_table(table)).collect()
     }
+}
+
+/// The private server of a job, started on its data directory.
+fn started(
+    job: &SqlJob,
+    (place, log): (&Path, &Path),
+    hosting: Hosting<'_>,
+) -> Result<servers::Running, EngineError> {
+    let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
+    servers::start(job, PrivateServer { place, log, pool, limits }, hosting)
+}
+
+/// A connection to the database at a place.
+fn connection(job: &SqlJob, place: &Place) -> Result<Box<dyn Statements>, EngineError> {
+    let connect = servers::engine_of(job)?.connect;
+    connect.expect("invariant: a SQL engine connects")(place, job)
 }
 
 /// An engine that failed while the power was there.
@@ -274,11 +285,11 @@ fn insert(
     at: &Place,
     (table, acknowledged): (u32, &AtomicU64),
     over: &AtomicBool,
-) -> Result<(), SqlError> {
-    let mut session = Mysql::open(at, job)?.session(false)?;
+) -> Result<(), EngineError> {
+    let mut connection = connection(job, at)?;
     let (c, pad) = ([b'1'; SQL_C], [b'2'; SQL_PAD]);
     for id in 1.. {
-        session.insert(table, &[Row { id, k: id % 100, c: &c, pad: &pad }])?;
+        connection.insert(table, &[Row { id, k: id % 100, c: &c, pad: &pad }])?;
         acknowledged.store(id, Ordering::Release);
         if over.load(Ordering::Relaxed) {
             break;

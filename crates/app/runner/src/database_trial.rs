@@ -70,7 +70,10 @@ impl Executor for KeyValueExecutor<'_, '_> {
                 Some(TrialResult { notes, ..*result })
             }
             Ended::Wrong(reason) => return Err(keep_database(run, trial, reason, &place)),
-            Ended::Said(reason) | Ended::Failed(reason) | Ended::Died(reason) => {
+            Ended::Said(reason)
+            | Ended::Failed(reason)
+            | Ended::Refused { reason, .. }
+            | Ended::Died(reason) => {
                 let mut notes: Vec<String> = said.collect();
                 if noted.is_some() && ledger.exists() {
                     let of = "engine's process";
@@ -98,12 +101,13 @@ fn after_the_end(
     let what = format!("after the end of the {of}, reopened");
     match databases::check((trial, job), (ledger, now.clone()), asking)? {
         Ended::Wrong(reason) => {
-            let noted = kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
+            let noted =
+                engine::kv::Ledger::open(ledger).map(|(_, place)| place).unwrap_or_default();
             let place = now.unwrap_or(noted);
             Err(keep_database(run, trial, format!("{what}: {reason}"), &place))
         }
         Ended::Said(words) => Ok(format!("{what}: {words}")),
-        Ended::Failed(reason) | Ended::Died(reason) => {
+        Ended::Failed(reason) | Ended::Refused { reason, .. } | Ended::Died(reason) => {
             Ok(format!("the database could not be looked at after the end of the {of}: {reason}"))
         }
         Ended::Done(_) | Ended::Stopped => Ok(format!("{what}: nothing was said of it")),

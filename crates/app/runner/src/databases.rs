@@ -12,9 +12,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use stack::{DeviceRates, Journal, Limits, Mark, MemoryUse, Wanted};
-use study::{Engine, Experiment, KvJob, OnError, Trial};
+use study::{Experiment, KvJob, OnError, Trial};
 use units::Seed;
-use worker::{Channel, CheckRequest, Ended, Event, Request, TrialRequest, Waiting};
+use worker::{
+    Channel, CheckRequest, Ended, Event, Request, TrialParameters, TrialRequest, Waiting,
+};
 
 use crate::RunnerError;
 
@@ -84,6 +86,18 @@ pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerEr
     }
 }
 
+/// Phases and seed of a trial, without a journal.
+pub(crate) fn parameters(experiment: &Experiment, trial: &Trial, seed: Seed) -> TrialParameters {
+    TrialParameters {
+        warm_up_ns: trial.timeline.warm_up.get(),
+        measure_ns: trial.timeline.measure.get(),
+        interval_ns: trial.timeline.interval.get(),
+        seed: seed.0,
+        stop_on_error: experiment.on_error == OnError::Stop,
+        journal: None,
+    }
+}
+
 /// Runs one trial in the empty directory, or on the device, `place`.
 pub(crate) fn run(
     (place, ledger): (&Path, Option<&Path>),
@@ -96,16 +110,15 @@ pub(crate) fn run(
     let memory = job.memory.bytes(job.data());
     let limits = Limits::make(asking.journal, &Wanted { memory, device: asking.limit })?;
     limits.hold(line.process())?;
+    let parameters = TrialParameters {
+        journal: asking.kept_in.map(Path::to_owned),
+        ..parameters(experiment, trial, asking.seed)
+    };
     let request = Request::Trial(Box::new(TrialRequest {
         job: job.clone(),
         place: place.to_owned(),
-        warm_up_ns: trial.timeline.warm_up.get(),
-        measure_ns: trial.timeline.measure.get(),
-        interval_ns: trial.timeline.interval.get(),
-        seed: asking.seed.0,
-        stop_on_error: experiment.on_error == OnError::Stop,
+        parameters,
         ledger: ledger.map(Path::to_owned),
-        journal: asking.kept_in.map(Path::to_owned),
     }));
     let ended = line
         .ask(&request, asking.waiting, heard)
@@ -127,7 +140,8 @@ pub(crate) fn check(
     (ledger, now): (&Path, Option<PathBuf>),
     asking: &Asking<'_>,
 ) -> Result<Ended, RunnerError> {
-    let (_, noted) = kv::Ledger::open(ledger).map_err(stack::StackError::io("read", ledger))?;
+    let (_, noted) =
+        engine::kv::Ledger::open(ledger).map_err(stack::StackError::io("read", ledger))?;
     let raw = is_device(now.as_ref().unwrap_or(&noted));
     let request = CheckRequest {
         job: job.clone(),
@@ -150,20 +164,12 @@ pub(crate) fn probe(
     let never = AtomicBool::new(false);
     let waiting = Waiting { stop: &never, deadline: PROBE_MAX, grace: PROBE_MAX };
     let ended = line.ask(&Request::Probe(Box::new(job.clone())), waiting, &mut |_| ());
-    let reason = match ended.map_err(|error| worker_error(stack, &error))? {
-        Ended::Failed(reason) | Ended::Died(reason) => reason,
+    let (reason, next) = match ended.map_err(|error| worker_error(stack, &error))? {
+        Ended::Refused { reason, help } => (reason, help),
+        Ended::Failed(reason) | Ended::Died(reason) => (reason, "crosspoint doctor".to_owned()),
         _ => return Ok(()),
     };
-    let next = match job.engine {
-        Engine::Rocksdb if reason.contains("load") => {
-            "apt-get install librocksdb-dev, or library = \"/path/of/librocksdb.so\""
-        }
-        Engine::Rocksdb => {
-            "options have the names of RocksDB's OPTIONS file: name=value;name=value"
-        }
-        _ => "crosspoint doctor",
-    };
-    Err(RunnerError::Environment { stack: stack.into(), reason, next: next.into() })
+    Err(RunnerError::Environment { stack: stack.into(), reason, next })
 }
 
 /// What must be said of a memory limit.

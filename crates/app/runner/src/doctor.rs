@@ -1,6 +1,6 @@
 //! What this machine can run, and the command that installs what is missing.
 //!
-//! Invariant: changes nothing. What it is not: a benchmark.
+//! Changes nothing.
 
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use observe::{Provenance, StorageFacts};
 use serde::Serialize;
 use stack::{direct_io_works, free_space};
 use units::Bytes;
+use worker::Handler;
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -41,14 +42,21 @@ const SPACE_WANTED: Bytes = Bytes::mib(2048);
 #[must_use]
 pub fn doctor(dir: &Path) -> Vec<Check> {
     let facts = Provenance::read("", "");
-    vec![
+    let mut checks = vec![
         Check { name: "kernel", status: Status::Ok, detail: facts.kernel, fix: None },
-        io_uring(),
         direct(dir),
         space(dir),
         blkid(),
-        rocksdb(),
-        server(),
+    ];
+    // An engine with two operation sets is one installation.
+    let mut seen = Vec::new();
+    for engine in &engines::ENGINES {
+        if !seen.contains(&engine.descriptor.name) {
+            seen.push(engine.descriptor.name);
+            checks.push(usable(engine));
+        }
+    }
+    checks.extend([
         bare_devices(),
         grounds(),
         memory_limit(),
@@ -56,20 +64,21 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
         attaching(),
         own_cost(),
         load(&facts.load),
-    ]
+    ]);
+    checks
 }
 
-fn io_uring() -> Check {
-    let name = "io_uring";
-    match block::io_uring_available() {
-        Ok(()) => Check { name, status: Status::Ok, detail: "available".into(), fix: None },
-        Err(reason) => Check {
+/// Whether an engine can be used with its defaults.
+fn usable(engine: &Handler) -> Check {
+    let descriptor = engine.descriptor;
+    let name = descriptor.title;
+    match (engine.probe)() {
+        Ok(detail) => Check { name, status: Status::Ok, detail, fix: None },
+        Err(error) => Check {
             name,
             status: Status::Limited,
-            detail: format!("{reason}; threads with pread and pwrite will be used"),
-            fix: Some(
-                "sysctl kernel.io_uring_disabled=0 (in a container: allow io_uring_setup)".into(),
-            ),
+            detail: format!("{}; other engines can be measured", error.reason()),
+            fix: Some(descriptor.install.to_owned()),
         },
     }
 }
@@ -153,22 +162,6 @@ fn blkid() -> Check {
     }
 }
 
-fn rocksdb() -> Check {
-    let name = "RocksDB";
-    match kv_rocksdb::load(None) {
-        Ok(()) => {
-            let detail = <kv_rocksdb::RocksDb as kv::Engine>::version();
-            Check { name, status: Status::Ok, detail, fix: None }
-        }
-        Err(error) => Check {
-            name,
-            status: Status::Limited,
-            detail: format!("{error}; other databases can be measured"),
-            fix: Some("apt-get install librocksdb-dev".into()),
-        },
-    }
-}
-
 fn bare_devices() -> Check {
     let (ok, place) = crate::databases::raw_program();
     Check {
@@ -222,24 +215,6 @@ fn device_limit() -> Check {
         status: if found.is_some() && is_root() { Status::Ok } else { Status::Limited },
         detail: found.map_or("no control group can limit block devices".into(), of_version),
         fix: found.is_none().then(|| "stacks with a limit need it: boot with it".into()),
-    }
-}
-
-fn server() -> Check {
-    let name = "SQL server";
-    match sql_mysql::Binary::find("auto") {
-        Ok(binary) => Check {
-            name,
-            status: Status::Ok,
-            detail: format!("{} ({})", binary.version, binary.path.display()),
-            fix: None,
-        },
-        Err(refusal) => Check {
-            name,
-            status: Status::Limited,
-            detail: format!("{}; other databases can be measured", refusal.reason),
-            fix: Some("apt-get install mariadb-server".into()),
-        },
     }
 }
 

@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use stack::free_space;
-use study::{DeviceName, Engine, FileSystem, Job, Memory, Plan, Skip, Source, Stack, Study, Trial};
+use study::{
+    DeviceName, FileSystem, Job, Memory, Operations, Plan, Skip, Source, Stack, Study, Trial,
+};
 
 use crate::estimate::file_space;
 use crate::servers::absent_server;
@@ -204,19 +206,18 @@ fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
 fn program(job: &Job) -> Option<(String, String)> {
     match job {
         Job::Sql(job) => absent_server(job),
-        Job::Kv(job) if job.engine == Engine::Rocksdb => match job.library.as_str() {
-            "auto" => {
-                let absent = kv_rocksdb::load(None).err()?;
-                Some((absent.to_string(), "apt-get install librocksdb-dev".to_owned()))
-            }
-            path => {
-                let gone = path.contains('/') && !Path::new(path).is_file();
-                gone.then(|| {
-                    let next = "library = \"auto\" takes the machine's".to_owned();
-                    (format!("library {path} is no file"), next)
-                })
-            }
-        },
-        _ => None,
+        Job::Kv(job) if job.library == "auto" => {
+            let engine = engines::find(job.engine.word(), Operations::KeyValue)?;
+            let absent = (engine.probe)().err()?;
+            Some((absent.reason(), engine.descriptor.install.to_owned()))
+        }
+        Job::Kv(job) => {
+            let gone = job.library.contains('/') && !Path::new(&job.library).is_file();
+            gone.then(|| {
+                let next = "library = \"auto\" takes the machine's".to_owned();
+                (format!("library {} is no file", job.library), next)
+            })
+        }
+        Job::Block(_) | Job::Act(_) => None,
     }
 }

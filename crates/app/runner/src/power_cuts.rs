@@ -227,7 +227,7 @@ fn one(
         }
         Job::Sql(job) => {
             let log = drive.area.path().join("server.log");
-            CutDatabase::of_sql(job, (place, log), with)?
+            CutDatabase::of_sql(job, (place, log), engine::Hosting { journal, stop })?
         }
         Job::Block(_) | Job::Act(_) => unreachable!("invariant: databases are cut"),
     };
@@ -270,28 +270,16 @@ fn one(
     Ok((!stop.load(Ordering::Relaxed)).then_some(record))
 }
 
-/// Words of a study that writes as fast as `engine` lets it, each update on the medium before it is
-/// acknowledged; none for an engine that there is not.
+/// The study of power cuts under the engine of this command: it writes as fast as the engine commits, each
+/// update on the medium before it is acknowledged; none for an engine without power cuts.
 #[must_use]
-pub fn study_of(engine: &str) -> Option<String> {
-    let job = match engine {
-        // Memory so small that tables are written and merged meanwhile.
-        "rocksdb" => {
-            "[experiment.kv]\nengine = \"rocksdb\"\nworkload = \"overwrite\"\nrecords = 500\n\
-             value_size = \"400B\"\nload_batch = 50\nverify = true\ndurability = \"device\"\n\
-             options = \"write_buffer_size=65536\"\n"
-        }
-        "lmdb" | "sqlite" => {
-            "[experiment.kv]\nengine = \"ENGINE\"\nworkload = \"overwrite\"\nrecords = 500\n\
-             value_size = \"400B\"\nload_batch = 50\nverify = true\ndurability = \"device\"\n"
-        }
-        "mariadb" => {
-            "[experiment.sql]\nengine = \"mysql\"\nrows = 1\ntables = 4\nthreads = 4\n\
-             buffer_pool = \"8MiB\"\nredo_log = \"8MiB\"\ndurability = \"device\"\n"
-        }
-        _ => return None,
-    };
-    let job = job.replace("ENGINE", engine);
+pub fn study_of(command: &str) -> Option<String> {
+    let with =
+        |one: &&'static study::Descriptor| one.command == command && one.power_cuts.is_some();
+    let descriptor = engines::descriptors().find(with)?;
+    let (name, table) = (descriptor.name, descriptor.table());
+    let keys = descriptor.power_cuts.unwrap_or_default();
+    let job = format!("[experiment.{table}]\nengine = {name:?}\n{keys}");
     let seconds = SURE.as_secs();
     Some(format!(
         "schema = 1\nname = \"power-cuts\"\n[[stack]]\nname = \"drive\"\ndevice = \"file\"\n\
@@ -307,7 +295,8 @@ mod tests {
     /// A study that does not parse would be an error of ours at the user.
     #[test]
     fn every_engine_has_its_study() {
-        for engine in ["lmdb", "rocksdb", "sqlite", "mariadb"] {
+        let with = engines::descriptors().filter(|one| one.power_cuts.is_some());
+        for engine in with.map(|one| one.command) {
             let study = study::parse(&study_of(engine).unwrap()).unwrap();
             assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
         }

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex};
 
 use archive::RACERS;
 use study::Trial;
-use worker::{Ended, SqlRequest};
+use worker::Ended;
 
 use crate::RunnerError;
 use crate::context::{Execution, Executor, RunContext};
@@ -122,7 +122,8 @@ fn run_together(
             .zip(lines.into_iter().zip(journals))
             .map(|((one, prepared), (line, journal))| {
                 let (send, gate) = (send.clone(), &gate);
-                let request = SqlRequest { journal, ..request_of(*one, prepared, true) };
+                let mut request = request_of(*one, prepared, true);
+                request.parameters.journal = journal;
                 let waiting = run.waiting(one.trial, one.experiment);
                 scope.spawn(move || {
                     let mut there = false;

@@ -8,17 +8,17 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sql::{Place, SqlError};
+use engine::{EngineError, Hosting, Place, PrivateServer};
 use stack::{Limits, Wanted};
 use stats::{LoadRecord, TrialResult};
-use study::{Experiment, Job, OnError, SqlEngine, SqlJob, Stack, Trial};
+use study::{Experiment, Job, SqlJob, Stack, Trial};
 use units::Seed;
 use worker::{Channel, Ended, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
 use crate::bench::Bench;
 use crate::context::{Execution, Executor, RunContext};
-use crate::databases::{keep, start_host};
+use crate::databases::{self, keep, start_host};
 use crate::servers::{self, Loaded, Running};
 use crate::watch::{Event, Watcher};
 
@@ -55,7 +55,7 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// Limits the clients' process where the database is in it.
     pub fn hold_clients(&self, job: &SqlJob, line: &Channel) -> Result<(), RunnerError> {
-        if job.engine == SqlEngine::Sqlite {
+        if servers::server_of(job).is_none() {
             self.limits.hold(line.process())?;
         }
         Ok(())
@@ -102,7 +102,8 @@ impl SqlExecutor<'_, '_> {
         let line = start_host(one.run.options.journal.mark(), &one.stack.name)?;
         prepared.hold_clients(one.job, &line)?;
         let journal = one.run.begin_journal(one.trial)?;
-        let request = SqlRequest { journal, ..request_of(one, &prepared, false) };
+        let mut request = request_of(one, &prepared, false);
+        request.parameters.journal = journal;
         let trial = one.trial;
         let mut heard = |event| match event {
             worker::Event::Interval(progress) => {
@@ -163,38 +164,21 @@ impl SqlExecutor<'_, '_> {
                 numbers.best_hit_ratio(share) * 100.0
             )
         });
-        if job.engine == SqlEngine::Sqlite {
-            return self.embedded(one, loaded, notes, fresh);
-        }
         // What loading left in the page cache would answer for the device.
-        for dir in [loaded.place.join("data"), loaded.place.join("data").join(servers::DATABASE)] {
-            let _ = kv::evict(&dir);
+        let data = servers::server_of(job).map(|server| (server.data)(&loaded.place));
+        for dir in data.unwrap_or_else(|| vec![loaded.place.clone()]) {
+            let _ = engine::kv::evict(&dir);
         }
         let log = self.server_log(one);
-        let with = (one.run.options.journal, one.run.options.stop);
         let limits = self.limits(one)?;
-        let started = servers::start(job, (&loaded.place, &log), (pool, &limits), with);
+        let private = PrivateServer { place: &loaded.place, log: &log, pool, limits: &limits };
+        let started = servers::start(job, private, hosting(one));
         let running = match started {
             Ok(running) => running,
             Err(_) if one.run.stopping() => return Ok(Readiness::Stopped),
             Err(error) => return Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error)))),
         };
         let load = fresh.then(|| loaded.load.clone());
-        let place = Some(loaded.place);
-        Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
-    }
-
-    fn embedded(
-        &self,
-        one: SqlTrial<'_>,
-        loaded: Loaded,
-        notes: Vec<String>,
-        fresh: bool,
-    ) -> Result<Readiness, RunnerError> {
-        let _ = kv::evict(&loaded.place);
-        let place = Place::Directory(loaded.place.clone());
-        let running = Running::embedded(place);
-        let (limits, load) = (self.limits(one)?, fresh.then_some(loaded.load));
         let place = Some(loaded.place);
         Ok(Readiness::Ready(Box::new(Prepared { running, limits, place, load, notes })))
     }
@@ -229,14 +213,11 @@ impl SqlExecutor<'_, '_> {
         let empty = Loaded { key, place, load: LoadRecord::default(), pages: 0, volume_note };
         self.bench.loaded.insert(one.stack.name.clone(), empty.clone());
         let log = self.server_log(one);
-        let with = (one.run.options.journal, one.run.options.stop);
-        let started = match job.engine {
-            SqlEngine::Sqlite => Ok(Running::embedded(Place::Directory(empty.place.clone()))),
-            SqlEngine::Mysql => servers::make(job, &empty.place, with).and_then(|()| {
-                let pool = servers::pool_of(job, None);
-                servers::start(job, (&empty.place, &log), (pool, &Limits::default()), with)
-            }),
-        };
+        let started = servers::make(job, &empty.place, hosting(one)).and_then(|()| {
+            let (pool, limits) = (servers::pool_of(job, None), &Limits::default());
+            let private = PrivateServer { place: &empty.place, log: &log, pool, limits };
+            servers::start(job, private, hosting(one))
+        });
         let mut running = match started {
             Ok(running) => running,
             Err(_) if one.run.stopping() => return Ok(Ok(None)),
@@ -251,7 +232,7 @@ impl SqlExecutor<'_, '_> {
         let failed = !matches!(&ended, Ended::Done(_) | Ended::Stopped);
         let wait = if failed { LAST_WORDS_WAIT } else { Duration::ZERO };
         let died = running.server.as_mut().and_then(|server| server.obituary(wait));
-        let stopped = running.server.map_or(Ok(()), sql_mysql::Server::stop);
+        let stopped = running.server.map_or(Ok(()), |server| server.stop());
         match (ended, died, stopped) {
             (Ended::Stopped, ..) => Ok(Ok(None)),
             (Ended::Done(record), None, Ok(())) => {
@@ -262,7 +243,7 @@ impl SqlExecutor<'_, '_> {
             }
             (ended, died, stopped) => {
                 let reason = reason_of(died.or(stopped.err()), words_of(ended));
-                let error = SqlError::Lost(reason.unwrap_or_default());
+                let error = EngineError::disconnected(reason.unwrap_or_default());
                 Ok(Err(self.failed(one, vec!["while loading".into()], &error)))
             }
         }
@@ -297,7 +278,7 @@ impl SqlExecutor<'_, '_> {
                 Ok(Readiness::Ready(Box::new(prepared)))
             }
             other => {
-                let error = SqlError::Lost(words_of(other).unwrap_or_default());
+                let error = EngineError::disconnected(words_of(other).unwrap_or_default());
                 Ok(Readiness::Failed(Box::new(self.failed(one, notes, &error))))
             }
         }
@@ -318,7 +299,7 @@ impl SqlExecutor<'_, '_> {
         });
         notes.extend(running.set_back(one.job.dsn.as_deref()));
         let used = limits.used();
-        let stopped = running.server.take().map_or(Ok(()), sql_mysql::Server::stop);
+        let stopped = running.server.take().map_or(Ok(()), |server| server.stop());
         drop(limits);
         if let Some(used) = used {
             let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
@@ -353,12 +334,14 @@ impl SqlExecutor<'_, '_> {
     }
 
     /// A trial that failed before its clients began.
-    fn failed(&mut self, one: SqlTrial<'_>, notes: Vec<String>, error: &SqlError) -> TrialResult {
-        let reason = match error {
-            SqlError::Lost(reason) => reason.clone(),
-            other => other.to_string(),
-        };
-        let mut outcome = TrialResult { failure: Some(reason), notes, ..TrialResult::default() };
+    fn failed(
+        &mut self,
+        one: SqlTrial<'_>,
+        notes: Vec<String>,
+        error: &EngineError,
+    ) -> TrialResult {
+        let failure = Some(error.reason());
+        let mut outcome = TrialResult { failure, notes, ..TrialResult::default() };
         self.put_away_failed(one, &mut outcome);
         outcome
     }
@@ -410,6 +393,11 @@ const LAST_WORDS_WAIT: Duration = Duration::from_secs(2);
 /// (MariaDB 10.11: `preallocating 62914560 bytes`).
 const FULL: units::Bytes = units::Bytes(60 << 20);
 
+/// What a server's making needs of the run.
+fn hosting(one: SqlTrial<'_>) -> Hosting<'_> {
+    Hosting { journal: one.run.options.journal, stop: one.run.options.stop }
+}
+
 /// Asks the process of the clients.
 pub(crate) fn ask(
     line: Channel,
@@ -425,7 +413,7 @@ pub(crate) fn ask(
 /// The clients' request of a prepared trial.
 pub(crate) fn request_of(one: SqlTrial<'_>, prepared: &Prepared, wait: bool) -> SqlRequest {
     let data = prepared.place.clone().unwrap_or_default();
-    let process = prepared.running.server.as_ref().map(sql_mysql::Server::process);
+    let process = prepared.running.server.as_ref().map(|server| server.process());
     let place = prepared.running.place.clone();
     SqlRequest { wait, place, ..request_for(one, data, process) }
 }
@@ -437,13 +425,8 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
         place: Place::Directory(PathBuf::new()),
         data,
         process,
-        warm_up_ns: one.trial.timeline.warm_up.get(),
-        measure_ns: one.trial.timeline.measure.get(),
-        interval_ns: one.trial.timeline.interval.get(),
-        seed: one.seed.0,
-        stop_on_error: one.experiment.on_error == OnError::Stop,
+        parameters: databases::parameters(one.experiment, one.trial, one.seed),
         wait: false,
-        journal: None,
     }
 }
 
@@ -451,6 +434,7 @@ fn request_for(one: SqlTrial<'_>, data: PathBuf, process: Option<u32>) -> SqlReq
 fn words_of(ended: Ended) -> Option<String> {
     match ended {
         Ended::Failed(reason)
+        | Ended::Refused { reason, .. }
         | Ended::Died(reason)
         | Ended::Wrong(reason)
         | Ended::Said(reason) => Some(reason),

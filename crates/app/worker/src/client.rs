@@ -49,6 +49,13 @@ pub enum Ended {
     Said(String),
     /// The engine failed, in its words.
     Failed(String),
+    /// The engine cannot be used as it is.
+    Refused {
+        /// Why.
+        reason: String,
+        /// What to do about it.
+        help: String,
+    },
     /// The database holds what was never written, or lost what it had promised.
     Wrong(String),
     /// The process ended without a word; why, and its last words.
@@ -316,6 +323,7 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
         Reply::Stopped => Understood::End(Ended::Stopped),
         Reply::Said(words) => Understood::End(Ended::Said(words)),
         Reply::Failed(reason) => Understood::End(Ended::Failed(reason)),
+        Reply::Refused { reason, help } => Understood::End(Ended::Refused { reason, help }),
         Reply::Wrong(reason) => Understood::End(Ended::Wrong(reason)),
     })
 }

@@ -1,7 +1,7 @@
 //! The child's side: one request from standard input, replies to standard output.
 //!
-//! Invariants: replies are lines, the last one ends the process; a request to stop is obeyed at the end of an
-//! interval. What it is not: the trial.
+//! Replies are lines, the last one ends the process. A request to stop takes effect at the end of an
+//! interval.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -10,109 +10,150 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Condvar, Mutex};
 
 use archive::{Keeper, TrialMessage};
-use kv::{Engine, KvError, Options};
+use engine::{EngineError, ErrorKind, KeyValueEngine, Place, ServerVerbs, SqlEngine, Statements};
 use observe::{Control, Progress};
-use sql::SqlError;
-use study::{Engine as EngineName, KvJob, SqlEngine};
+use study::{Descriptor, KvJob, Operations, SqlJob};
 
 use crate::protocol::{CheckRequest, GO, Reply, Request, SqlRequest, TrialRequest};
 use crate::{sql_trial, trial};
 
-/// Runs a trial and reports how many records are loaded.
-type RunTrial = fn(
-    &TrialRequest,
-    &Control<'_>,
-    &mut dyn FnMut(u64),
-) -> Result<Option<Box<TrialMessage>>, KvError>;
+type Recorded = Result<Option<Box<TrialMessage>>, EngineError>;
+/// Runs a trial, or loads its tables, and reports the number of records loaded.
+type Run<R> = fn(&R, &Control<'_>, &mut dyn FnMut(u64)) -> Recorded;
+/// Runs clients; calls the function once they are connected.
+type RunClients = fn(&SqlRequest, &Control<'_>, &(dyn Fn() + Sync)) -> Recorded;
 
-/// What a host can do with one engine.
+/// Opens the database at a place for a job, and connects to it.
+pub type Connect = fn(&Place, &SqlJob) -> Result<Box<dyn Statements>, EngineError>;
+
+/// One engine: its description, and what a process that hosts it can do.
 #[derive(Debug, Clone, Copy)]
 pub struct Handler {
-    trial: RunTrial,
-    check: fn(&CheckRequest) -> Result<String, KvError>,
-    version: fn() -> String,
+    /// What users see of it.
+    pub descriptor: &'static Descriptor,
+    /// Looks whether the engine can be used with its defaults; returns its version.
+    pub probe: fn() -> Result<String, EngineError>,
+    /// How its servers are made and reached; none: it is embedded.
+    pub server: Option<ServerVerbs>,
+    /// Opens a database of a SQL engine and connects to it; none for other engines.
+    pub connect: Option<Connect>,
+    verbs: Verbs,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Verbs {
+    /// Runs in the program itself.
+    Block,
+    KeyValue {
+        trial: Run<TrialRequest>,
+        check: fn(&CheckRequest) -> Result<String, EngineError>,
+        probe: fn(&KvJob) -> Result<String, EngineError>,
+    },
+    Sql {
+        load: Run<SqlRequest>,
+        run: RunClients,
+    },
 }
 
 impl Handler {
-    /// All of it, with `E`.
+    /// Block I/O, which needs no process of its own.
     #[must_use]
-    pub fn of<E: Engine>() -> Self {
-        Self { trial: trial::run::<E>, check: trial::check::<E>, version: E::version }
+    pub const fn block(
+        descriptor: &'static Descriptor,
+        probe: fn() -> Result<String, EngineError>,
+    ) -> Self {
+        Self { descriptor, probe, server: None, connect: None, verbs: Verbs::Block }
+    }
+
+    /// A key-value engine.
+    #[must_use]
+    pub const fn key_value<E: KeyValueEngine>() -> Self {
+        let verbs = Verbs::KeyValue {
+            trial: trial::run::<E>,
+            check: trial::check::<E>,
+            probe: |job| E::probe(Some(job)),
+        };
+        let probe = || E::probe(None);
+        Self { descriptor: E::DESCRIPTOR, probe, server: None, connect: None, verbs }
+    }
+
+    /// A SQL engine.
+    #[must_use]
+    pub const fn sql<E: SqlEngine>() -> Self
+    where
+        E::Connection: 'static,
+    {
+        let verbs = Verbs::Sql { load: sql_trial::load_tables::<E>, run: sql_trial::run::<E> };
+        let connect: Connect = |place, job| Ok(Box::new(E::open(place, job)?.connect(false)?));
+        let (probe, connect) = (|| E::probe(None), Some(connect));
+        Self { descriptor: E::DESCRIPTOR, probe, server: E::SERVER, connect, verbs }
     }
 }
 
-/// Loads tables, tells how many rows are in; gives the record of that as a line.
-type LoadTables = fn(
-    &SqlRequest,
-    &Control<'_>,
-    &mut dyn FnMut(u64),
-) -> Result<Option<Box<TrialMessage>>, SqlError>;
-
-/// Runs clients; gives their record as a line.
-type RunClients = fn(
-    &SqlRequest,
-    &Control<'_>,
-    &(dyn Fn() + Sync),
-) -> Result<Option<Box<TrialMessage>>, SqlError>;
-
-/// What a host can do with one SQL engine.
-#[derive(Debug, Clone, Copy)]
-pub struct SqlHandler {
-    load: LoadTables,
-    run: RunClients,
-}
-
-impl SqlHandler {
-    /// All of it, with `E`.
-    #[must_use]
-    pub fn of<E: sql::Engine>() -> Self {
-        Self { load: sql_trial::load_tables::<E>, run: sql_trial::run::<E> }
-    }
-}
-
-/// Who answers for which engine; `None`: this program has it not.
-pub struct Handlers<'a> {
-    /// Looks at job and options first, for what must be loaded or can be refused.
-    pub prepare: &'a dyn Fn(&KvJob, &Options) -> Result<(), KvError>,
-    /// Key-value engines.
-    pub kv: &'a dyn Fn(EngineName) -> Option<Handler>,
-    /// SQL engines.
-    pub sql: &'a dyn Fn(SqlEngine) -> Option<SqlHandler>,
-}
-
-/// Answers one request.
+/// Answers one request with the engines of this program.
 ///
 /// # Errors
-/// Only when nobody hears the replies.
-pub fn serve(handlers: &Handlers<'_>) -> std::io::Result<()> {
+/// Only when nobody reads the replies.
+pub fn serve(handlers: &[Handler]) -> std::io::Result<()> {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     let request: Request = serde_json::from_str(&line)?;
     let words = Arc::new(Words::default());
     let heard = Arc::clone(&words);
     std::thread::spawn(move || heard.hear());
-    let missing = missing(&request);
-    let reply = match &request {
-        Request::Sql(request) => match (handlers.sql)(request.job.engine) {
-            Some(handler) => answer_sql(request, handler, &words),
-            None => missing,
-        },
-        Request::Trial(_) | Request::Check(_) | Request::Probe(_) => {
-            answer_kv(&request, handlers, &words.stop).unwrap_or(missing)
-        }
+    let (name, operations) = match &request {
+        Request::Trial(request) => (request.job.engine.word(), Operations::KeyValue),
+        Request::Check(request) => (request.job.engine.word(), Operations::KeyValue),
+        Request::Probe(job) => (job.engine.word(), Operations::KeyValue),
+        Request::Sql(request) => (request.job.engine.word(), Operations::Sql),
+    };
+    let has =
+        |one: &&Handler| one.descriptor.name == name && one.descriptor.operations == operations;
+    let reply = match handlers.iter().find(has) {
+        Some(handler) => answer(&request, handler.verbs, &words).unwrap_or_else(failed),
+        None => Reply::Failed(format!("this program has no {name}")),
     };
     say(&reply)
 }
 
-/// The reply of a program that does not have the engine.
-fn missing(request: &Request) -> Reply {
-    let name = match request {
-        Request::Trial(request) => request.job.engine.word(),
-        Request::Check(request) => request.job.engine.word(),
-        Request::Probe(job) => job.engine.word(),
-        Request::Sql(request) => request.job.engine.word(),
-    };
-    Reply::Failed(format!("this program has no {name}"))
+fn failed(error: EngineError) -> Reply {
+    match (error.kind(), error.help()) {
+        (ErrorKind::Corruption | ErrorKind::Lost, _) => Reply::Wrong(error.to_string()),
+        (ErrorKind::Refused | ErrorKind::NotOurs, Some(help)) => {
+            Reply::Refused { reason: error.reason(), help: help.to_owned() }
+        }
+        _ => Reply::Failed(error.to_string()),
+    }
+}
+
+fn answer(request: &Request, verbs: Verbs, words: &Words) -> Result<Reply, EngineError> {
+    let done = |done: Option<_>| done.map_or(Reply::Stopped, Reply::Done);
+    match (request, verbs) {
+        (Request::Probe(job), Verbs::KeyValue { probe, .. }) => probe(job).map(Reply::Said),
+        (Request::Check(request), Verbs::KeyValue { check, .. }) => check(request).map(Reply::Said),
+        (Request::Trial(request), Verbs::KeyValue { trial, .. }) => {
+            let journal = request.parameters.journal.as_deref();
+            told(&words.stop, journal, |control, loading, _| trial(request, control, loading))
+                .map(done)
+        }
+        (Request::Sql(request), Verbs::Sql { load, run }) => {
+            let journal = request.parameters.journal.as_deref();
+            told(&words.stop, journal, |control, loading, tell| {
+                if request.load {
+                    return load(request, control, loading);
+                }
+                let ready = || {
+                    if request.wait {
+                        tell(&Reply::Ready);
+                        words.wait();
+                    }
+                };
+                run(request, control, &ready)
+            })
+            .map(done)
+        }
+        _ => unreachable!("invariant: the handler was chosen by the request's operations"),
+    }
 }
 
 /// What is said to this process after its request.
@@ -124,7 +165,7 @@ struct Words {
 }
 
 impl Words {
-    /// Hears until it is to stop: any line but [`GO`], or the end of input.
+    /// Listens until the process is to stop: any line but [`GO`], or the end of input.
     fn hear(&self) {
         let mut word = String::new();
         while std::io::stdin().lock().read_line(&mut word).is_ok_and(|_| word.trim() == GO) {
@@ -132,7 +173,7 @@ impl Words {
             word.clear();
         }
         self.stop.store(true, Ordering::Relaxed);
-        // Who waits to begin must not wait for ever.
+        // Whoever waits to begin must not wait for ever.
         self.begin();
     }
 
@@ -158,55 +199,7 @@ fn say(reply: &Reply) -> std::io::Result<()> {
     out.flush()
 }
 
-fn answer_kv(request: &Request, handlers: &Handlers<'_>, stop: &AtomicBool) -> Option<Reply> {
-    let job = match request {
-        Request::Trial(request) => &request.job,
-        Request::Check(request) => &request.job,
-        Request::Probe(job) => job,
-        Request::Sql(_) => return None,
-    };
-    let handler = (handlers.kv)(job.engine)?;
-    let prepared = (handlers.prepare)(job, &trial::options_of(job));
-    let result = prepared.and_then(|()| match request {
-        Request::Check(request) => (handler.check)(request).map(Reply::Said),
-        Request::Trial(request) => {
-            let journal = request.journal.as_deref();
-            let done = told(stop, journal, |control, loading, _| {
-                (handler.trial)(request, control, loading)
-            });
-            Ok(done?.map_or(Reply::Stopped, Reply::Done))
-        }
-        Request::Probe(_) | Request::Sql(_) => Ok(Reply::Said((handler.version)())),
-    });
-    Some(match result {
-        Ok(reply) => reply,
-        Err(error @ (KvError::Wrong { .. } | KvError::Lost { .. })) => {
-            Reply::Wrong(error.to_string())
-        }
-        Err(error) => Reply::Failed(error.to_string()),
-    })
-}
-
-fn answer_sql(request: &SqlRequest, handler: SqlHandler, words: &Words) -> Reply {
-    let result = told(&words.stop, request.journal.as_deref(), |control, loading, tell| {
-        if request.load {
-            return (handler.load)(request, control, loading);
-        }
-        let ready = || {
-            if request.wait {
-                tell(&Reply::Ready);
-                words.wait();
-            }
-        };
-        (handler.run)(request, control, &ready)
-    });
-    match result {
-        Ok(done) => done.map_or(Reply::Stopped, Reply::Done),
-        Err(error) => Reply::Failed(error.to_string()),
-    }
-}
-
-/// Runs `work` and tells of its progress meanwhile.
+/// Runs `work` and reports its progress meanwhile.
 fn told<T>(
     stop: &AtomicBool,
     journal: Option<&Path>,
@@ -217,7 +210,7 @@ fn told<T>(
     let keeper = journal.and_then(|path| Keeper::start(path).ok());
     let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
     let control = Control { stop, progress: Some(send), keep };
-    // Two threads tell of progress; a line must not be cut by another.
+    // Two threads report progress; a line must not be cut by another.
     let told = Mutex::new(());
     let tell = |reply: &Reply| {
         let _whole = told.lock();

@@ -1,13 +1,12 @@
-//! What program and engine process say to each other: JSON, a line each.
-//!
-//! Invariant: both ends are of one build, so there is no version. What it is not: a public interface.
+//! Messages between the program and an engine's process: JSON, one per line. Both ends are of one build, so
+//! there is no version.
 
 use std::path::PathBuf;
 
 use archive::TrialMessage;
+use engine::{Place, TrialSpec};
 use serde::{Deserialize, Serialize};
-use sql::Place;
-use stats::{Phase, Spread, Summary};
+use stats::{Phase, Spread, Summary, Timeline};
 use study::{KvJob, SqlJob};
 use units::Nanos;
 
@@ -16,12 +15,41 @@ use units::Nanos;
 pub enum Request {
     /// Run a trial.
     Trial(Box<TrialRequest>),
-    /// Hold a database against the ledger of a trial that ended early.
+    /// Compare a database with the ledger of a trial that ended early.
     Check(Box<CheckRequest>),
-    /// Say who the engine is, and whether it takes the job's options.
+    /// Report the engine's version, and whether it accepts the job's options.
     Probe(Box<KvJob>),
     /// Load or drive a SQL database.
     Sql(Box<SqlRequest>),
+}
+
+/// What every trial of a database needs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TrialParameters {
+    /// Warm-up, nanoseconds.
+    pub warm_up_ns: u64,
+    /// Measured time, nanoseconds.
+    pub measure_ns: u64,
+    /// Interval, nanoseconds.
+    pub interval_ns: u64,
+    /// Seed of keys, values and texts.
+    pub seed: u64,
+    /// End at the first failed operation.
+    pub stop_on_error: bool,
+    /// File in which ended intervals are kept while the trial runs, if they are.
+    pub journal: Option<PathBuf>,
+}
+
+impl TrialParameters {
+    /// Phases and what ends the trial.
+    pub(crate) fn spec(&self, failures_max: Option<u32>) -> TrialSpec {
+        let timeline = Timeline {
+            warm_up: Nanos(self.warm_up_ns),
+            measure: Nanos(self.measure_ns),
+            interval: Nanos(self.interval_ns),
+        };
+        TrialSpec { timeline, stop_on_error: self.stop_on_error, failures_max, max_lag: None }
+    }
 }
 
 /// SQL tables to load, or clients to run.
@@ -37,20 +65,10 @@ pub struct SqlRequest {
     pub data: PathBuf,
     /// Process of the server, if it is ours.
     pub process: Option<u32>,
-    /// Warm-up, nanoseconds.
-    pub warm_up_ns: u64,
-    /// Measured time, nanoseconds.
-    pub measure_ns: u64,
-    /// Interval, nanoseconds.
-    pub interval_ns: u64,
-    /// Seed of rows and texts.
-    pub seed: u64,
-    /// End at the first failed statement.
-    pub stop_on_error: bool,
+    /// Phases, seed and journal.
+    pub parameters: TrialParameters,
     /// Connected clients wait for the word to begin.
     pub wait: bool,
-    /// Where what is recorded is kept while it runs, if it is.
-    pub journal: Option<PathBuf>,
 }
 
 /// The word that lets waiting clients begin.
@@ -63,20 +81,10 @@ pub struct TrialRequest {
     pub job: KvJob,
     /// Directory or block device.
     pub place: PathBuf,
-    /// Warm-up, nanoseconds.
-    pub warm_up_ns: u64,
-    /// Measured time, nanoseconds.
-    pub measure_ns: u64,
-    /// Interval, nanoseconds.
-    pub interval_ns: u64,
-    /// Seed of keys and values.
-    pub seed: u64,
-    /// End at the first failed operation.
-    pub stop_on_error: bool,
+    /// Phases, seed and journal.
+    pub parameters: TrialParameters,
     /// Where acknowledged updates are noted, if they are.
     pub ledger: Option<PathBuf>,
-    /// Where what is recorded is kept while it runs, if it is.
-    pub journal: Option<PathBuf>,
 }
 
 /// A check after an early end.
@@ -109,6 +117,13 @@ pub(crate) enum Reply {
     Said(String),
     /// The engine failed. Last.
     Failed(String),
+    /// The engine cannot be used as it is. Last.
+    Refused {
+        /// Why.
+        reason: String,
+        /// What to do about it.
+        help: String,
+    },
     /// The database holds what was never written. Last.
     Wrong(String),
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use archive::TrialMessage;
+use engine::sql::{SqlSpec, load, measure};
+use engine::{EngineError, SqlEngine};
 use observe::{BlockDevice, Control, Counter};
-use sql::{Engine, SqlError, SqlSpec, load, measure};
-use sql_mysql::watch_process;
-use stats::{LoadRecord, Timeline, TrialResult};
+use stats::{LoadRecord, TrialResult};
 use study::{SqlCompression, sql_plan};
 use units::{Nanos, Seed};
 use workload::{OpClass, SqlClient, changed_bytes};
@@ -22,21 +22,22 @@ use crate::trial::Meter;
 pub const PAGE_BYTES: &str = "table_page_bytes";
 
 /// Loads the tables and gives the record of that as a line; `None` when it was stopped.
-pub(crate) fn load_tables<E: Engine>(
+pub(crate) fn load_tables<E: SqlEngine>(
     request: &SqlRequest,
     control: &Control<'_>,
     loading: &mut dyn FnMut(u64),
-) -> Result<Option<Box<TrialMessage>>, SqlError> {
+) -> Result<Option<Box<TrialMessage>>, EngineError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
     engine.claim()?;
     let device = BlockDevice::under(&request.data);
     let meter = Meter::start(device.as_ref());
     let plan = sql_plan(job, Nanos::MAX);
-    let whole = load(&engine, &plan, (Seed(request.seed), job.load_threads), &mut |rows| {
-        loading(rows);
-        !control.stopping()
-    })?;
+    let whole =
+        load(&engine, &plan, (Seed(request.parameters.seed), job.load_threads), &mut |rows| {
+            loading(rows);
+            !control.stopping()
+        })?;
     if !whole {
         return Ok(None);
     }
@@ -56,22 +57,17 @@ pub(crate) fn load_tables<E: Engine>(
 }
 
 /// Runs the clients and gives the record as a line. `ready` is called once they are connected.
-pub(crate) fn run<E: Engine>(
+pub(crate) fn run<E: SqlEngine>(
     request: &SqlRequest,
     control: &Control<'_>,
     ready: &(dyn Fn() + Sync),
-) -> Result<Option<Box<TrialMessage>>, SqlError> {
+) -> Result<Option<Box<TrialMessage>>, EngineError> {
     let job = &request.job;
     let engine = E::open(&request.place, job)?;
-    let timeline = Timeline {
-        warm_up: Nanos(request.warm_up_ns),
-        measure: Nanos(request.measure_ns),
-        interval: Nanos(request.interval_ns),
-    };
-    let spec =
-        SqlSpec { timeline, stop_on_error: request.stop_on_error, changes: job.change.clone() };
-    let plan = sql_plan(job, timeline.until());
-    let clients = SqlClient::all(&plan, job.threads, Seed(request.seed));
+    let trial = request.parameters.spec(Some(SqlSpec::FAILURES_MAX));
+    let plan = sql_plan(job, trial.timeline.until());
+    let spec = SqlSpec { trial, changes: job.change.clone() };
+    let clients = SqlClient::all(&plan, job.threads, Seed(request.parameters.seed));
     let device = BlockDevice::under(&request.data);
     let mut watch = || watched(request.process, device.as_ref());
     let codecs = codec_totals(request);
@@ -113,7 +109,7 @@ fn codec_totals(request: &SqlRequest) -> BTreeMap<String, f64> {
         return BTreeMap::new();
     }
     let page = usize::try_from(request.job.page_size.get()).unwrap_or(usize::MAX);
-    let speeds = codec::measure(&codec::sysbench_pages(page, request.seed));
+    let speeds = codec::measure(&codec::sysbench_pages(page, request.parameters.seed));
     let of = |one: codec::CodecSpeed| {
         let name = |what: &str| format!("codec_{}_{what}", one.codec.word());
         [(name("ratio"), one.ratio), (name("encode"), one.encode), (name("decode"), one.decode)]
@@ -121,15 +117,15 @@ fn codec_totals(request: &SqlRequest) -> BTreeMap<String, f64> {
     speeds.into_iter().flat_map(of).collect()
 }
 
-fn message(result: TrialResult) -> Result<Box<TrialMessage>, SqlError> {
+fn message(result: TrialResult) -> Result<Box<TrialMessage>, EngineError> {
     TrialMessage::of_result(result)
         .map(Box::new)
-        .map_err(|error| SqlError::Lost(format!("the record: {error}")))
+        .map_err(|error| EngineError::failed("archive", "write the record", error))
 }
 
 /// Counters of the server's process, of the device below it and of the clients.
 fn watched(process: Option<u32>, device: Option<&BlockDevice>) -> Vec<Counter> {
-    let mut out = process.map(watch_process).unwrap_or_default();
+    let mut out = process.map(observe::watch_process).unwrap_or_default();
     let sum = |name, value| Counter { name, value, sum: true };
     if let Some(disk) = device.and_then(BlockDevice::counters) {
         out.extend([
@@ -153,7 +149,7 @@ fn process_sums(process: Option<u32>) -> BTreeMap<&'static str, f64> {
         "server writes, B/s" => Some("server_bytes_written"),
         _ => None,
     };
-    let counters = process.map(watch_process).unwrap_or_default();
+    let counters = process.map(observe::watch_process).unwrap_or_default();
     counters.into_iter().filter_map(|one| Some((metric(one.name)?, one.value))).collect()
 }
 

@@ -1,7 +1,5 @@
-//! A key-value trial: load, evicted from the page cache, measure; or fill and measure that.
-//!
-//! Invariant: the place is empty before. What it is not: a comparison of engines at unequal durability; the
-//! promise of each is noted.
+//! A key-value trial: load, evict from the page cache, measure; or fill and measure that. The place is
+//! empty before.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +7,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use archive::TrialMessage;
-use kv::{Checked, Engine, KvError, KvSpec, Ledger, Options, evict, residency};
+use engine::kv::{Checked, KvSpec, Ledger, evict, load, measure, residency};
+use engine::{EngineError, KeyValueEngine, Place};
 use observe::{BlockDevice, Control, HostCpu};
 use stats::{DiskCounters, Limit, LoadRecord, Timeline, TrialResult, Usage};
 use study::{Durability, KvJob, KvWorkload, kv_roles, value_shape};
@@ -24,48 +23,33 @@ const RESIDENT_MAX: f64 = 0.01;
 const FILL_MAX: Nanos = Nanos::from_secs(48 * 3600);
 /// Shortest interval of a fill's time series.
 const FILL_INTERVAL: Nanos = Nanos::from_millis(250);
+
 fn spec_of(request: &TrialRequest) -> KvSpec {
     let job = &request.job;
-    let timeline = if job.workload.fills() {
-        let interval = Nanos(request.interval_ns).max(FILL_INTERVAL);
-        Timeline { warm_up: Nanos::ZERO, measure: FILL_MAX, interval }
-    } else {
-        Timeline {
-            warm_up: Nanos(request.warm_up_ns),
-            measure: Nanos(request.measure_ns),
-            interval: Nanos(request.interval_ns),
-        }
-    };
+    let mut trial = request.parameters.spec(None);
+    if job.workload.fills() {
+        let interval = trial.timeline.interval.max(FILL_INTERVAL);
+        trial.timeline = Timeline { warm_up: Nanos::ZERO, measure: FILL_MAX, interval };
+    }
     KvSpec {
         records: job.records,
         key_size: job.key_size as usize,
         values: value_shape(job),
         load_batch: job.load_batch,
-        timeline,
-        seed: Seed(request.seed),
-        stop_on_error: request.stop_on_error,
+        trial,
+        seed: Seed(request.parameters.seed),
     }
 }
 
 fn clients_of(job: &KvJob, spec: &KvSpec) -> Vec<Client<KvClient>> {
-    let roles = kv_roles(job);
+    let (roles, timeline) = (kv_roles(job), &spec.trial.timeline);
     let scheduled = roles.iter().all(|role| role.arrivals.is_open());
-    let until = if scheduled { spec.timeline.until() } else { spec.timeline.end().into() };
+    let until = if scheduled { timeline.until() } else { timeline.end().into() };
     KvClient::all(&roles, spec.records, until, spec.seed)
 }
 
-pub(crate) fn options_of(job: &KvJob) -> Options {
-    Options {
-        durability: job.durability,
-        expected: job.data(),
-        sessions: job.clients(),
-        memory: job.memory.bytes(job.data()),
-        bulk: job.workload == KvWorkload::BulkLoad,
-        write_map: job.write_map,
-        read_ahead: job.read_ahead,
-        map_size: job.map_size,
-        settings: job.options.clone(),
-    }
+fn open<E: KeyValueEngine>(place: &Path, job: &KvJob) -> Result<E, EngineError> {
+    E::open(&Place::Directory(place.to_owned()), job)
 }
 
 /// What was used, and served by the device, since it was made.
@@ -103,29 +87,27 @@ impl<'a> Meter<'a> {
 }
 
 /// Runs a trial and gives its record as a line; `None` when it was stopped while loading.
-pub(crate) fn run<E: Engine>(
+pub(crate) fn run<E: KeyValueEngine>(
     request: &TrialRequest,
     control: &Control<'_>,
     loading: &mut dyn FnMut(u64),
-) -> Result<Option<Box<TrialMessage>>, KvError> {
+) -> Result<Option<Box<TrialMessage>>, EngineError> {
     let (job, place, spec) = (&request.job, request.place.as_path(), spec_of(request));
     let ledger = request.ledger.as_ref().map(|path| Ledger::create(path, place, job.records));
-    let ledger = ledger.transpose().map_err(|error| KvError::Engine {
-        engine: "ledger",
-        action: "make the log of acknowledged updates",
-        reason: error.to_string(),
+    let ledger = ledger.transpose().map_err(|error| {
+        EngineError::failed("ledger", "make the log of acknowledged updates", error)
     })?;
     let device = BlockDevice::under(place);
-    let mut notes =
-        vec![format!("durability {}: {}", job.durability.word(), E::promise(job.durability))];
-    let mut totals = Vec::new();
-    let (load, measured, usage, disk) = if job.workload.fills() {
+    let promise = E::DESCRIPTOR.promise(job.durability);
+    let mut notes = vec![format!("durability {}: {promise}", job.durability.word())];
+    let (mut totals, mut path) = (Vec::new(), String::new());
+    let (loaded, measured, usage, disk) = if job.workload.fills() {
         let places = (device.as_ref(), control);
-        filled::<E>(request, &spec, places, (&mut notes, &mut totals))?
+        filled::<E>(request, &spec, places, (&mut notes, &mut totals, &mut path))?
     } else {
-        let engine = E::open(place, &options_of(job))?;
+        let engine = open::<E>(place, job)?;
         let meter = Meter::start(device.as_ref());
-        let whole = kv::load(&engine, &spec, ledger.as_ref(), &mut |count| {
+        let whole = load(&engine, &spec, ledger.as_ref(), &mut |count| {
             loading(count);
             !control.stopping()
         })?;
@@ -141,51 +123,51 @@ pub(crate) fn run<E: Engine>(
         let (_, _, disk) = meter.read();
         let db_bytes = of_device.map_or_else(|| allocated_bytes(place), Bytes::get);
         let (records, user_bytes) = (job.records, job.data().get());
-        let load = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
-        let engine = E::open(place, &options_of(job))?;
+        let loaded = LoadRecord { records, wall_ns, usage, disk, db_bytes, user_bytes };
+        let engine = open::<E>(place, job)?;
+        let sums = engine.sums();
         let meter = Meter::start(device.as_ref());
         let mut measured =
-            kv::measure(&engine, &spec, clients_of(job, &spec), ledger.as_ref(), control);
+            measure(&engine, &spec, clients_of(job, &spec), ledger.as_ref(), control);
         let (_, usage, disk) = meter.read();
         if let Ok(measured) = &mut measured {
             measured.limits.extend(meter.host_limit(Nanos::ZERO));
         }
         conclude(&engine, place, &mut notes);
-        totals = engine.totals();
+        (totals, path) = (engine.totals(&sums), engine.version());
         engine.close()?;
-        (load, measured?, usage, disk)
+        (loaded, measured?, usage, disk)
     };
     let result = TrialResult {
-        path: E::version(),
+        path,
         notes,
         usage: Some(usage),
         disk,
-        load: Some(load),
+        load: Some(loaded),
         totals: totals.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
         ..measured
     };
-    let message = TrialMessage::of_result(result).map_err(|error| {
-        let reason = error.to_string();
-        KvError::Engine { engine: "archive", action: "write the record", reason }
-    })?;
+    let message = TrialMessage::of_result(result)
+        .map_err(|error| EngineError::failed("archive", "write the record", error))?;
     Ok(Some(Box::new(message)))
 }
 
 type Filled = (LoadRecord, TrialResult, Usage, Option<DiskCounters>);
 
 /// A trial that fills the database: what is measured is also its load.
-fn filled<E: Engine>(
+fn filled<E: KeyValueEngine>(
     request: &TrialRequest,
     spec: &KvSpec,
     (device, control): (Option<&BlockDevice>, &Control<'_>),
-    (notes, totals): (&mut Vec<String>, &mut Vec<(&'static str, f64)>),
-) -> Result<Filled, KvError> {
+    (notes, totals, path): (&mut Vec<String>, &mut Vec<(&'static str, f64)>, &mut String),
+) -> Result<Filled, EngineError> {
     let (job, place) = (&request.job, request.place.as_path());
-    let engine = E::open(place, &options_of(job))?;
+    let engine = open::<E>(place, job)?;
+    let sums = engine.sums();
     let meter = Meter::start(device);
-    let measured = kv::measure(&engine, spec, clients_of(job, spec), None, control)?;
+    let measured = measure(&engine, spec, clients_of(job, spec), None, control)?;
     let (wall_ns, usage, _) = meter.read();
-    *totals = engine.totals();
+    (*totals, *path) = (engine.totals(&sums), engine.version());
     if job.workload == KvWorkload::BulkLoad && !control.stopping() {
         let compacting = Meter::start(device);
         engine.compact()?;
@@ -220,7 +202,7 @@ fn cool(place: &Path, notes: &mut Vec<String>) {
 }
 
 /// What is said of an engine before it is closed.
-fn conclude<E: Engine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
+fn conclude<E: KeyValueEngine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
     notes.extend(engine.notes());
     if let Ok(warm) = residency(place) {
         let whole = engine.bytes_of_device().unwrap_or(warm.whole);
@@ -232,13 +214,11 @@ fn conclude<E: Engine>(engine: &E, place: &Path, notes: &mut Vec<String>) {
     }
 }
 
-/// Opens the database of a trial that ended early and holds it against the ledger; gives what was found in
-/// words.
-pub(crate) fn check<E: Engine>(request: &CheckRequest) -> Result<String, KvError> {
-    let failed = |error: std::io::Error| KvError::Engine {
-        engine: "ledger",
-        action: "read the log of acknowledged updates",
-        reason: error.to_string(),
+/// Opens the database of a trial that ended early and compares it with the ledger; returns what was found
+/// in words.
+pub(crate) fn check<E: KeyValueEngine>(request: &CheckRequest) -> Result<String, EngineError> {
+    let failed = |error: std::io::Error| {
+        EngineError::failed("ledger", "read the log of acknowledged updates", error)
     };
     let job = &request.job;
     let (ledger, noted) = Ledger::open(&request.ledger).map_err(failed)?;
@@ -246,7 +226,7 @@ pub(crate) fn check<E: Engine>(request: &CheckRequest) -> Result<String, KvError
     if !place.exists() {
         return Err(failed(std::io::Error::other(format!("{} is gone", place.display()))));
     }
-    let engine = E::open(&place, &options_of(job))?;
+    let engine = open::<E>(&place, job)?;
     let values = Values::new(value_shape(job), Seed(request.seed));
     let checked = ledger.check(&engine, &values, job.key_size as usize)?;
     engine.close()?;
@@ -257,7 +237,7 @@ pub(crate) fn check<E: Engine>(request: &CheckRequest) -> Result<String, KvError
         (lost, Durability::None) => {
             Ok(format!("{what}: {lost} are lost, which durability none allows"))
         }
-        (count, durability) => Err(KvError::Lost { count, durability: durability.word() }),
+        (count, durability) => Err(EngineError::lost(count, durability.word())),
     }
 }
 

@@ -21,7 +21,7 @@ pub use control::{Control, Keep, Progress, rest};
 pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts, memory_available};
-pub use sampler::{Counter, sample};
+pub use sampler::{Counter, sample, watch_process};
 pub use scheduling::{ThreadClock, ThreadTimes, give_way, go_first};
 pub use usage::{thread_usage, usage};
 pub use wake_ups::{handed_wake_ups, interrupt_wake_ups};

@@ -78,6 +78,32 @@ fn values(counters: &[Counter]) -> BTreeMap<&'static str, f64> {
     counters.iter().map(|counter| (counter.name, counter.value)).collect()
 }
 
+/// CPU time, reads and writes of another process, as counters.
+#[must_use]
+pub fn watch_process(process: u32) -> Vec<Counter> {
+    let mut out = Vec::new();
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The second field is the command in parentheses and may hold spaces; count from its end.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
+    let ticks = |place: usize| fields.get(place).and_then(|text| text.parse::<f64>().ok());
+    if let Some((user, system)) = ticks(11).zip(ticks(12)) {
+        let a_second = rustix::param::clock_ticks_per_second() as f64;
+        let value = (user + system) / a_second;
+        out.push(Counter { name: "server CPU, s/s", value, sum: true });
+    }
+    let io = std::fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
+    for (field, name) in
+        [("read_bytes", "server reads, B/s"), ("write_bytes", "server writes, B/s")]
+    {
+        let line = io.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(": "));
+        if let Some(value) = line.and_then(|text| text.trim().parse().ok()) {
+            out.push(Counter { name, value, sum: true });
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

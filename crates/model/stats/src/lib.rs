@@ -29,7 +29,7 @@ mod timeline;
 pub use hlog::{LogError, read_log, write_log};
 pub use latency::StoredLatency;
 pub use phase::Phase;
-pub use recorded::{Recorded, SqlParts};
+pub use recorded::{LaneParts, Recorded, SqlParts};
 pub use recorder::{Recorder, Sample, Summary};
 pub use recording::{Counts, DueShares, ErrorSample, Interval, Recording, Tallies, Tally, Total};
 pub use result::{CounterSample, DiskCounters, Limit, LoadRecord, TrialResult, Usage};

@@ -6,7 +6,9 @@
 //! not: a clock.
 
 use units::Nanos;
-use workload::{BlockOp, Issue, KvOp, OpClass, Operation, Outcome, SqlOp, changed_bytes, phase_of};
+use workload::{
+    BlockOp, Issue, KvOp, LaneOp, OpClass, Operation, Outcome, SqlOp, changed_bytes, phase_of,
+};
 
 use crate::{Recorder, Sample};
 
@@ -49,6 +51,36 @@ impl Recorded for SqlOp {
         (outcome, _): (Outcome, u32),
     ) {
         parts.record(recorder, issue, times, outcome);
+    }
+}
+
+/// Parts of each lane, made when a lane records its first operation.
+#[derive(Debug)]
+pub struct LaneParts<P>(Vec<P>);
+
+impl<P> Default for LaneParts<P> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<Op: Recorded> Recorded for LaneOp<Op> {
+    type Parts = LaneParts<Op::Parts>;
+
+    #[inline]
+    fn record(
+        parts: &mut Self::Parts,
+        recorder: &mut Recorder,
+        issue: &Issue<Self>,
+        times: (Nanos, Nanos),
+        end: (Outcome, u32),
+    ) {
+        let lane = issue.op.lane as usize;
+        if parts.0.len() <= lane {
+            parts.0.resize_with(lane + 1, Op::Parts::default);
+        }
+        let own = Issue { id: issue.id, op: issue.op.op, intended: issue.intended };
+        Op::record(&mut parts.0[lane], recorder, &own, times, end);
     }
 }
 

@@ -11,8 +11,8 @@ use crate::many::each;
 use crate::parameters::Parameters;
 use crate::sql::sql_jobs;
 use crate::{
-    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Experiment, KvJob, Offsets, Pattern,
-    Precondition, RateStep, SizeWeight, SqlJob,
+    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Experiment, KvJob, Offsets, Operations,
+    Pattern, Precondition, RateStep, SizeWeight, SqlJob,
 };
 
 /// One point of a block matrix.
@@ -211,6 +211,16 @@ impl Job {
             Self::Block(_) | Self::Act(_) => "block",
             Self::Kv(job) => job.engine.word(),
             Self::Sql(job) => job.engine.word(),
+        }
+    }
+
+    /// What its engine must understand.
+    #[must_use]
+    pub const fn operations(&self) -> Operations {
+        match self {
+            Self::Block(_) | Self::Act(_) => Operations::Block,
+            Self::Kv(_) => Operations::KeyValue,
+            Self::Sql(_) => Operations::Sql,
         }
     }
 

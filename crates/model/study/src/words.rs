@@ -52,3 +52,8 @@ impl Condition {
 }
 
 words!(Durability { None => "none", Os => "os", Device => "device" });
+
+impl Durability {
+    /// Every one, from the weakest.
+    pub const ALL: [Self; 3] = [Self::None, Self::Os, Self::Device];
+}

@@ -14,6 +14,7 @@ mod block;
 mod block_group;
 mod client;
 mod kv;
+mod lanes;
 mod offsets;
 mod sizes;
 mod sql;
@@ -26,6 +27,7 @@ pub use block::{BlockClient, BlockOp, BlockPlan, Pattern};
 pub use block_group::BlockGroup;
 pub use client::{Client, ClientIndex, Operation};
 pub use kv::{KvAction, KvClient, KvKeys, KvOp, KvPlan, KvRole};
+pub use lanes::{LaneOp, Lanes};
 pub use offsets::Offsets;
 pub use sizes::Sizes;
 pub use sql::{

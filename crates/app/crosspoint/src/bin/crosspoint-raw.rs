@@ -1,13 +1,10 @@
-//! `crosspoint-raw`: the host of the LMDB that can have a block device to itself.
+//! `crosspoint-raw`: the host of the LMDB that runs on a bare block device, started by `crosspoint`.
 //!
-//! A program of its own: two LMDBs in one would merge silently. Invariant: refers to no other engine.
-//! What it is not: for users; `crosspoint` starts it.
+//! A program of its own: two LMDBs in one would merge silently. It refers to no other engine.
 
-use kv_lmdb_raw::Lmdb;
-use study::Engine;
-use worker::{Handler, Handlers};
+use engine_lmdb_raw::Lmdb;
+use worker::Handler;
 
 fn main() -> std::io::Result<()> {
-    let handler = |engine| (engine == Engine::Lmdb).then(Handler::of::<Lmdb>);
-    worker::serve(&Handlers { prepare: &|_, _| Ok(()), kv: &handler, sql: &|_| None })
+    worker::serve(&[Handler::key_value::<Lmdb>()])
 }

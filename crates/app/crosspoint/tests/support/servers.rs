@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use engine_mysql::{Binary, Home, Listen, Reach, Server, arguments, initialise};
 use mysql::prelude::Queryable;
 use serde_json::Value;
-use sql_mysql::{Binary, Home, Listen, Reach, Server, arguments, initialise};
 use stack::{Journal, WorkArea};
 
 use super::{Scratch, expect, has, skip, stdout};

@@ -1,0 +1,63 @@
+//! The list of engines: the only place that names them all.
+//!
+//! Command line, `doctor`, power cuts, page titles and reference docs iterate over it.
+
+use engine_lmdb::Lmdb;
+use engine_mysql::Mysql;
+use engine_rocksdb::RocksDb;
+use engine_sqlite::{Sqlite, SqliteOltp};
+use study::{Descriptor, Operations};
+use worker::Handler;
+
+/// Every engine, in the order in which they are listed.
+pub static ENGINES: [Handler; 6] = [
+    Handler::block(&block::DESCRIPTOR, block::probe),
+    Handler::key_value::<Lmdb>(),
+    Handler::key_value::<RocksDb>(),
+    Handler::key_value::<Sqlite>(),
+    Handler::sql::<Mysql>(),
+    Handler::sql::<SqliteOltp>(),
+];
+
+/// The descriptions of all engines.
+pub fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
+    ENGINES.iter().map(|one| one.descriptor)
+}
+
+/// The engine `name` of a study's jobs with these operations.
+#[must_use]
+pub fn find(name: &str, operations: Operations) -> Option<&'static Handler> {
+    ENGINES
+        .iter()
+        .find(|one| one.descriptor.name == name && one.descriptor.operations == operations)
+}
+
+/// Names on the command line that take a job without a study, each once, with the engine that runs it.
+pub fn commands() -> impl Iterator<Item = &'static Descriptor> {
+    descriptors().enumerate().filter(|(at, one)| first(*at, one)).map(|(_, one)| one)
+}
+
+/// Whether no engine before `at` has the same command.
+fn first(at: usize, one: &Descriptor) -> bool {
+    descriptors().take(at).all(|other| other.command != one.command)
+}
+
+/// What an engine is called on pages: by its name in stored runs, and the version that it reported, if that
+/// is known.
+#[must_use]
+pub fn title<'a>(name: &'a str, version: &str) -> &'a str {
+    let found = descriptors().find(|one| one.name == name);
+    found.map_or(name, |one| one.title_of(version))
+}
+
+/// Sets a variable of a server of the user's back; the dsn names the engine.
+///
+/// # Errors
+/// The server's message, or that no engine has servers of this scheme.
+pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
+    let scheme = dsn.split_once("://").map_or("", |(scheme, _)| scheme);
+    let servers = ENGINES.iter().filter_map(|one| one.server);
+    let server = servers.into_iter().find(|server| server.scheme == scheme);
+    let server = server.ok_or_else(|| format!("no engine has servers of the scheme {scheme:?}"))?;
+    (server.restore)(dsn, name, value)
+}

@@ -1,0 +1,233 @@
+//! The contract of a database engine, and the operation sets that extend it.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use observe::Counter;
+use study::Descriptor;
+use units::Bytes;
+use workload::SqlOp;
+
+use crate::{EngineError, Place};
+
+/// A database that is open; shared by all client threads.
+pub trait Engine: Sized + Sync {
+    /// What users and the rest of the program see of it.
+    const DESCRIPTOR: &'static Descriptor;
+
+    /// What it is opened for: a [`study::KvJob`] or a [`study::SqlJob`].
+    type Job;
+
+    /// Looks whether the engine can be used here with the job's settings (without one: with its defaults),
+    /// before anything is made; returns its version.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Refused`] with how to install it, or with the setting that it rejects.
+    fn probe(job: Option<&Self::Job>) -> Result<String, EngineError>;
+
+    /// Opens the database at `place` for `job`; an embedded one is created where there is none.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn open(place: &Place, job: &Self::Job) -> Result<Self, EngineError>;
+
+    /// Closes the database; afterwards another process may open it.
+    ///
+    /// # Errors
+    /// When closing fails; committed data is then as its durability promises.
+    fn close(self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Name and version, for provenance.
+    fn version(&self) -> String;
+
+    /// What happens inside the engine now, for the time series; read about four times per second by a thread
+    /// of its own.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// Counts since the engine started, by its own names, for [`Engine::totals`]; empty where those need no
+    /// earlier reading.
+    fn sums(&self) -> BTreeMap<String, f64> {
+        BTreeMap::new()
+    }
+
+    /// What the engine counted since `earlier`, which [`Engine::sums`] gave, by metric.
+    fn totals(&self, earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
+        let _ = earlier;
+        Vec::new()
+    }
+
+    /// Facts about this database that a reader of the result needs.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Every setting in effect; no passwords.
+    fn settings(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+/// An engine of key-value operations.
+pub trait KeyValueEngine: Engine<Job = study::KvJob> {
+    /// A thread's access.
+    type Access<'a>: KeyValue
+    where
+        Self: 'a;
+
+    /// Access for the calling thread.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn access(&self) -> Result<Self::Access<'_>, EngineError>;
+
+    /// Compacts the whole database.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn compact(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// Bytes that the database occupies of a device that it has to itself.
+    fn bytes_of_device(&self) -> Option<Bytes> {
+        None
+    }
+}
+
+/// The operation set of a key-value engine, for one thread.
+pub trait KeyValue {
+    /// Looks `key` up and shows the value to `seen`; returns whether it exists.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn get(&mut self, key: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, EngineError>;
+
+    /// Stores one record in a transaction of its own and commits it.
+    ///
+    /// # Errors
+    /// The engine's own message; then nothing is stored.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError>;
+
+    /// Deletes `key` in a transaction of its own, whether or not it exists.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn delete(&mut self, key: &[u8]) -> Result<(), EngineError>;
+
+    /// Stores records in one transaction until `next` returns `false`. `next` fills key and value; keys
+    /// ascend.
+    ///
+    /// # Errors
+    /// The engine's own message; then nothing is stored.
+    fn put_batch(
+        &mut self,
+        next: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
+    ) -> Result<(), EngineError>;
+
+    /// Shows records in key order, from the first that is not before `from`, until `seen` returns `false`.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn scan(
+        &mut self,
+        from: &[u8],
+        seen: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EngineError>;
+}
+
+/// An engine of sysbench's SQL statements.
+pub trait SqlEngine: Engine<Job = study::SqlJob> {
+    /// One client's connection.
+    type Connection: Statements;
+
+    /// How its servers are made and reached; none: it is embedded.
+    const SERVER: Option<crate::ServerVerbs> = None;
+
+    /// Marks the database as Crosspoint's before its tables are loaded.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::NotOurs`]; then nothing was changed.
+    fn claim(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    /// A connection; with `statements` the workload's statements are prepared.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn connect(&self, statements: bool) -> Result<Self::Connection, EngineError>;
+
+    /// Bytes that the workload's tables occupy, indexes included.
+    fn table_bytes(&self) -> u64;
+
+    /// Bytes of their pages: a cache of that size holds them all.
+    fn page_bytes(&self) -> u64 {
+        self.table_bytes()
+    }
+
+    /// Sets a variable of the running engine.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn set(&self, setting: &str) -> Result<(), EngineError>;
+}
+
+/// A row to load.
+#[derive(Debug, Clone, Copy)]
+pub struct Row<'a> {
+    /// Primary key.
+    pub id: u64,
+    /// Indexed column.
+    pub k: u64,
+    /// Digits, [`workload::SQL_C`] bytes.
+    pub c: &'a [u8],
+    /// Digits, [`workload::SQL_PAD`] bytes.
+    pub pad: &'a [u8],
+}
+
+/// The operation set of a SQL engine, for one connection.
+pub trait Statements {
+    /// Becomes readable when a result comes; `None`: [`Statements::send`] does all of the work, and the
+    /// connection needs a thread of its own.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Sends one statement.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn send(&mut self, op: &SqlOp) -> Result<(), EngineError>;
+
+    /// Takes what has arrived of its result; `true` once that is complete. Waits for it if `wait`.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn receive(&mut self, wait: bool) -> Result<bool, EngineError>;
+
+    /// Rolls the open transaction back.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn roll_back(&mut self) -> Result<(), EngineError>;
+
+    /// Creates a table unless it exists; returns its number of rows, which are numbered from 1.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn create_table(&mut self, table: u32) -> Result<u64, EngineError>;
+
+    /// Inserts rows as one statement.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), EngineError>;
+
+    /// Creates the secondary index unless it exists.
+    ///
+    /// # Errors
+    /// The engine's own message.
+    fn create_index(&mut self, table: u32) -> Result<(), EngineError>;
+}

@@ -1,0 +1,176 @@
+//! A log of what a database acknowledged, kept outside it in a file that outlives the program.
+//!
+//! After the program or the engine's process ended early, the database is opened again and compared with
+//! it. An update is noted after it was acknowledged, so the database may be ahead of the ledger, never
+//! behind; each record has one writer. It survives the end of the program, not of the system. Each note is
+//! a system call: not for trials that measure speed.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use workload::{KEY_DIGITS, Values, write_key};
+
+use crate::{EngineError, KeyValue, KeyValueEngine};
+
+/// First word of the file: format 1.
+const MAGIC: u64 = 0x4B56_4C45_4447_0001;
+/// Bytes before the entries: magic, records, loaded, length of the place, the place.
+const HEADER: u64 = 8192;
+const PLACE_AT: u64 = 32;
+
+/// A log of acknowledged updates.
+#[derive(Debug)]
+pub struct Ledger {
+    file: File,
+    records: u64,
+}
+
+/// What a check found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Records that had been acknowledged.
+    pub records: u64,
+    /// Of those, with an update that had been acknowledged.
+    pub updated: u64,
+    /// Acknowledged and not there, or there in an older state.
+    pub lost: u64,
+}
+
+fn failed(action: &'static str) -> impl Fn(io::Error) -> EngineError {
+    move |error| EngineError::failed("ledger", action, error)
+}
+
+const NOTE: &str = "note what was acknowledged";
+const LOOK: &str = "look up what was acknowledged";
+
+impl Ledger {
+    /// Makes a ledger of `records` records of the database at `place`.
+    ///
+    /// # Errors
+    /// When the file cannot be made, or the place is named by more than some thousand bytes.
+    pub fn create(path: &Path, place: &Path, records: u64) -> io::Result<Self> {
+        let name = place.as_os_str().as_encoded_bytes();
+        if name.len() as u64 > HEADER - PLACE_AT {
+            return Err(io::Error::other("the path of the database is too long"));
+        }
+        // It has its name once it is whole: a kill meanwhile leaves none, and not half of one.
+        let unnamed = path.with_extension("new");
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unnamed)?;
+        file.set_len(HEADER + records * 8)?;
+        for (at, word) in [(8, records), (16, 0), (24, name.len() as u64)] {
+            file.write_all_at(&word.to_le_bytes(), at)?;
+        }
+        file.write_all_at(name, PLACE_AT)?;
+        file.write_all_at(&MAGIC.to_le_bytes(), 0)?;
+        std::fs::rename(&unnamed, path)?;
+        Ok(Self { file, records })
+    }
+
+    /// Opens a ledger that an earlier process left; also where its database is.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut ledger = Self { file, records: 0 };
+        ledger.records = ledger.word(8)?;
+        let whole = ledger.records.checked_mul(8).and_then(|bytes| bytes.checked_add(HEADER));
+        let length = ledger.word(24)?;
+        let fits = length <= HEADER - PLACE_AT;
+        if ledger.word(0)? != MAGIC || Some(ledger.file.metadata()?.len()) != whole || !fits {
+            return Err(io::Error::other("it is no ledger of a database"));
+        }
+        let mut name = vec![0; usize::try_from(length).unwrap_or(0)];
+        ledger.file.read_exact_at(&mut name, PLACE_AT)?;
+        let name = String::from_utf8_lossy(&name).into_owned();
+        Ok((ledger, PathBuf::from(name)))
+    }
+
+    fn word(&self, at: u64) -> io::Result<u64> {
+        let mut word = [0; 8];
+        self.file.read_exact_at(&mut word, at)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Notes that records `0..count` were loaded and acknowledged.
+    pub(crate) fn loaded(&self, count: u64) -> Result<(), EngineError> {
+        self.file.write_all_at(&count.to_le_bytes(), 16).map_err(failed(NOTE))
+    }
+
+    /// Notes that `generation` of `record` was acknowledged.
+    pub(crate) fn acknowledged(&self, record: u64, generation: u64) -> Result<(), EngineError> {
+        if record >= self.records {
+            return Ok(());
+        }
+        self.file.write_all_at(&generation.to_le_bytes(), HEADER + record * 8).map_err(failed(NOTE))
+    }
+
+    /// What was acknowledged: records that were loaded, and how many of them were updated.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn noted(&self) -> io::Result<(u64, u64)> {
+        let loaded = self.word(16)?.min(self.records);
+        let updated = |sum: u64, record| -> io::Result<u64> {
+            Ok(sum + u64::from(self.word(HEADER + record * 8)? > 0))
+        };
+        Ok((loaded, (0..loaded).try_fold(0, updated)?))
+    }
+
+    /// Compares a database with the ledger.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Corruption`] at a value that was never written; the engine's own message.
+    pub fn check<E: KeyValueEngine>(
+        &self,
+        engine: &E,
+        values: &Values,
+        key_size: usize,
+    ) -> Result<Checked, EngineError> {
+        let mut access = engine.access()?;
+        let mut key = vec![0; key_size.max(KEY_DIGITS)];
+        let loaded = self.word(16).map_err(failed(LOOK))?;
+        let mut checked = Checked::default();
+        for record in 0..loaded {
+            let expected = self.word(HEADER + record * 8).map_err(failed(LOOK))?;
+            write_key(record, &mut key);
+            let mut generation = None;
+            let mut right = true;
+            access.get(&key, &mut |value| {
+                right = values.check(record, value);
+                generation = Values::generation(value);
+            })?;
+            if !right {
+                let what = "its value is not one that was written";
+                return Err(EngineError::corruption(record, what));
+            }
+            checked.records += 1;
+            checked.updated += u64::from(expected > 0);
+            checked.lost += u64::from(generation.is_none_or(|found| found < expected));
+        }
+        Ok(checked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ledger_tells_where_its_database_is_and_refuses_other_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let ledger = Ledger::create(&path, Path::new("/some/place"), 10).unwrap();
+        ledger.loaded(7).unwrap();
+        ledger.acknowledged(3, 9).unwrap();
+        ledger.acknowledged(5, 2).unwrap();
+        let (again, place) = Ledger::open(&path).unwrap();
+        assert_eq!(place, Path::new("/some/place"));
+        assert_eq!(again.noted().unwrap(), (7, 2), "seven loaded, two of them updated");
+        std::fs::write(&path, vec![1; 9000]).unwrap();
+        assert!(Ledger::open(&path).is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! One key-value operation, its result checked.
+//!
+//! A value of another record, or of a size that no value has, ends the trial however it was read. Scans and
+//! every sixteenth lookup of a client are checked byte by byte. Nothing is allocated after the buffers.
+
+use workload::{Issue, KvAction, KvOp, Values, write_key};
+
+use super::Ledger;
+use crate::{EngineError, KeyValue, Session, Submit};
+
+/// What every operation of a trial works with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Records<'a> {
+    pub values: &'a Values,
+    pub ledger: Option<&'a Ledger>,
+}
+
+/// A client's space for a key and a value.
+pub(crate) struct Buffers {
+    key: Vec<u8>,
+    /// A second key, to compare with.
+    other: Vec<u8>,
+    value: Vec<u8>,
+    /// Lookups so far.
+    lookups: u32,
+}
+
+/// One lookup in this many is checked byte by byte, whichever record it reads.
+const WHOLE_EVERY: u32 = 16;
+
+impl Buffers {
+    pub fn new(key_size: usize, value_most: usize) -> Self {
+        let key = vec![0; key_size];
+        Self { other: key.clone(), key, value: Vec::with_capacity(value_most.max(64)), lookups: 0 }
+    }
+}
+
+/// A client's access to a database as a session: every operation ends at once.
+pub(crate) struct KvSession<'a, A> {
+    pub access: A,
+    pub records: Records<'a>,
+    pub buffers: Buffers,
+}
+
+impl<A: KeyValue> Session for KvSession<'_, A> {
+    type Op = KvOp;
+
+    #[inline]
+    fn submit(&mut self, issue: &Issue<KvOp>) -> Submit {
+        Submit::Done(self.records.perform(&mut self.access, issue.op, &mut self.buffers))
+    }
+}
+
+impl Records<'_> {
+    /// Does `op`; returns the bytes of the values that it moved.
+    #[inline]
+    pub fn perform<A: KeyValue>(
+        &self,
+        access: &mut A,
+        op: KvOp,
+        buffers: &mut Buffers,
+    ) -> Result<u32, EngineError> {
+        write_key(op.record, &mut buffers.key);
+        match op.action {
+            KvAction::Get => self.get(access, op.record, buffers),
+            KvAction::Put | KvAction::Insert => self.put(access, op, buffers),
+            KvAction::Update => {
+                let seen = self.get(access, op.record, buffers)?;
+                Ok(seen + self.put(access, op, buffers)?)
+            }
+            KvAction::Delete => access.delete(&buffers.key).map(|()| 0),
+            KvAction::Scan(length) | KvAction::ScanUpTo(length) => {
+                self.scan(access, length, buffers)
+            }
+        }
+    }
+
+    fn put<A: KeyValue>(
+        &self,
+        access: &mut A,
+        op: KvOp,
+        buffers: &mut Buffers,
+    ) -> Result<u32, EngineError> {
+        self.values.fill(op.record, op.generation, &mut buffers.value);
+        access.put(&buffers.key, &buffers.value)?;
+        if let Some(ledger) = self.ledger {
+            ledger.acknowledged(op.record, op.generation)?;
+        }
+        Ok(buffers.value.len() as u32)
+    }
+
+    fn get<A: KeyValue>(
+        &self,
+        access: &mut A,
+        record: u64,
+        buffers: &mut Buffers,
+    ) -> Result<u32, EngineError> {
+        buffers.lookups = buffers.lookups.wrapping_add(1);
+        let whole = buffers.lookups.is_multiple_of(WHOLE_EVERY);
+        let mut right = None;
+        let found = access.get(&buffers.key, &mut |bytes| {
+            let as_written = match whole {
+                true => self.values.check(record, bytes),
+                false => self.values.check_quickly(record, bytes),
+            };
+            right = as_written.then_some(bytes.len() as u32);
+        })?;
+        match (found, right) {
+            (true, Some(bytes)) => Ok(bytes),
+            (true, None) => {
+                Err(EngineError::corruption(record, "its value is not one that was written"))
+            }
+            (false, _) => Err(EngineError::corruption(record, "it is missing")),
+        }
+    }
+
+    fn scan<A: KeyValue>(
+        &self,
+        access: &mut A,
+        length: u32,
+        buffers: &mut Buffers,
+    ) -> Result<u32, EngineError> {
+        let (mut left, mut sum, mut bad) = (length, 0u64, None);
+        let Buffers { key, other, .. } = buffers;
+        access.scan(key, &mut |found, bytes| {
+            let record = bytes.first_chunk().map_or(u64::MAX, |word| u64::from_le_bytes(*word));
+            write_key(record, other);
+            if found != other.as_slice() || !self.values.check(record, bytes) {
+                bad = Some(EngineError::corruption(
+                    record,
+                    "a scan found what was not written there",
+                ));
+                return false;
+            }
+            sum += bytes.len() as u64;
+            left = left.saturating_sub(1);
+            left > 0
+        })?;
+        match bad {
+            Some(error) => Err(error),
+            None => Ok(u32::try_from(sum).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Seed;
+    use workload::{OpClass, ValueShape};
+
+    /// A database that answers everything with one value.
+    struct Answers(Vec<u8>);
+
+    impl KeyValue for Answers {
+        fn get(&mut self, _: &[u8], seen: &mut dyn FnMut(&[u8])) -> Result<bool, EngineError> {
+            seen(&self.0);
+            Ok(true)
+        }
+
+        fn put(&mut self, _: &[u8], _: &[u8]) -> Result<(), EngineError> {
+            Ok(())
+        }
+
+        fn delete(&mut self, _: &[u8]) -> Result<(), EngineError> {
+            Ok(())
+        }
+
+        fn put_batch(
+            &mut self,
+            _: &mut dyn FnMut(&mut Vec<u8>, &mut Vec<u8>) -> bool,
+        ) -> Result<(), EngineError> {
+            Ok(())
+        }
+
+        fn scan(
+            &mut self,
+            _: &[u8],
+            _: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+        ) -> Result<(), EngineError> {
+            Ok(())
+        }
+    }
+
+    /// Of 32 lookups of record 7 that were answered with `value`, how many were found wrong.
+    fn wrong_ones(value: &[u8]) -> usize {
+        let values = Values::new(ValueShape::of(100), Seed(1));
+        let records = Records { values: &values, ledger: None };
+        let (mut access, mut buffers) = (Answers(value.to_vec()), Buffers::new(16, 100));
+        let op = KvOp { class: OpClass::Read, action: KvAction::Get, record: 7, generation: 0 };
+        let mut one = |_: &usize| records.perform(&mut access, op, &mut buffers).is_err();
+        (0..32).filter(|at| one(at)).count()
+    }
+
+    /// A broken engine would win a benchmark.
+    #[test]
+    fn what_was_not_written_there_is_found() {
+        let values = Values::new(ValueShape::of(100), Seed(1));
+        let mut value = Vec::new();
+        values.fill(7, 3, &mut value);
+        assert_eq!(wrong_ones(&value), 0);
+        assert_eq!(wrong_ones(&value[..99]), 32, "too short");
+        let mut torn = value.clone();
+        torn[99] ^= 1;
+        assert_eq!(wrong_ones(&torn), 2, "each sixteenth is looked at whole");
+        values.fill(8, 3, &mut value);
+        assert_eq!(wrong_ones(&value), 32, "another record's");
+    }
+}

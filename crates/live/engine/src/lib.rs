@@ -1,0 +1,25 @@
+//! The engine contract, and the one client loop that drives any engine.
+//!
+//! [`Engine`] is what a database implements; [`KeyValueEngine`] and [`SqlEngine`] add the operation sets.
+//! [`Session`] is what the loop ([`drive`]) sees: operations submitted and completions collected, by static
+//! dispatch. Block I/O implements [`Session`] alone.
+
+mod contract;
+mod drive;
+mod error;
+pub mod kv;
+mod place;
+mod server;
+mod session;
+pub mod sql;
+mod trial;
+
+pub use contract::{Engine, KeyValue, KeyValueEngine, Row, SqlEngine, Statements};
+pub use drive::drive;
+pub use error::{EngineError, ErrorKind};
+pub use place::{Address, Flavour, Place, Secret, Target};
+pub use server::{Hosting, PrivateServer, Reached, Server, ServerVerbs, Start};
+pub use session::{Completion, Ended, Session, Submit, Wait};
+pub use trial::{
+    ClientEnd, Finished, SAMPLE_EVERY, Seat, Setting, Starter, Trial, TrialSpec, Watch, run_clients,
+};

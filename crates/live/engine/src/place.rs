@@ -1,0 +1,125 @@
+//! Where a database is: the directory or device of an embedded engine, or a database on a server. A
+//! password in it is never shown.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::EngineError;
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Flavour {
+    /// MariaDB.
+    MariaDb,
+    /// MySQL, or a server that calls itself so.
+    MySql,
+}
+
+/// Where a database is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Place {
+    /// A directory, or a block device that an embedded engine has to itself.
+    Directory(PathBuf),
+    /// A server.
+    Server {
+        /// The database on it.
+        target: Target,
+        /// Whose it is.
+        flavour: Flavour,
+    },
+}
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Address {
+    /// A unix socket.
+    Socket(PathBuf),
+    /// A port.
+    Tcp {
+        /// Name or number of the machine.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Socket(path) => write!(out, "{}", path.display()),
+            Self::Tcp { host, port } => write!(out, "{host}:{port}"),
+        }
+    }
+}
+
+/// A password: goes through pipes to processes of ours, and is shown nowhere.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Holds `text`.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("(a password)")
+    }
+}
+
+/// A database on a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Where the server is.
+    pub address: Address,
+    /// Who asks.
+    pub user: String,
+    /// The database, if it is there already.
+    pub database: Option<String>,
+    /// Their password, if they have one.
+    pub password: Option<Secret>,
+}
+
+impl Place {
+    /// Directory or device of an embedded database.
+    ///
+    /// # Errors
+    /// When it is a server.
+    pub fn path(&self) -> Result<&Path, EngineError> {
+        match self {
+            Self::Directory(path) => Ok(path),
+            Self::Server { target, .. } => Err(EngineError::refused(
+                format!("{} is a server; the engine is embedded", target.address),
+                "please report this",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Passwords end up in logs that are shared.
+    #[test]
+    fn a_password_is_never_shown() {
+        let target = Target {
+            address: Address::Socket("/run/s.sock".into()),
+            user: "me".into(),
+            database: None,
+            password: Some(Secret::new("hunter2".into())),
+        };
+        assert!(!format!("{target:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Servers: how the program makes, starts and reaches those of a SQL engine.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use stack::{Journal, Limits};
+use study::SqlJob;
+use units::Bytes;
+
+use crate::{EngineError, Place};
+
+/// A private server that is running; ended when dropped.
+pub trait Server: Send {
+    /// Its process.
+    fn process(&self) -> u32;
+
+    /// How it ended and its last words, if it has ended; waits up to `wait` for that.
+    fn obituary(&mut self, wait: Duration) -> Option<String>;
+
+    /// Shuts it down in order.
+    ///
+    /// # Errors
+    /// How it ended instead.
+    fn stop(self: Box<Self>) -> Result<(), String>;
+}
+
+/// What the making of a server needs of the run.
+#[derive(Clone, Copy)]
+pub struct Hosting<'a> {
+    /// What is made on the host is noted here first.
+    pub journal: &'a Journal,
+    /// Set from outside: stop.
+    pub stop: &'a AtomicBool,
+}
+
+/// Where and how a private server runs.
+#[derive(Clone, Copy)]
+pub struct PrivateServer<'a> {
+    /// Directory that [`ServerVerbs::make`] made.
+    pub place: &'a Path,
+    /// Its log.
+    pub log: &'a Path,
+    /// Its cache.
+    pub pool: Bytes,
+    /// Limits of its process.
+    pub limits: &'a Limits,
+}
+
+/// A server of the user's, reached for a trial.
+pub struct Reached {
+    /// The database on it.
+    pub place: Place,
+    /// Variables that the job changes, as they were: already noted in the journal.
+    pub before: Vec<(String, String)>,
+    /// Keeps other runs off it until dropped.
+    pub held: Box<dyn Send>,
+}
+
+/// What a SQL engine's servers can be asked for. All functions of one engine.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerVerbs {
+    /// Scheme of a dsn: `mysql` of `mysql://...`.
+    pub scheme: &'static str,
+    /// Looks for what a job's server lacks; starts nothing that the study names.
+    pub look: fn(&SqlJob) -> Result<(), EngineError>,
+    /// Checks that a job's server, private or the user's, can be used.
+    pub check: fn(&SqlJob) -> Result<(), EngineError>,
+    /// Makes the directory of a job's private server.
+    pub make: fn(&SqlJob, &Path, Hosting<'_>) -> Result<(), EngineError>,
+    /// Starts a job's private server, with its database.
+    pub start: Start,
+    /// Reaches the server of the user's that the job's dsn names, and notes what the job will change there.
+    pub reach: fn(&SqlJob, &str, &Journal) -> Result<Reached, EngineError>,
+    /// Sets a variable of a server of the user's back; takes its dsn, name and value.
+    pub restore: fn(&str, &str, &str) -> Result<(), String>,
+    /// Cache of a job, once the bytes of its tables' pages are known.
+    pub pool: fn(&SqlJob, Option<u64>) -> Bytes,
+    /// Directories of a private server that hold its tables.
+    pub data: fn(&Path) -> Vec<PathBuf>,
+}
+
+/// Starts a private server; returns where its database is.
+pub type Start =
+    fn(&SqlJob, PrivateServer<'_>, Hosting<'_>) -> Result<(Place, Box<dyn Server>), EngineError>;

@@ -1,0 +1,92 @@
+//! A synchronous session: one thread with pread and pwrite for each operation in flight.
+//!
+//! Each thread is a client of its own at queue depth 1.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+
+use engine::{Ended, EngineError, Session, Submit};
+use units::Nanos;
+use workload::{BlockGroup, BlockOp, Issue, OpClass};
+
+use crate::buffers::Buffers;
+use crate::checked::Checked;
+
+/// Threads that a group needs on this path.
+pub(crate) fn threads_of(group: &BlockGroup) -> u32 {
+    group.plan.queue_depth * group.clients
+}
+
+/// How long before an operation is due a thread stops sleeping. Half as long as a ring: there are more
+/// threads.
+const SPIN: Nanos = Nanos::from_micros(60);
+
+/// One thread's operations.
+pub(crate) struct Psync<'a> {
+    pub data: Checked<'a>,
+    pub buffers: Buffers,
+    /// Wait actively for the last instants before an operation is due. In phase with others there is no use
+    /// in it, and every spinning thread takes CPU.
+    pub spin: bool,
+}
+
+impl Session for Psync<'_> {
+    type Op = BlockOp;
+
+    #[inline]
+    fn submit(&mut self, issue: &Issue<BlockOp>) -> Submit {
+        Submit::Done(self.perform(issue.op))
+    }
+
+    #[inline]
+    fn verify(&mut self, issue: &Issue<BlockOp>) -> Result<(), EngineError> {
+        self.data.after(issue.op, self.buffers.get(0))
+    }
+
+    fn spin(&self) -> Nanos {
+        if self.spin { SPIN } else { Nanos::ZERO }
+    }
+}
+
+impl Psync<'_> {
+    #[inline]
+    fn perform(&mut self, op: BlockOp) -> Ended {
+        let target = self.data.target;
+        let (file, offset) = target.locate(op.offset);
+        let file = target.file(file);
+        let length = op.length as usize;
+        let result = match op.class {
+            OpClass::Read | OpClass::BackgroundRead => {
+                file.read_at(&mut self.buffers.get(0)[..length], offset)
+            }
+            OpClass::Write | OpClass::BackgroundWrite => {
+                let buffer = self.buffers.stamped(0, length);
+                self.data.before(op, buffer);
+                if op.dsync {
+                    write_durably(file, buffer, offset)
+                } else {
+                    file.write_at(buffer, offset)
+                }
+            }
+            // Block workloads have no other classes.
+            _ => file.sync_data().map(|()| length),
+        };
+        match result {
+            Ok(bytes) if bytes == length => Ok(op.length),
+            // A short transfer inside the span: the target lost its end.
+            Ok(_) => Err(EngineError::Os(libc::EIO)),
+            Err(error) => Err(EngineError::Os(error.raw_os_error().unwrap_or(libc::EIO))),
+        }
+    }
+}
+
+/// pwritev2(2) with `RWF_DSYNC`: on a device a write with forced unit access.
+fn write_durably(file: &File, buffer: &[u8], offset: u64) -> std::io::Result<usize> {
+    let vector = libc::iovec { iov_base: buffer.as_ptr() as *mut _, iov_len: buffer.len() };
+    let at = libc::off_t::try_from(offset).map_err(std::io::Error::other)?;
+    // SAFETY: the vector describes `buffer`, which lives through the call; the kernel only reads it.
+    let written =
+        unsafe { libc::pwritev2(file.as_raw_fd(), &raw const vector, 1, at, libc::RWF_DSYNC) };
+    usize::try_from(written).map_err(|_| std::io::Error::last_os_error())
+}

@@ -1,0 +1,218 @@
+//! A server as an engine: what is looked at before anything is measured, and what is asked meanwhile.
+//!
+//! Invariant: nothing is measured on a server that was not looked at. What it is not: statements.
+
+use std::collections::BTreeMap;
+
+use engine::{Engine, EngineError, Flavour, Place, ServerVerbs, SqlEngine, Target};
+use mysql::Conn;
+use mysql::prelude::Queryable;
+use observe::Counter;
+use study::{Descriptor, Operations, SqlJob};
+
+use crate::binary::{Binary, check_version};
+use crate::home::Home;
+use crate::hosting::SERVER;
+use crate::owner;
+use crate::reach::{connect_briefly, told};
+use crate::session::MysqlSession;
+use crate::status;
+
+/// Reaching a server.
+pub trait Reach {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] with what to do.
+    fn connect(&self) -> Result<Conn, EngineError>;
+
+    /// What the server calls itself, and whether it can be used: its version, that the database is ours or
+    /// given up by the study, and the right to make, fill and drop tables in it.
+    ///
+    /// # Errors
+    /// [`EngineError::Refused`] with what to do.
+    fn check(&self, job: &SqlJob) -> Result<(Flavour, String), EngineError>;
+}
+
+impl Reach for Target {
+    fn connect(&self) -> Result<Conn, EngineError> {
+        connect_briefly(self)
+    }
+
+    fn check(&self, job: &SqlJob) -> Result<(Flavour, String), EngineError> {
+        let mut conn = self.connect()?;
+        let version: Option<String> = conn.query_first("SELECT VERSION()").map_err(told)?;
+        let version = version.unwrap_or_default();
+        let maria = version.contains("MariaDB");
+        let flavour = if maria { Flavour::MariaDb } else { Flavour::MySql };
+        check_version(flavour, &version)
+            .map_err(|reason| EngineError::refused(reason, "use a newer server"))?;
+        if let Some(database) = &self.database {
+            owner::look(&mut conn, job)?;
+            owner::drop_left_probe(&mut conn)?;
+            let probe = owner::PROBE;
+            for statement in [
+                // Fails where a table of somebody else's has this name.
+                format!(
+                    "CREATE TABLE {probe} (id INT PRIMARY KEY, k INT) COMMENT='{}'",
+                    owner::COMMENT
+                ),
+                format!("CREATE INDEX k ON {probe}(k)"),
+                format!("INSERT INTO {probe} VALUES (1, 1)"),
+                format!("UPDATE {probe} SET k=2"),
+                format!("SELECT k FROM {probe}"),
+                format!("DELETE FROM {probe}"),
+                format!("DROP TABLE {probe}"),
+            ] {
+                let result = conn.query_drop(&statement).map_err(told);
+                result.map_err(|error| not_allowed(&self.user, database, &statement, &error))?;
+            }
+        }
+        Ok((flavour, version))
+    }
+}
+
+fn not_allowed(user: &str, database: &str, statement: &str, error: &EngineError) -> EngineError {
+    let word = statement.split(' ').next().unwrap_or_default();
+    let right = if statement.starts_with("CREATE INDEX") { "INDEX" } else { word };
+    EngineError::refused(
+        format!("user {user} may not {right} in database {database}: {error}"),
+        format!(
+            "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, INDEX ON {database}.* TO {user}"
+        ),
+    )
+}
+
+/// A MariaDB or MySQL server as an engine.
+#[derive(Debug)]
+pub struct Mysql {
+    target: Target,
+    flavour: Flavour,
+    job: SqlJob,
+    /// The connection of whoever watches the server.
+    status: std::sync::Mutex<Option<Conn>>,
+}
+
+impl Mysql {
+    /// Of a server that was checked.
+    #[must_use]
+    pub fn new(target: Target, flavour: Flavour, job: &SqlJob) -> Self {
+        Self { target, flavour, job: job.clone(), status: std::sync::Mutex::default() }
+    }
+
+    /// Asks something over the connection that watches; `None` when there is no connection.
+    pub(crate) fn ask<T>(&self, question: impl FnOnce(&mut Conn) -> mysql::Result<T>) -> Option<T> {
+        let mut status = self.status.lock().ok()?;
+        if status.is_none() {
+            *status = self.target.connect().ok();
+        }
+        let answer = question(status.as_mut()?);
+        if answer.is_err() {
+            *status = None;
+        }
+        answer.ok()
+    }
+}
+
+static MYSQL: Descriptor = Descriptor {
+    command: "mariadb",
+    products: &[("MariaDB", "MariaDB")],
+    server: true,
+    needs: Some("MariaDB"),
+    install: "apt-get install mariadb-server",
+    durability: [
+        "innodb_flush_log_at_trx_commit = 0: redo log written and flushed once per second",
+        "innodb_flush_log_at_trx_commit = 2: redo log written at commit, flushed once per second",
+        "innodb_flush_log_at_trx_commit = 1: redo log flushed at every commit",
+    ],
+    power_cuts: Some(
+        "rows = 1\ntables = 4\nthreads = 4\nbuffer_pool = \"8MiB\"\nredo_log = \"8MiB\"\n\
+         durability = \"device\"\n",
+    ),
+    ..Descriptor::new("mysql", "MySQL", Operations::Sql)
+};
+
+impl Engine for Mysql {
+    const DESCRIPTOR: &'static Descriptor = &MYSQL;
+
+    type Job = SqlJob;
+
+    /// Looks at the private server of the job; one that runs already is checked when it is reached.
+    fn probe(job: Option<&SqlJob>) -> Result<String, EngineError> {
+        let binary = Binary::find(job.map_or("auto", |job| &job.server))?;
+        Home::possible()?;
+        Ok(format!("{} ({})", binary.version, binary.path.display()))
+    }
+
+    fn open(place: &Place, job: &SqlJob) -> Result<Self, EngineError> {
+        match place {
+            Place::Server { target, flavour } => Ok(Self::new(target.clone(), *flavour, job)),
+            Place::Directory(dir) => Err(EngineError::refused(
+                format!("{} is no server", dir.display()),
+                "please report this",
+            )),
+        }
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        self.ask(status::counters).unwrap_or_default()
+    }
+
+    fn version(&self) -> String {
+        let said = self.ask(|conn| conn.query_first::<String, _>("SELECT VERSION()")).flatten();
+        said.unwrap_or_else(|| "unknown".into())
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let rows: Vec<(String, String)> =
+            self.ask(|conn| conn.query("SHOW GLOBAL VARIABLES")).unwrap_or_default();
+        let secret = |name: &str| name.contains("password") || name.contains("secret");
+        rows.into_iter().filter(|(name, _)| !secret(name)).collect()
+    }
+
+    fn sums(&self) -> BTreeMap<String, f64> {
+        self.ask(status::sums).unwrap_or_default()
+    }
+
+    fn totals(&self, earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
+        status::totals(earlier, &self.sums(), self.job.page_size.get())
+    }
+}
+
+impl SqlEngine for Mysql {
+    type Connection = MysqlSession;
+
+    const SERVER: Option<ServerVerbs> = Some(SERVER);
+
+    fn claim(&self) -> Result<(), EngineError> {
+        match self.job.dsn {
+            Some(_) => owner::claim(&mut self.target.connect()?, &self.job),
+            None => Ok(()),
+        }
+    }
+
+    fn connect(&self, statements: bool) -> Result<MysqlSession, EngineError> {
+        MysqlSession::open(&self.target, self.flavour, &self.job, statements)
+    }
+
+    fn set(&self, setting: &str) -> Result<(), EngineError> {
+        let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
+        owner::set(&mut self.target.connect()?, name, value)
+    }
+
+    fn table_bytes(&self) -> u64 {
+        // What the files occupy, where the server tells it.
+        let files = "SELECT CAST(COALESCE(SUM(allocated_size), 0) AS UNSIGNED) FROM \
+                     information_schema.innodb_sys_tablespaces \
+                     WHERE name LIKE CONCAT(DATABASE(), '/sbtest%')";
+        let told = self.ask(|conn| conn.query_first::<u64, _>(files)).flatten();
+        told.filter(|bytes| *bytes > 0).unwrap_or_else(|| self.page_bytes())
+    }
+
+    fn page_bytes(&self) -> u64 {
+        let pages = "SELECT CAST(COALESCE(SUM(data_length + index_length), 0) AS UNSIGNED) \
+                     FROM information_schema.tables WHERE table_schema = DATABASE() \
+                     AND table_name LIKE 'sbtest%'";
+        self.ask(|conn| conn.query_first::<u64, _>(pages)).flatten().unwrap_or(0)
+    }
+}

@@ -1,0 +1,260 @@
+//! The directory of a private server, and the confinement in which a server of root's runs.
+//!
+//! Invariants: nobody but the server's user can enter it; a server that root starts runs as a user of its
+//! own, that no account and no other process has, and sees its directory at a fixed place in a mount
+//! namespace of its own, so that no directory above must be opened to it.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use engine::EngineError;
+use rustix::fs::{Gid, Uid};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_bind, mount_change, unmount};
+use rustix::process::{Signal, chdir, set_parent_process_death_signal};
+use rustix::thread::{UnshareFlags, set_thread_gid, set_thread_groups, set_thread_uid};
+
+use crate::binary::Binary;
+
+/// Users that systemd gives to services for as long as they run (systemd.io, "Users, Groups, UIDs and GIDs");
+/// no account should have one of them, and none of /etc/passwd is taken.
+const DYNAMIC: std::ops::RangeInclusive<u32> = 61_184..=65_519;
+/// Where a confined server may see its directory: the first that is there and is not above its program.
+const PLACES: [&CStr; 4] = [c"/mnt", c"/media", c"/srv", c"/opt"];
+/// Folders of a server's directory: its data, temporary files, and what SQL may read and write.
+const FOLDERS: [&str; 3] = [DATA, TEMPORARY, FILES];
+pub(crate) const DATA: &str = "data";
+pub(crate) const TEMPORARY: &str = "tmp";
+pub(crate) const FILES: &str = "files";
+
+/// How a server of root's is confined.
+#[derive(Debug, Clone, Copy)]
+struct Jail {
+    user: u32,
+    place: &'static CStr,
+}
+
+/// The directory of a private server.
+#[derive(Debug, Clone)]
+pub struct Home {
+    place: PathBuf,
+    jail: Option<Jail>,
+}
+
+fn refused(what: &Path, error: impl std::fmt::Display) -> EngineError {
+    let reason = format!("{}: {error}", what.display());
+    EngineError::refused(reason, "crosspoint doctor")
+}
+
+impl Home {
+    /// Makes the folders of a server in the directory `place`.
+    ///
+    /// # Errors
+    /// When they cannot be made, or given to a user of its own.
+    pub fn make(binary: &Binary, place: &Path) -> Result<Self, EngineError> {
+        let user = if rustix::process::geteuid().is_root() { Some(free_user()?) } else { None };
+        fs::set_permissions(place, fs::Permissions::from_mode(0o700))
+            .map_err(|error| refused(place, error))?;
+        let folders = FOLDERS.map(|name| place.join(name));
+        for folder in &folders {
+            let made = DirBuilder::new().mode(0o700).create(folder);
+            made.map_err(|error| refused(folder, error))?;
+        }
+        if let Some(user) = user {
+            for path in folders.iter().map(PathBuf::as_path).chain([place]) {
+                chown(path, Some(user), Some(user)).map_err(|error| refused(path, error))?;
+            }
+        }
+        Self::open(binary, place)
+    }
+
+    /// The directory of a server that was made before.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn open(binary: &Binary, place: &Path) -> Result<Self, EngineError> {
+        let data = fs::metadata(place).map_err(|error| refused(place, error))?;
+        let own = rustix::process::geteuid();
+        let place = place.to_owned();
+        if !own.is_root() || data.uid() == own.as_raw() {
+            return Ok(Self { place, jail: None });
+        }
+        let above = |seen: &&&CStr| {
+            let seen = Path::new(seen.to_str().unwrap_or_default());
+            seen.is_dir() && !binary.path.starts_with(seen)
+        };
+        let seen = PLACES.iter().find(above).ok_or_else(|| {
+            refused(&binary.path, "none of /mnt, /media, /srv and /opt can hide the server's data")
+        })?;
+        Ok(Self { place, jail: Some(Jail { user: data.uid(), place: seen }) })
+    }
+
+    /// Whether a private server of this user's can be confined: root needs a mount namespace for it.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn possible() -> Result<(), EngineError> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        let mut command = Command::new("true");
+        command.stdin(Stdio::null());
+        // SAFETY: the new process has one thread, and only makes a system call.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::thread::unshare_unsafe(UnshareFlags::NEWNS).map_err(Into::into)
+            });
+        }
+        let run = stack::output_within(&mut command, (Duration::from_secs(30), None), |_| ());
+        run.map(|_| ()).map_err(|error| {
+            EngineError::refused(
+                format!("root may not make a mount namespace for the server here: {error}"),
+                "run as another user than root, or give this container CAP_SYS_ADMIN",
+            )
+        })
+    }
+
+    /// A folder of it, for this process.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// A folder or file of it, as the server sees it.
+    pub(crate) fn seen(&self, name: &str) -> String {
+        match &self.jail {
+            Some(jail) => format!("{}/{name}", jail.place.to_string_lossy()),
+            None => self.path(name).display().to_string(),
+        }
+    }
+
+    /// Writes a file that the server alone may read.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), EngineError> {
+        use std::io::Write;
+        use std::os::unix::fs::OpenOptionsExt;
+        let path = self.path(name);
+        let _ = fs::remove_file(&path);
+        let mut options = fs::OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(&path);
+        made.and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| match &self.jail {
+                Some(jail) => chown(&path, Some(jail.user), Some(jail.user)),
+                None => Ok(()),
+            })
+            .map_err(|error| refused(&path, error))
+    }
+
+    /// Makes a command one of this server: in its directory, as its user, ended with the thread that starts
+    /// it, in the control groups of `doors`.
+    pub(crate) fn confine(&self, command: &mut Command, doors: Vec<File>) {
+        let jail = self.jail;
+        let others = other_areas();
+        // Before its user is another: nobody else may enter the directories above.
+        command.current_dir(&self.place);
+        // SAFETY: between fork and exec only system calls are made, with arguments that are there; nothing is
+        // allocated and no lock is taken.
+        unsafe {
+            command.pre_exec(move || {
+                for door in &doors {
+                    rustix::io::write(door, b"0")?;
+                }
+                // Nothing that it starts gets rights that it has not.
+                rustix::thread::set_no_new_privs(true)?;
+                if let Some(jail) = &jail {
+                    jail.enter(&others)?;
+                }
+                chdir(c"data")?;
+                // After the change of user, which clears it.
+                set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+            });
+        }
+    }
+}
+
+impl Jail {
+    /// Shows the working directory at `place` to this process alone, lets go of `others`, and becomes the
+    /// user.
+    fn enter(&self, others: &[CString]) -> std::io::Result<()> {
+        // SAFETY: the new process has one thread.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS)? };
+        // What is unmounted outside must not be held in here.
+        let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        mount_change(c"/", slave)?;
+        mount_bind(c".", self.place)?;
+        chdir(self.place)?;
+        for other in others {
+            // One that has gone meanwhile is what was wanted.
+            let _ = unmount(other.as_c_str(), UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+        let group = Gid::from_raw(self.user);
+        set_thread_groups(&[])?;
+        set_thread_gid(group)?;
+        set_thread_uid(Uid::from_raw(self.user))?;
+        Ok(())
+    }
+}
+
+/// What is mounted in work areas, of this run and of others: a copy in the server's namespace would keep
+/// their devices open for as long as the server runs.
+fn other_areas() -> Vec<CString> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let places = stack::parsing::parse_mounts(&mounts).into_iter().map(|mounted| mounted.place);
+    let bytes = places.map(|place| place.into_os_string().into_encoded_bytes());
+    let mark = b".crosspoint-work-";
+    let ours = bytes.filter(|bytes| bytes.windows(mark.len()).any(|part| part == mark));
+    ours.filter_map(|bytes| CString::new(bytes).ok()).collect()
+}
+
+/// A user that no account and no process has.
+fn free_user() -> Result<u32, EngineError> {
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let owners: Vec<u32> = processes.filter_map(|one| Some(one.metadata().ok()?.uid())).collect();
+    let random = u32::from_str_radix(&stack::random_hex(6), 16).unwrap_or(0);
+    pick_user(random, &accounts, &map, &owners).ok_or_else(|| {
+        let reason = "no user is free for the server (users 61184 to 65519)".to_owned();
+        let next = "run as another user than root, or give this container those users";
+        EngineError::refused(reason, next)
+    })
+}
+
+/// The first free user from a random one on.
+fn pick_user(random: u32, accounts: &str, map: &str, owners: &[u32]) -> Option<u32> {
+    let taken = |user: u32| {
+        let number = user.to_string();
+        let account = |line: &str| line.split(':').nth(2) == Some(&number);
+        owners.contains(&user) || accounts.lines().any(account)
+    };
+    let mapped = |user: u32| {
+        map.lines().any(|line| {
+            let mut numbers = line.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+            let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+            first.zip(count).is_some_and(|(first, count)| {
+                (first..first.saturating_add(count)).contains(&u64::from(user))
+            })
+        })
+    };
+    let count = DYNAMIC.end() - DYNAMIC.start() + 1;
+    let from = random % count;
+    let mut users = (0..count).map(|step| DYNAMIC.start() + (from + step) % count);
+    users.find(|user| !taken(*user) && mapped(*user))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two servers, or a server and somebody's account, must not share a user.
+    #[test]
+    fn a_server_gets_a_user_that_nobody_has() {
+        let map = "         0          0 4294967295\n";
+        assert_eq!(pick_user(0, "", map, &[]), Some(61_184));
+        assert_eq!(pick_user(0, "x:x:61184:1::/:\n", map, &[61_185]), Some(61_186));
+        assert_eq!(pick_user(4335, "", map, &[65_519]), Some(61_184));
+        assert_eq!(pick_user(0, "", "0 1000 10\n", &[]), None);
+    }
+}

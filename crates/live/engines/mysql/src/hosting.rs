@@ -1,0 +1,129 @@
+//! The verbs of the server contract: private servers made and started, servers of the user's reached.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use engine::{EngineError, Hosting, Place, PrivateServer, Reached, ServerVerbs};
+use stack::{Journal, Undo};
+use study::{Memory, SqlJob};
+use units::Bytes;
+
+use crate::binary::Binary;
+use crate::connection::Reach;
+use crate::home::Home;
+use crate::initialise::initialise;
+use crate::options::{Listen, arguments};
+use crate::owner::{before_change, hold, restore};
+use crate::reach::target_of;
+use crate::server::Server;
+
+/// Name of the database that private servers hold.
+const DATABASE: &str = "sbtest";
+/// Bytes that a pool is a multiple of.
+const POOL_UNIT: u64 = 1 << 20;
+/// Smallest pools: below 64 KiB pages, and with them.
+const POOL_LEAST: (u64, u64) = (6 << 20, 24 << 20);
+/// Pool while loading, where the study gives a share of what does not exist yet.
+const POOL_LOADING: Bytes = Bytes::mib(256);
+
+/// The servers of MariaDB and MySQL.
+pub(crate) const SERVER: ServerVerbs =
+    ServerVerbs { scheme: "mysql", look, check, make, start, reach, restore, pool, data };
+
+fn correct(reason: String) -> EngineError {
+    EngineError::refused(reason, "correct the study, then: crosspoint plan STUDY")
+}
+
+fn look(job: &SqlJob) -> Result<(), EngineError> {
+    if job.dsn.is_some() {
+        return Ok(());
+    }
+    Binary::place(&job.server)?;
+    Home::possible()?;
+    let Ok(listen) = Listen::parse(&job.listen) else { return Ok(()) };
+    listen.check_free().map_err(|error| EngineError::refused(error.reason(), "listen = \"auto\""))
+}
+
+fn check(job: &SqlJob) -> Result<(), EngineError> {
+    if let Some(dsn) = &job.dsn {
+        let target = target_of(dsn).map_err(correct)?;
+        // The check makes a table for a moment: two runs at once would see each other's.
+        let _held = hold(&target)?;
+        return target.check(job).map(|_| ());
+    }
+    Listen::parse(&job.listen).map_err(correct)?.check_free()?;
+    Binary::find(&job.server)?;
+    Home::possible()
+}
+
+fn make(job: &SqlJob, place: &Path, hosting: Hosting<'_>) -> Result<(), EngineError> {
+    let binary = Binary::find(&job.server)?;
+    let home = Home::make(&binary, place)?;
+    initialise(&binary, &home, (hosting.journal.mark(), hosting.stop), job.page_size)
+}
+
+fn start(
+    job: &SqlJob,
+    private: PrivateServer<'_>,
+    hosting: Hosting<'_>,
+) -> Result<(Place, Box<dyn engine::Server>), EngineError> {
+    let binary = Binary::find(&job.server)?;
+    let listen = Listen::parse(&job.listen).map_err(correct)?;
+    let home = Home::open(&binary, private.place)?;
+    let all = arguments(&binary, job, &home, private.pool);
+    let with = (hosting.journal, private.limits);
+    let server = Server::start(&binary, with, (&home, private.log), (&listen, &all), hosting.stop)?;
+    server.make_database(DATABASE)?;
+    let place = Place::Server { target: server.target(Some(DATABASE)), flavour: binary.flavour };
+    Ok((place, Box::new(server)))
+}
+
+fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineError> {
+    let refuse = |reason| EngineError::refused(reason, "correct the dsn");
+    let target = target_of(dsn).map_err(refuse)?;
+    let held = Box::new(hold(&target)?);
+    let (flavour, _) = target.check(job)?;
+    if journal.owed_to(dsn).map_err(|error| refuse(error.to_string()))? {
+        return Err(EngineError::refused(
+            "a run that was killed has left variables of this server changed",
+            "crosspoint clean",
+        ));
+    }
+    let before = before_change(&target, job)?;
+    for (name, value) in before.clone() {
+        let undo = Undo::RestoreSetting { dsn: dsn.to_owned(), name, value };
+        journal.note(undo).map_err(|error| refuse(error.to_string()))?;
+    }
+    Ok(Reached { place: Place::Server { target, flavour }, before, held })
+}
+
+fn pool(job: &SqlJob, tables: Option<u64>) -> Bytes {
+    let least = if job.page_size.get() > 32 << 10 { POOL_LEAST.1 } else { POOL_LEAST.0 };
+    let wanted = match (job.buffer_pool, tables) {
+        (Memory::Share(_), None) => POOL_LOADING.get(),
+        (memory, tables) => {
+            let data = Bytes(tables.unwrap_or(job.data().get()));
+            memory.bytes(data).map_or(least, Bytes::get)
+        }
+    };
+    Bytes(wanted.max(least).next_multiple_of(POOL_UNIT))
+}
+
+fn data(place: &Path) -> Vec<PathBuf> {
+    let data = place.join("data");
+    vec![data.clone(), data.join(DATABASE)]
+}
+
+impl engine::Server for Server {
+    fn process(&self) -> u32 {
+        Self::process(self)
+    }
+
+    fn obituary(&mut self, wait: Duration) -> Option<String> {
+        Self::obituary(self, wait)
+    }
+
+    fn stop(self: Box<Self>) -> Result<(), String> {
+        Self::stop(*self)
+    }
+}

@@ -1,0 +1,126 @@
+//! A private server for one test, with tables.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::sync::atomic::AtomicBool;
+
+use crosspoint_engine_mysql::{Binary, Home, Listen, Mysql, Reach, Server, arguments, initialise};
+use engine::TrialSpec;
+use engine::sql::{SqlSpec, measure};
+use mysql::prelude::Queryable;
+use observe::Control;
+use stack::{Journal, WorkArea};
+use stats::Timeline;
+use study::{Job, SqlJob, sql_plan};
+use units::{Bytes, Nanos, Seed};
+use workload::SqlClient;
+
+/// Says what is missing, and whether anything is.
+pub fn missing(programs: &[&str]) -> bool {
+    for program in programs {
+        let there = match *program {
+            "mariadbd" => Binary::find("auto").is_ok(),
+            other => std::process::Command::new(other).arg("--version").output().is_ok(),
+        };
+        if !there {
+            skip(&format!("statements beside sysbench: {program}"));
+            return true;
+        }
+    }
+    false
+}
+
+/// Says, and counts, that a test cannot run here.
+fn skip(missing: &str) {
+    println!("SKIPPED {missing}");
+    if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| {
+            std::io::Write::write_all(&mut file, format!("{missing}\n").as_bytes())
+        });
+    }
+}
+
+/// The job that these keys of an experiment make.
+pub fn job(keys: &str) -> SqlJob {
+    let text = format!(
+        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+         name = \"e\"\n[experiment.sql]\n{keys}"
+    );
+    let plan = study::plan(&study::parse(&text).expect("a study"));
+    let Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
+    *job
+}
+
+/// A server with an empty database, in a directory that goes with it.
+pub struct Private {
+    pub server: Server,
+    pub binary: Binary,
+    pub dir: tempfile::TempDir,
+    _area: WorkArea,
+    _journal: &'static Journal,
+}
+
+impl Private {
+    /// Started for `job` with `more` settings.
+    pub fn start(job: &SqlJob, more: &[String]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        // The journal outlives everything that is in it.
+        let journal: &'static Journal =
+            Box::leak(Box::new(Journal::new(&dir.path().join("state"), |_, _, _| Ok(()))));
+        let area = WorkArea::create(journal, dir.path(), "server").expect("an area");
+        let binary = Binary::find(&job.server).expect("a server");
+        let place = area.fresh("database").expect("a directory");
+        let never = AtomicBool::new(false);
+        let home = Home::make(&binary, &place).expect("folders");
+        initialise(&binary, &home, (journal.mark(), &never), job.page_size)
+            .expect("a data directory");
+        let mut arguments = arguments(&binary, job, &home, Bytes::mib(64));
+        arguments.extend_from_slice(more);
+        let log = dir.path().join("server.log");
+        let with = (&Listen::Own, arguments.as_slice());
+        let server = Server::start(
+            &binary,
+            (journal, &stack::Limits::default()),
+            (&home, &log),
+            with,
+            &never,
+        );
+        let server = server.expect("it starts");
+        let mut conn = server.target(None).connect().expect("a connection");
+        conn.query_drop("CREATE DATABASE sbtest").expect("a database");
+        Self { server, binary, dir, _area: area, _journal: journal }
+    }
+
+    /// The engine for `job`.
+    pub fn engine(&self, job: &SqlJob) -> Mysql {
+        Mysql::new(self.server.target(Some("sbtest")), self.binary.flavour, job)
+    }
+
+    /// Runs `job` until its transactions are done.
+    pub fn run(&self, job: &SqlJob) -> stats::TrialResult {
+        let timeline = Timeline {
+            warm_up: Nanos::ZERO,
+            measure: Nanos::from_secs(600),
+            interval: Nanos::from_secs(1),
+        };
+        let trial = TrialSpec {
+            timeline,
+            stop_on_error: true,
+            failures_max: Some(SqlSpec::FAILURES_MAX),
+            max_lag: None,
+        };
+        let spec = SqlSpec { trial, changes: Vec::new() };
+        let plan = sql_plan(job, timeline.end());
+        let clients = SqlClient::all(&plan, job.threads, Seed(7));
+        let stop = AtomicBool::new(false);
+        let control = Control { stop: &stop, progress: None, keep: None };
+        measure(&self.engine(job), &spec, clients, &control, &|| (), &mut Vec::new)
+            .expect("it runs")
+    }
+
+    /// The path of the server's socket, for other programs.
+    pub fn socket(&self) -> String {
+        self.server.address().to_string()
+    }
+}
