@@ -10,6 +10,6 @@ const AROUND: study::Surroundings<'_> = study::Surroundings {
 
 fuzz_target!(|text: &str| {
     if let Ok(imported) = study::import_fio(text, "fuzzed", &AROUND) {
-        study::parse(&imported.text).expect("an imported study is a study");
+        study::parse(&imported.text, study::Engines::ANY).expect("an imported study is a study");
     }
 });

@@ -8,6 +8,6 @@ const STUDY: &str = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice =
 
 fuzz_target!(|text: &str| {
     if let Ok(changed) = study::apply_overrides(STUDY, &[text.to_owned()]) {
-        let _ = study::parse(&changed);
+        let _ = study::parse(&changed, study::Engines::ANY);
     }
 });

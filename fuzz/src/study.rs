@@ -4,14 +4,15 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match study::parse(text) {
+    match study::parse(text, study::Engines::ANY) {
         Err(error) => {
             if let Some(span) = error.span {
                 assert!(text.get(span).is_some(), "the error points outside the text");
             }
         }
         Ok(parsed) => {
-            let again = study::parse(&study::resolved_text(&parsed)).expect("resolved is valid");
+            let again = study::parse(&study::resolved_text(&parsed), study::Engines::ANY)
+                .expect("resolved is valid");
             assert_eq!(parsed, again);
         }
     }

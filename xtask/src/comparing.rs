@@ -41,7 +41,9 @@ fn places(pairs: u64, seed: u64) -> Vec<[u32; 2]> {
          [[stack]]\nname = \"b\"\ndevice = \"file\"\n[[experiment]]\nname = \"e\"\nrepeat = {pairs}\n\
          [experiment.block]\n"
     );
-    let plan = study::parse(&text).map(|study| study::plan(&study).trials).unwrap_or_default();
+    let plan = study::parse(&text, engines::list())
+        .map(|study| study::plan(&study).trials)
+        .unwrap_or_default();
     let of = |stack: &str| -> Vec<u32> {
         plan.iter().filter(|trial| trial.stack == stack).map(|trial| trial.number - 1).collect()
     };

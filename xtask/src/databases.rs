@@ -10,7 +10,7 @@ use engine::kv::{KvSpec, load, measure};
 use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place, TrialSpec};
 use observe::Control;
 use stats::Timeline;
-use study::{Descriptor, Durability, Job, KvJob, Operations};
+use study::{Descriptor, Durability, KvJob, Operations};
 use units::{Nanos, Seed};
 use workload::{
     Client, KEY_DIGITS, KvClient, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
@@ -138,7 +138,7 @@ fn cpu<E: KeyValueEngine>(records: u64) -> Result<Cpu, EngineError> {
         trial: TrialSpec { timeline, stop_on_error: true, failures_max: None, max_lag: None },
         seed: Seed(1),
     };
-    let engine = E::open(&Place::Directory(dir.clone()), &job(records))?;
+    let engine = E::open(&Place::Directory(dir.clone()), &KvJob { records, ..job::<E>() })?;
     load(&engine, &spec, None, &mut |_| true)?;
     let keys = keys(&spec);
     let (mut with, mut without) = (Vec::new(), Vec::new());
@@ -158,17 +158,9 @@ fn cpu<E: KeyValueEngine>(records: u64) -> Result<Cpu, EngineError> {
 }
 
 /// A job without durability whose database fits the block cache.
-fn job(records: u64) -> KvJob {
-    let text = format!(
-        "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \"e\"\n\
-         [experiment.kv]\nengine = \"rocksdb\"\nrecords = {records}\nvalue_size = \"{VALUE}B\"\n\
-         options = \"block_based_table_factory={{block_cache=1073741824}}\"\n"
-    );
-    let plan = study::plan(&study::parse(&text).expect("invariant: the study is ours"));
-    let Job::Kv(job) = plan.trials[0].job.clone() else {
-        unreachable!("invariant: a key-value job was written")
-    };
-    KvJob { durability: Durability::None, ..*job }
+fn job<E: KeyValueEngine>() -> KvJob {
+    let options = "block_based_table_factory={block_cache=1073741824}".into();
+    KvJob { options, ..engine::kv::contract::job::<E>(Durability::None) }
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {

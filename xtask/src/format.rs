@@ -197,7 +197,7 @@ mod tests {
         // What the program takes where a study says nothing.
         let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
             [[experiment]]\nname = \"e\"\n[experiment.block]\n";
-        let parsed = study::parse(study).unwrap();
+        let parsed = study::parse(study, engines::list()).unwrap();
         let (one, block) = (&parsed.experiment[0], parsed.experiment[0].block.as_ref().unwrap());
         for (key, value) in [
             ("optional", one.optional.to_string()),

@@ -23,7 +23,7 @@ struct Tally {
 
 /// Prints how the second stack came out beside the first in each set of `pairs` repetitions.
 pub fn table(path: &Path, pairs: u32, margin: f64) -> Result<(), String> {
-    let run = Run::read(path).map_err(|error| error.to_string())?;
+    let run = Run::read(path, engines::list()).map_err(|error| error.to_string())?;
     let names: Vec<&str> = run.header.stacks.iter().map(|stack| stack.name.as_str()).collect();
     let [first, second] = names[..] else { return Err("a run with two stacks is needed".into()) };
     let most = run.trials.iter().map(|trial| trial.repetition).max().unwrap_or(0);

@@ -345,7 +345,9 @@ mod tests {
         {
             let file =
                 format!("{}/../../../studies/{}.toml", env!("CARGO_MANIFEST_DIR"), cast.study);
-            let study = study::parse(&std::fs::read_to_string(&file).expect(&file)).unwrap();
+            let study =
+                study::parse(&std::fs::read_to_string(&file).expect(&file), study::Engines::ANY)
+                    .unwrap();
             let has = |name: &String| study.stack.iter().any(|stack| stack.name == *name);
             assert!(cast.stacks.values().all(has), "{cast:?}");
             let theirs: Vec<&str> = asked(&one).map(|of| of.stack.as_str()).collect();

@@ -13,7 +13,7 @@ const OPERATIONS: u64 = 5000;
 
 /// What every trial of `study` gives: one operation after the other, each of `time`.
 pub(crate) fn run_of(study: &str, time: Nanos) -> Run {
-    let study = study::parse(study).unwrap();
+    let study = study::parse(study, study::Engines::ANY).unwrap();
     let stacks = study.stack.iter().map(|stack| StackRecord {
         name: stack.name.clone(),
         title: stack.name.clone(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use stats::read_log;
-use study::Study;
+use study::{Engines, Study};
 
 use crate::document::{FORMAT, TrialDocument};
 use crate::files::{
@@ -51,8 +51,8 @@ impl Run {
     ///
     /// # Errors
     /// [`ArchiveError`], naming the file; also when a trial is missing that the list of checksums has.
-    pub fn read(path: &Path) -> Result<Self, ArchiveError> {
-        let (run, mut damaged) = Self::read_intact(path)?;
+    pub fn read(path: &Path, engines: Engines) -> Result<Self, ArchiveError> {
+        let (run, mut damaged) = Self::read_intact(path, engines)?;
         match damaged.is_empty() {
             true => Ok(run),
             false => Err(damaged.swap_remove(0)),
@@ -63,8 +63,12 @@ impl Run {
     ///
     /// # Errors
     /// [`ArchiveError`], when the run itself cannot be read.
-    pub fn read_intact(path: &Path) -> Result<(Self, Vec<ArchiveError>), ArchiveError> {
-        let Opened { header, study, sums } = read_header(path)?;
+    pub fn read_intact(
+        path: &Path,
+        engines: Engines,
+    ) -> Result<(Self, Vec<ArchiveError>), ArchiveError> {
+        let Opened { header, mut study, sums } = read_header(path)?;
+        study.engines = engines;
         let dir = path.join(TRIALS);
         let (mut trials, mut running, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         refuse_link(&dir)?;
@@ -224,7 +228,8 @@ pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     if sums.as_ref().is_some_and(|sums| sums.has(ORIGINAL)) {
         RunFile::open(&path.join(ORIGINAL), SizeLimit::STUDY, expected(ORIGINAL)?)?.finish()?;
     }
-    let study = study::parse(&text).map_err(|error| ArchiveError::damaged(&study_path, error))?;
+    let study = study::parse(&text, study::Engines::ANY)
+        .map_err(|error| ArchiveError::damaged(&study_path, error))?;
     Ok(Opened { header, study, sums })
 }
 
@@ -299,7 +304,7 @@ mod tests {
             left_out: Vec::new(),
             sums: false,
         };
-        let study = study::parse(STUDY).unwrap();
+        let study = study::parse(STUDY, study::Engines::ANY).unwrap();
         let mut writer = RunWriter::create(&path, STUDY, &study, &header).unwrap();
         writer.write_trial(&trial(1)).unwrap();
         (path, writer)
@@ -309,9 +314,9 @@ mod tests {
     fn a_run_reads_back_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut writer) = run(dir.path());
-        assert!(Run::read(&path).unwrap().is_partial());
+        assert!(Run::read(&path, study::Engines::ANY).unwrap().is_partial());
         writer.write_trial(&trial(2)).unwrap();
-        let run = Run::read(&path).unwrap();
+        let run = Run::read(&path, study::Engines::ANY).unwrap();
         assert!(!run.is_partial());
         assert_eq!(run.trials.len(), 2);
         let (read, made) = (&run.trials[0], trial(1));
@@ -361,17 +366,17 @@ mod tests {
         let (trial, aside) = (path.join("trials/0001-e-a"), dir.path().join("aside"));
         fs::rename(&trial, &aside).unwrap();
         std::os::unix::fs::symlink(&aside, &trial).unwrap();
-        let told = Run::read(&path).unwrap_err().to_string();
+        let told = Run::read(&path, study::Engines::ANY).unwrap_err().to_string();
         assert!(told.contains("it is a symbolic link"), "{told}");
         fs::remove_file(&trial).unwrap();
         fs::rename(&aside, &trial).unwrap();
         let (log, other) = (trial.join("latency.hlog"), dir.path().join("log"));
         fs::rename(&log, &other).unwrap();
         std::os::unix::fs::symlink(&other, &log).unwrap();
-        let told = Run::read(&path).unwrap_err().to_string();
+        let told = Run::read(&path, study::Engines::ANY).unwrap_err().to_string();
         assert!(told.contains("it is a symbolic link"), "{told}");
         fs::rename(&other, &log).unwrap();
-        assert!(Run::read(&path).is_ok());
+        assert!(Run::read(&path, study::Engines::ANY).is_ok());
     }
 
     #[test]
@@ -384,12 +389,12 @@ mod tests {
             let whole = fs::read(&file).unwrap();
             for keep in (0..whole.len() - 1).step_by(37) {
                 fs::write(&file, &whole[..keep]).unwrap();
-                let error = Run::read(&path).unwrap_err();
+                let error = Run::read(&path, study::Engines::ANY).unwrap_err();
                 assert!(matches!(error, ArchiveError::Damaged { .. }), "{name} {keep}: {error}");
             }
             fs::write(&file, &whole).unwrap();
         }
-        assert!(Run::read(&path).is_ok());
+        assert!(Run::read(&path, study::Engines::ANY).is_ok());
     }
 
     #[test]
@@ -410,7 +415,7 @@ mod tests {
         cut.outcome = TrialOutcome::Partial;
         let (mut writer, ..) = RunWriter::resume(&path, false, |_| ()).unwrap();
         writer.write_trial(&cut).unwrap();
-        assert!(Run::read(&path).unwrap().is_partial());
+        assert!(Run::read(&path, study::Engines::ANY).unwrap().is_partial());
         drop(writer);
         assert!(!RunWriter::resume(&path, false, |_| ()).unwrap().0.has(2));
         assert!(path.join("aside/0002-e-a/trial.json").exists(), "evidence is kept");
@@ -419,9 +424,15 @@ mod tests {
     #[test]
     fn other_formats_and_other_folders_are_told() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(matches!(Run::read(dir.path()), Err(ArchiveError::NotARun(_))));
+        assert!(matches!(
+            Run::read(dir.path(), study::Engines::ANY),
+            Err(ArchiveError::NotARun(_))
+        ));
         let (path, _writer) = run(dir.path());
         fs::write(path.join("run.json"), "{\"format\": 99, \"new\": 1}").unwrap();
-        assert!(matches!(Run::read(&path), Err(ArchiveError::Format { found: 99, .. })));
+        assert!(matches!(
+            Run::read(&path, study::Engines::ANY),
+            Err(ArchiveError::Format { found: 99, .. })
+        ));
     }
 }

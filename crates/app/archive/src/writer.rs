@@ -48,7 +48,7 @@ impl RunWriter {
         let trials = path.join(TRIALS);
         // What is written can be read: a study or a header that cannot makes no folder.
         let fits = SizeLimit::HEADER.fits(&to_json(&header))
-            && study::parse(&resolved_text(study)).is_ok()
+            && study::parse(&resolved_text(study), study::Engines::ANY).is_ok()
             && SizeLimit::STUDY.fits(original.as_bytes());
         if !fits {
             return Err(ArchiveError::TooLarge(path.to_owned()));

@@ -23,7 +23,7 @@ fn copy(from: &Path, to: &Path) {
 /// A result that can not be read next year was not worth measuring.
 #[test]
 fn format_1_is_read_with_all_its_trials() {
-    let run = Run::read(&fixture("v1")).unwrap();
+    let run = Run::read(&fixture("v1"), study::Engines::ANY).unwrap();
     assert!(!run.is_partial());
     assert_eq!(run.trials.len(), run.header.trials_planned as usize);
     for trial in &run.trials {
@@ -61,9 +61,9 @@ fn damage_in_a_stored_run_is_told() {
     for damage in damages {
         let _ = std::fs::remove_dir_all(&run);
         copy(&fixture("v1"), &run);
-        assert!(Run::read(&run).is_ok());
+        assert!(Run::read(&run, study::Engines::ANY).is_ok());
         damage();
-        let error = Run::read(&run).unwrap_err();
+        let error = Run::read(&run, study::Engines::ANY).unwrap_err();
         assert!(matches!(error, ArchiveError::Damaged { .. }), "{error}");
     }
 }

@@ -163,7 +163,7 @@ impl<'a> Test<'a> {
         let end = runner::execute(study, &options, watcher.as_mut());
         drop(watcher);
         let end = end?;
-        let run = Run::read(&end.path)?;
+        let run = Run::read(&end.path, engines::list())?;
         self.runs.borrow_mut().push(end.path.clone());
         let tests = analysis::act_tests(&run);
         let mut documents = Vec::new();
@@ -205,7 +205,7 @@ impl<'a> Test<'a> {
     /// One report of all runs of a search.
     fn write_joint_report(&self) -> Result<(), Failure> {
         let runs: Result<Vec<Run>, _> =
-            self.runs.borrow().iter().map(|run| Run::read(run)).collect();
+            self.runs.borrow().iter().map(|run| Run::read(run, engines::list())).collect();
         let page = self.out.join("report.html");
         result_file::write_own_page(&runs?, &page)?;
         out!("report of all: {}", page.display());

@@ -111,7 +111,7 @@ pub fn make(run: &Path, output: Option<&Path>, force: bool) -> Result<ExitCode, 
     let output = Output::named(output.unwrap_or(&default), force);
     let failed = |error| Failure::Output(output.path.display().to_string(), error);
     output.check()?;
-    let read = Run::read(run)?;
+    let read = Run::read(run, engines::list())?;
     let name = read.name.clone();
     let mut files = Vec::new();
     collect(run, "", &mut files).map_err(failed)?;
@@ -278,7 +278,7 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
     if !wrong.is_empty() {
         return Ok(wrong.into_iter().map(|name| format!("{name}: checksum mismatch")).collect());
     }
-    let run = Run::read(&scratch.join(folder)).map_err(io::Error::other)?;
+    let run = Run::read(&scratch.join(folder), engines::list()).map_err(io::Error::other)?;
     let again = made(run).map_err(|_| io::Error::other("its report cannot be made"))?;
     let mut differing = Vec::new();
     for Member { name, content } in &again {
@@ -396,7 +396,7 @@ mod tests {
             packed(&path, &members_of("v1", files, made).unwrap());
             check_file(&path).unwrap().differing
         };
-        let made = || made(Run::read(&place).unwrap()).unwrap();
+        let made = || made(Run::read(&place, engines::list()).unwrap()).unwrap();
         assert!(found(made()).is_empty());
         let mut forged = made();
         for Member { name, content } in &mut forged {

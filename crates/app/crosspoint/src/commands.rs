@@ -100,18 +100,19 @@ fn changed(found: &StudyText, set: &[String], repeat: Option<u32>) -> Result<Stu
         runner::profile(name)?;
     }
     // The file itself first: its errors can be underlined in it.
-    let mut study = study::parse(&found.text).map_err(|error| with(error, found))?;
+    let mut study =
+        study::parse(&found.text, engines::list()).map_err(|error| with(error, found))?;
     let mut text = found.clone();
     if !set.is_empty() {
         text.text = study::apply_overrides(&found.text, set).map_err(|error| with(error, found))?;
         text.name = format!("{} with --set", found.name);
-        study = study::parse(&text.text).map_err(|error| with(error, &text))?;
+        study = study::parse(&text.text, engines::list()).map_err(|error| with(error, &text))?;
     }
     if let Some(repeat) = repeat {
         study.experiment.iter_mut().for_each(|experiment| experiment.repeat = repeat);
         text.text = study::resolved_text(&study);
         text.name = format!("{} with --repeat", found.name);
-        study::parse(&text.text).map_err(|error| with(error, &text))?;
+        study::parse(&text.text, engines::list()).map_err(|error| with(error, &text))?;
     }
     Ok(text)
 }
@@ -195,9 +196,9 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
         // To make it anew takes longer than to look for trials that are missing.
         out!("nothing was left to run");
-        missed = end.asks && say_objectives(&Run::read(&end.path)?);
+        missed = end.asks && say_objectives(&Run::read(&end.path, engines::list())?);
     } else {
-        let run = Run::read(&end.path)?;
+        let run = Run::read(&end.path, engines::list())?;
         let (headline, doubts) = report::headline(&run);
         out!("{}", plain(&headline));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
@@ -293,9 +294,9 @@ fn say_objectives(run: &Run) -> bool {
 fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure> {
     let read = |path: &PathBuf| {
         if !skip_damaged {
-            return Ok(Run::read(path)?);
+            return Ok(Run::read(path, engines::list())?);
         }
-        let (run, damaged) = Run::read_intact(path)?;
+        let (run, damaged) = Run::read_intact(path, engines::list())?;
         damaged.iter().for_each(|one| say!("left out: {}", plain(&one.to_string())));
         Ok(run)
     };
@@ -310,7 +311,7 @@ fn read_runs(paths: &[PathBuf], skip_damaged: bool) -> Result<Vec<Run>, Failure>
 
 fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> {
     let text = study_text(name, set, None)?;
-    let study = study::parse(&text.text)
+    let study = study::parse(&text.text, engines::list())
         .and_then(|study| study::check_size(&study).map(|()| study))
         .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
     let (plan, _) = runner::possible(&study, study::plan(&study));

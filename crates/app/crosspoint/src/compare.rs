@@ -18,7 +18,8 @@ use crate::words::plain;
 /// # Errors
 /// Where a run cannot be read.
 pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
-    let read = arguments.runs.iter().map(|path| Run::read(path).map_err(Failure::from));
+    let read =
+        arguments.runs.iter().map(|path| Run::read(path, engines::list()).map_err(Failure::from));
     let read: Vec<Run> = read.collect::<Result<_, _>>()?;
     let question = Question {
         margin: arguments.margin.fraction(),

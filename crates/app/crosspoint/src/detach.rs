@@ -38,7 +38,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
             }
         },
         (None, Some(text)) => {
-            let study = study::parse(&text.text)
+            let study = study::parse(&text.text, engines::list())
                 .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
             arguments.out.clone().unwrap_or_else(|| runner::default_folder(&study.name))
         }

@@ -38,7 +38,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
             (_, Ending::Failed) => return Ok(exit::TARGET_FAILED),
         },
     };
-    let run = Run::read(&folder)?;
+    let run = Run::read(&folder, engines::list())?;
     let naming = naming(arguments, &run);
     let refuse = |reason: String| RunnerError::Profile { name: naming.name.clone(), reason };
     if run.study.stack.len() > 1 {
@@ -259,7 +259,7 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
 
 /// The study without its jobs that write.
 fn reads_only(text: &str) -> String {
-    let Ok(mut study) = study::parse(text) else { return text.to_owned() };
+    let Ok(mut study) = study::parse(text, engines::list()) else { return text.to_owned() };
     for block in study.experiment.iter_mut().filter_map(|experiment| experiment.block.as_mut()) {
         block.read_share = study::Many::one(Share::ALL);
     }

@@ -5,7 +5,7 @@ use crate::exit::{self, ExitCode};
 
 /// Answers one request.
 pub fn host() -> ExitCode {
-    match worker::serve(&engines::ENGINES) {
+    match worker::serve(engines::ENGINES) {
         Ok(()) => exit::OK,
         Err(error) => {
             say!(

@@ -45,7 +45,7 @@ pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
     if end.ending == runner::Ending::Interrupted {
         return Ok(exit::INTERRUPTED);
     }
-    let run = Run::read(&end.path)?;
+    let run = Run::read(&end.path, engines::list())?;
     let question = Question::default();
     let comparison = match stacks(&run, ["once", "again"], &question) {
         Ok(comparison) => comparison,

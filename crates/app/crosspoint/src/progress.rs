@@ -146,7 +146,8 @@ const REASONS_TOLD: usize = 5;
 fn left_out(plan: &Plan) -> Vec<String> {
     let mut reasons: Vec<(&str, BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
     for skip in &plan.skipped {
-        let (engine, why) = (skip.engine.unwrap_or(&skip.experiment), skip.reason.as_str());
+        let engine = skip.engine.as_deref().unwrap_or(&skip.experiment);
+        let why = skip.reason.as_str();
         let place = reasons.iter().position(|(other, ..)| *other == why).unwrap_or_else(|| {
             reasons.push((why, BTreeSet::new(), BTreeSet::new()));
             reasons.len() - 1
@@ -337,13 +338,13 @@ mod tests {
     fn trials_are_counted_among_those_that_run_and_what_does_not_says_why() {
         let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
                     [[experiment]]\nname = \"e\"\n[experiment.block]\nqueue_depth = [1, 2, 4]\n";
-        let mut plan = study::plan(&study::parse(text).unwrap());
+        let mut plan = study::plan(&study::parse(text, engines::list()).unwrap());
         let last = plan.trials[2].clone();
         plan.trials.remove(0);
         let skip = |engine: &'static str, stack: &str| Skip {
             experiment: "e".into(),
             stack: stack.into(),
-            engine: Some(engine),
+            engine: Some(engine.to_owned()),
             reason: "mkfs.ext4 was not found (apt-get install e2fsprogs)".into(),
         };
         plan.skipped = vec![skip("lmdb", "a"), skip("lmdb", "b"), skip("sqlite", "a")];

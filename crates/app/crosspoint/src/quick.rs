@@ -241,7 +241,7 @@ mod tests {
 
     fn made(engine: &str, target: Option<&str>, job: &JobArguments) -> study::Study {
         let text = made_text(engine, target, job).expect("a study");
-        study::parse(&text).unwrap_or_else(|error| panic!("{text}\n{error}"))
+        study::parse(&text, engines::list()).unwrap_or_else(|error| panic!("{text}\n{error}"))
     }
 
     /// What is typed as for fio must be what fio would do.

@@ -16,7 +16,7 @@ pub fn list(as_json: bool) -> Result<ExitCode, Failure> {
     let mut documents = Vec::new();
     for name in runner::built_in_studies() {
         let text = runner::load_study(name)?;
-        let study = study::parse(&text.text)
+        let study = study::parse(&text.text, engines::list())
             .map_err(|error| Failure::Runner(Box::new(error.into()), Some(text.clone())))?;
         let plan = study::plan(&study);
         let seconds = runner::estimate(&study, &plan).seconds;

@@ -146,7 +146,9 @@ fn the_two_commands_are_targets() {
 #[test]
 fn the_example_studies_are_studies() {
     let trials = |text: &String| {
-        study::parse(text).map(|study| study::plan(&study).trials.len()).map_err(|e| e.to_string())
+        study::parse(text, engines::list())
+            .map(|study| study::plan(&study).trials.len())
+            .map_err(|e| e.to_string())
     };
     let found: Vec<_> = examples("docs/STUDY.md").iter().map(trials).collect();
     assert_eq!(found, [Ok(36), Ok(28), Ok(2)]);

@@ -2,26 +2,39 @@
 //!
 //! Command line, `doctor`, power cuts, page titles and reference docs iterate over it.
 
+use std::sync::LazyLock;
+
 use engine_lmdb::Lmdb;
 use engine_mysql::Mysql;
 use engine_rocksdb::RocksDb;
 use engine_sqlite::{Sqlite, SqliteOltp};
-use study::{Descriptor, Operations};
+use study::{Descriptor, Engines, Operations};
 use worker::Handler;
 
 /// Every engine, in the order in which they are listed.
-pub static ENGINES: [Handler; 6] = [
+pub static ENGINES: &[Handler] = &[
     Handler::block(&block::DESCRIPTOR, block::probe),
     Handler::key_value::<Lmdb>(),
     Handler::key_value::<RocksDb>(),
     Handler::key_value::<Sqlite>(),
     Handler::sql::<Mysql>(),
     Handler::sql::<SqliteOltp>(),
+    #[cfg(feature = "skeleton")]
+    Handler::key_value::<engine_skeleton::Skeleton>(),
 ];
+
+static DESCRIPTORS: LazyLock<Vec<&Descriptor>> =
+    LazyLock::new(|| ENGINES.iter().map(|one| one.descriptor).collect());
+
+/// The engines that studies are read with.
+#[must_use]
+pub fn list() -> Engines {
+    Engines::of(&DESCRIPTORS)
+}
 
 /// The descriptions of all engines.
 pub fn descriptors() -> impl Iterator<Item = &'static Descriptor> {
-    ENGINES.iter().map(|one| one.descriptor)
+    DESCRIPTORS.iter().copied()
 }
 
 /// The engine `name` of a study's jobs with these operations.

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn what_failed_is_named_beside_what_did_not() {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
-        let mut run = Run::read(std::path::Path::new(place)).unwrap();
+        let mut run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
         let all = run.clone();
         let decision = single_reads(&all).expect("reads alone");
         assert!(failed_beside(&run, &decision).is_empty());

@@ -464,7 +464,7 @@ mod tests {
     /// Two jobs of LMDB on two drives, the second the other way round, made of a stored run.
     fn two_jobs() -> Run {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
-        let mut run = Run::read(std::path::Path::new(place)).unwrap();
+        let mut run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
         let drives = ["intel-p4800x", "samsung-980-pro"];
         let reads = |one: &&TrialRecord| {
             let share = one.point.get("read_share").is_some_and(|share| share == "100%");

@@ -423,7 +423,7 @@ mod tests {
 
     fn stored() -> Run {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
-        Run::read(std::path::Path::new(place)).unwrap()
+        Run::read(std::path::Path::new(place), engines::list()).unwrap()
     }
 
     /// What stands before the first table.

@@ -245,7 +245,7 @@ mod tests {
     /// Lookups on two drives of a stored run, as if engines had made them.
     fn stored() -> (Run, [TrialRecord; 2]) {
         let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
-        let run = Run::read(std::path::Path::new(place)).unwrap();
+        let run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
         let of = |stack: &str| {
             let reads = |one: &&TrialRecord| {
                 let share = one.point.get("read_share").is_some_and(|share| share == "100%");

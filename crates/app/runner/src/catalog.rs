@@ -183,7 +183,8 @@ mod tests {
     #[test]
     fn everything_that_ships_parses() {
         for (name, text) in STUDIES {
-            let study = study::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let study = study::parse(text, engines::list())
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(study.name, *name);
             assert!(!study::plan(&study).trials.is_empty());
             for stack in &study.stack {

@@ -476,7 +476,7 @@ fn check_engines(stack: &Stack, jobs: &[&Job], journal: &Journal) -> Result<(), 
             continue;
         }
         let Job::Kv(job) = job else { continue };
-        let what = (job.engine, &job.library, &job.options, job.workload);
+        let what = (&job.engine, &job.library, &job.options, job.workload);
         if !asked.contains(&what) {
             probe(journal, &stack.name, (job, raw))?;
             asked.push(what);

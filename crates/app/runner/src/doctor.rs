@@ -50,7 +50,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
     ];
     // An engine with two operation sets is one installation.
     let mut seen = Vec::new();
-    for engine in &engines::ENGINES {
+    for engine in engines::ENGINES {
         if !seen.contains(&engine.descriptor.name) {
             seen.push(engine.descriptor.name);
             checks.push(usable(engine));

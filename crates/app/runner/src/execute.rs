@@ -123,7 +123,7 @@ pub(crate) fn execute_on<'e>(
     watcher: &mut dyn Watcher,
     check: impl FnOnce(&Study, &Plan, &Path) -> Result<Box<dyn Executor + 'e>, RunnerError>,
 ) -> Result<RunEnd, RunnerError> {
-    let study = parse(text)?;
+    let study = parse(text, engines::list())?;
     check_size(&study)?;
     let (plan, left_out) = possible(&study, plan(&study));
     let skipped: Vec<String> = plan.skipped.iter().map(skip_text).collect();

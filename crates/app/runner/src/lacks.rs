@@ -82,7 +82,7 @@ pub fn possible(study: &Study, plan: Plan) -> (Plan, Vec<u32>) {
         let skip = Skip {
             experiment: trial.experiment,
             stack: trial.stack,
-            engine: Some(trial.job.engine()),
+            engine: Some(trial.job.engine().to_owned()),
             reason,
         };
         if !skipped.contains(&skip) {

@@ -297,7 +297,7 @@ mod tests {
     fn every_engine_has_its_study() {
         let with = engines::descriptors().filter(|one| one.power_cuts.is_some());
         for engine in with.map(|one| one.command) {
-            let study = study::parse(&study_of(engine).unwrap()).unwrap();
+            let study = study::parse(&study_of(engine).unwrap(), engines::list()).unwrap();
             assert_eq!(study::plan(&study).trials.len(), 1, "{engine}");
         }
         assert_eq!(study_of("oracle"), None);

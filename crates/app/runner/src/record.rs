@@ -108,7 +108,7 @@ mod tests {
         let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
             [[experiment]]\nname = \"e\"\n[experiment.kv]\nengine = \"sqlite\"\nrecords = 10\n\
             value_size = \"100B\"\nreaders = 2\n";
-        let plan = study::plan(&study::parse(text).expect("a study"));
+        let plan = study::plan(&study::parse(text, engines::list()).expect("a study"));
         let mut interval = Interval::empty(Phase::Measure, Nanos::ZERO, Nanos(1));
         interval.tallies.of(OpClass::Read).counts.ops = 7;
         let mut recording = Recording { intervals: vec![interval], ..Recording::default() };

@@ -79,7 +79,7 @@ mod tests {
     fn a_trial_that_does_not_end_is_given_up() {
         let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
                     name = \"e\"\n[experiment.block]\n";
-        let plan = study::plan(&study::parse(text).unwrap());
+        let plan = study::plan(&study::parse(text, engines::list()).unwrap());
         for asked in [false, true] {
             let (stop, over) = (AtomicBool::new(asked), AtomicBool::new(false));
             let short = Duration::from_millis(50);

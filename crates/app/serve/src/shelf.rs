@@ -152,7 +152,7 @@ impl Shelf {
         if let Some(listed) = self.known(name, fingerprint) {
             return listed;
         }
-        match Run::read(&path) {
+        match Run::read(&path, engines::list()) {
             Ok(run) => self.remember(name, fingerprint, described(name, &run)),
             Err(error) => self.remember(name, fingerprint, unreadable(name, &error.to_string())),
         }
@@ -176,7 +176,7 @@ impl Shelf {
         if let Some(listed) = self.known(name, fingerprint).filter(|one| one.state == UNREADABLE) {
             return Err(listed.headline);
         }
-        let run = Run::read(&path).map_err(|error| {
+        let run = Run::read(&path, engines::list()).map_err(|error| {
             self.remember(name, fingerprint, unreadable(name, &error.to_string())).headline
         })?;
         html(&[run]).map(Some).map_err(|error| error.to_string())
@@ -196,7 +196,7 @@ impl Shelf {
             if bytes > TREND_BYTES_MAX && !runs.is_empty() {
                 break;
             }
-            runs.extend(Run::read(&path));
+            runs.extend(Run::read(&path, engines::list()));
         }
         trend_page(study, &trends(&runs)).map(Some).map_err(|error| error.to_string())
     }

@@ -373,7 +373,7 @@ mod tests {
         let waiting = Waiting { stop: &stop, deadline, grace: Duration::from_millis(100) };
         let job = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
                    name = \"e\"\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n";
-        let plan = study::plan(&study::parse(job).expect("a study"));
+        let plan = study::plan(&study::parse(job, study::Engines::ANY).expect("a study"));
         let study::Job::Kv(job) = plan.trials[0].job.clone() else { panic!("a database") };
         line.ask(&Request::Probe(job), waiting, &mut |_| ())
     }

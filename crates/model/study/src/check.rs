@@ -194,7 +194,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
                 .at(text, name)
                 .with_help(format!("stacks of this study: {}", known.join(", "))));
         };
-        if let Some(reason) = unsupported(one, stack) {
+        if let Some(reason) = unsupported(study.engines, one, stack) {
             return Err(refuse(format!("stack `{name}`: {reason}")).at(text, name));
         }
     }
@@ -223,7 +223,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     }
     check_block(one, study, text)?;
     check_act(one, text)?;
-    check_kv(one, text)?;
+    check_kv(study.engines, one, text)?;
     check_sql(study, one, text)
 }
 

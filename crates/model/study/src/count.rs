@@ -84,6 +84,7 @@ pub(crate) fn trials(study: &Study) -> impl Iterator<Item = (&Experiment, u64)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
 
     const STUDY: &str = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
         [[stack]]\nname = \"e\"\ndevice = \"file\"\n[[experiment]]\nname = \"e\"\nrepeat = 3\n\
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_count_is_that_of_the_plan() {
-        let study = crate::parse(STUDY).unwrap();
+        let study = crate::parse(STUDY, ENGINES).unwrap();
         let count: u64 = trials(&study).map(|(_, count)| count).sum();
         assert_eq!(count, crate::plan(&study).trials.len() as u64);
     }
@@ -106,7 +107,7 @@ mod tests {
             .replace("[1, 2]", &list)
             .replace("[\"100%\", \"50%\", \"0%\"]", &format!("[{}]", shares.join(", ")))
             + &format!("sync_every = {list}\nblock_size = [\"4KiB\", \"8KiB\"]\n");
-        let error = crate::parse(&text).unwrap_err().to_string();
+        let error = crate::parse(&text, ENGINES).unwrap_err().to_string();
         assert!(error.contains("at most 100000") && error.len() < 200, "{error}");
     }
 }

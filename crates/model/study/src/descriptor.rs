@@ -1,9 +1,65 @@
 //! What users and the rest of the program see of an engine.
 //!
-//! A [`Descriptor`] is data. Command line, `doctor`, power cuts, page titles and reference docs are made
-//! from it, so that adding an engine needs no change in them.
+//! A [`Descriptor`] is data. Study checks, command line, `doctor`, power cuts, page titles and reference
+//! docs are made from it, so that adding an engine needs no change in them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Durability;
+
+/// Name of an engine in a study.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(transparent)]
+pub struct EngineName(String);
+
+impl EngineName {
+    /// The engine of this name, whether or not it exists.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The engines that a study is read with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Engines(&'static [&'static Descriptor]);
+
+impl Engines {
+    /// Any name is an engine, of which nothing is known.
+    pub const ANY: Self = Self(&[]);
+
+    /// These engines and no others.
+    #[must_use]
+    pub const fn of(engines: &'static [&'static Descriptor]) -> Self {
+        Self(engines)
+    }
+
+    /// The engine of this name with these operations; none where any name is an engine.
+    #[must_use]
+    pub fn find(self, name: &EngineName, operations: Operations) -> Option<&'static Descriptor> {
+        self.with(operations).find(|one| one.name == name.word())
+    }
+
+    /// The engines with these operations, in the order in which they are listed.
+    pub fn with(self, operations: Operations) -> impl Iterator<Item = &'static Descriptor> {
+        self.0.iter().copied().filter(move |one| one.operations == operations)
+    }
+
+    /// The allowed names for an error message; none if this is one of them, or any name is.
+    pub(crate) fn unknown(self, name: &EngineName, operations: Operations) -> Option<String> {
+        let names: Vec<&str> = self.with(operations).map(|one| one.name).collect();
+        (!self.0.is_empty() && !names.contains(&name.word())).then(|| names.join(", "))
+    }
+}
 
 /// Operations that an engine understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +147,12 @@ impl Descriptor {
         found.map_or(self.title, |(_, title)| title)
     }
 
+    /// Whether it has an option of this name.
+    #[must_use]
+    pub fn has_option(&self, name: &str) -> bool {
+        self.options.iter().any(|option| option.name == name)
+    }
+
     /// Table of an experiment in a study: `kv`, `sql` or `block`.
     #[must_use]
     pub const fn table(&self) -> &'static str {
@@ -101,3 +163,29 @@ impl Descriptor {
         }
     }
 }
+
+/// Engines for tests: with what the rules of studies depend on.
+#[cfg(test)]
+pub(crate) const ENGINES: Engines = {
+    const fn option(name: &'static str) -> OptionDoc {
+        OptionDoc { name, values: "", default: "", doc: "" }
+    }
+    const MAPPED: Descriptor = Descriptor {
+        bare_device: true,
+        options: &[option("write_map")],
+        ..Descriptor::new("lmdb", "LMDB", Operations::KeyValue)
+    };
+    const WITH_OPTIONS: Descriptor = Descriptor {
+        options: &[option("options")],
+        ..Descriptor::new("rocksdb", "RocksDB", Operations::KeyValue)
+    };
+    const SERVER: Descriptor =
+        Descriptor { server: true, ..Descriptor::new("mysql", "MySQL", Operations::Sql) };
+    Engines::of(&[
+        &MAPPED,
+        &WITH_OPTIONS,
+        &Descriptor::new("sqlite", "SQLite", Operations::KeyValue),
+        &SERVER,
+        &Descriptor::new("sqlite", "SQLite", Operations::Sql),
+    ])
+};

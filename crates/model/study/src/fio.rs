@@ -11,7 +11,7 @@ use crate::fio_text::{Section, Surroundings, sections};
 use crate::fio_values::{
     BESIDE, STORAGE, SYNCHRONOUS, WITHOUT_EFFECT, identifier, offsets, scaled, size_mix, writes,
 };
-use crate::{StudyError, parse};
+use crate::{Engines, StudyError, parse};
 
 /// A study made of a job file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn import_fio(
     text.push_str(&body);
     // An error of the study points into the study, which nobody has seen.
     let included = sections.iter().any(|one| one.options.values().any(|option| option.included));
-    parse(&text).map_err(|error| StudyError {
+    parse(&text, Engines::ANY).map_err(|error| StudyError {
         message: match included {
             // It may show values of an included file.
             true => "what comes of the job is no study; without its includes this says why".into(),
@@ -498,6 +498,7 @@ impl<'a> Job<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
     use crate::{Job as PlannedJob, plan};
 
     const JOBS: &str = "\
@@ -543,7 +544,7 @@ thinktime_spin=3
 
     #[test]
     fn the_common_subset_is_carried_over() {
-        let study = parse(&imported().text).unwrap();
+        let study = parse(&imported().text, ENGINES).unwrap();
         assert_eq!(study.stack.len(), 1);
         let stack = &study.stack[0];
         assert_eq!((stack.device.text().as_str(), stack.allow_write), ("/dev/sdx", true));
@@ -569,7 +570,7 @@ thinktime_spin=3
     fn a_rate_is_that_of_each_direction() {
         let job = |options: &str| {
             let text = format!("[a]\nsize=1g\n{options}");
-            let study = parse(&import_fio(&text, "x", &NOTHING).unwrap().text).unwrap();
+            let study = parse(&import_fio(&text, "x", &NOTHING).unwrap().text, ENGINES).unwrap();
             let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else {
                 panic!("block")
             };
@@ -592,7 +593,7 @@ thinktime_spin=3
         let around = Surroundings { include: &include, variable: &variable };
         let text = "include common.fio\n[a] ; first\nsize=1g\nrw=randread # reads\niodepth=${DEPTH}\n\
                     ioengine=io_uring\n";
-        let study = parse(&import_fio(text, "x", &around).unwrap().text).unwrap();
+        let study = parse(&import_fio(text, "x", &around).unwrap().text, ENGINES).unwrap();
         let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else { panic!("block") };
         assert_eq!((job.block_size.get(), job.queue_depth), (8192, 16));
     }

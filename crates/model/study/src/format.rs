@@ -40,6 +40,9 @@ pub struct Study {
     pub stack: Vec<Stack>,
     /// What is done to it.
     pub experiment: Vec<Experiment>,
+    /// The engines that it was read with.
+    #[serde(skip)]
+    pub engines: crate::Engines,
 }
 
 /// What answers a question that is not which storage gives the most.

@@ -11,8 +11,8 @@ use crate::many::each;
 use crate::parameters::Parameters;
 use crate::sql::sql_jobs;
 use crate::{
-    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Experiment, KvJob, Offsets, Operations,
-    Pattern, Precondition, RateStep, SizeWeight, SqlJob,
+    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Engines, Experiment, KvJob, Offsets,
+    Operations, Pattern, Precondition, RateStep, SizeWeight, SqlJob,
 };
 
 /// One point of a block matrix.
@@ -206,7 +206,7 @@ pub enum Job {
 impl Job {
     /// The engine's word.
     #[must_use]
-    pub const fn engine(&self) -> &'static str {
+    pub fn engine(&self) -> &str {
         match self {
             Self::Block(_) | Self::Act(_) => "block",
             Self::Kv(job) => job.engine.word(),
@@ -259,7 +259,7 @@ impl Job {
 }
 
 /// The points of an experiment's matrix, in order.
-pub(crate) fn jobs(experiment: &Experiment) -> Vec<Job> {
+pub(crate) fn jobs(experiment: &Experiment, engines: Engines) -> Vec<Job> {
     let mut jobs = Vec::new();
     if let Some(matrix) = &experiment.block {
         jobs.extend(block_jobs(matrix).into_iter().map(|job| Job::Block(Box::new(job))));
@@ -268,7 +268,7 @@ pub(crate) fn jobs(experiment: &Experiment) -> Vec<Job> {
         jobs.extend(act_jobs(matrix).into_iter().map(|job| Job::Act(Box::new(job))));
     }
     if let Some(matrix) = &experiment.kv {
-        jobs.extend(kv_jobs(matrix).into_iter().map(|job| Job::Kv(Box::new(job))));
+        jobs.extend(kv_jobs(matrix, engines).into_iter().map(|job| Job::Kv(Box::new(job))));
     }
     if let Some(matrix) = &experiment.sql {
         jobs.extend(sql_jobs(matrix).into_iter().map(|job| Job::Sql(Box::new(job))));

@@ -11,14 +11,14 @@ use units::{Bytes, Rate, Share};
 use crate::many::each;
 use crate::parameters::Parameters;
 use crate::words::words;
-use crate::{Arrivals, Durability, Many, Memory, Offsets};
+use crate::{Arrivals, Durability, EngineName, Engines, Many, Memory, Offsets, Operations};
 
 /// Key-value operations on a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct KvMatrix {
     /// The databases.
-    pub engine: Many<Engine>,
+    pub engine: Many<EngineName>,
     /// What is done, after the records are loaded in order.
     #[serde(default = "default_workload")]
     pub workload: Many<KvWorkload>,
@@ -102,29 +102,6 @@ pub struct KvMatrix {
     pub options: String,
 }
 
-impl KvMatrix {
-    /// Whether every database of it can have a device to itself.
-    pub(crate) fn runs_raw(&self) -> bool {
-        self.engine.values().iter().all(|engine| *engine == Engine::Lmdb)
-    }
-}
-
-/// A database.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// LMDB.
-    Lmdb,
-    /// RocksDB, from the library that is installed.
-    Rocksdb,
-    /// SQLite.
-    Sqlite,
-}
-
-words!(Engine { Lmdb => "lmdb", Rocksdb => "rocksdb", Sqlite => "sqlite" });
-
 /// What clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -205,7 +182,7 @@ impl KvWorkload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KvJob {
     /// The database.
-    pub engine: Engine,
+    pub engine: EngineName,
     /// What is done.
     pub workload: KvWorkload,
     /// Records loaded.
@@ -306,16 +283,20 @@ impl KvJob {
     }
 }
 
-pub(crate) fn kv_jobs(matrix: &KvMatrix) -> Vec<KvJob> {
+pub(crate) fn kv_jobs(matrix: &KvMatrix, engines: Engines) -> Vec<KvJob> {
     let mut jobs = vec![job_of(matrix)];
-    jobs = each(jobs, matrix.engine.values(), |job, value| job.engine = *value);
+    jobs = each(jobs, matrix.engine.values(), |job, value| job.engine = value.clone());
     jobs = each(jobs, matrix.workload.values(), |job, value| job.workload = *value);
     jobs = each(jobs, matrix.durability.values(), |job, value| job.durability = *value);
-    // The map is LMDB's: other databases have one point, not one for each way to write it.
+    // An engine without a memory map has one point, not one for each way to write it.
     let maps = matrix.write_map.values();
-    let with_maps = |job: KvJob| match job.engine {
-        Engine::Lmdb => each(vec![job], maps, |job, value| job.write_map = *value),
-        _ => vec![KvJob { write_map: false, ..job }],
+    let mapped = |job: &KvJob| {
+        let engine = engines.find(&job.engine, Operations::KeyValue);
+        engine.is_none_or(|engine| engine.has_option("write_map"))
+    };
+    let with_maps = |job: KvJob| match mapped(&job) {
+        true => each(vec![job], maps, |job, value| job.write_map = *value),
+        false => vec![KvJob { write_map: false, ..job }],
     };
     jobs = jobs.into_iter().flat_map(with_maps).collect();
     jobs = each(jobs, matrix.readers.values(), |job, value| job.readers = *value);
@@ -328,7 +309,7 @@ pub(crate) fn kv_jobs(matrix: &KvMatrix) -> Vec<KvJob> {
 /// The first point.
 pub(crate) fn job_of(matrix: &KvMatrix) -> KvJob {
     KvJob {
-        engine: matrix.engine.values()[0],
+        engine: matrix.engine.values()[0].clone(),
         workload: matrix.workload.values()[0],
         records: matrix.records,
         key_size: matrix.key_size,

@@ -5,7 +5,10 @@
 use units::Bytes;
 
 use crate::kv::job_of;
-use crate::{Arrivals, Engine, Experiment, KvMatrix, KvWorkload, Memory, Offsets, StudyError};
+use crate::{
+    Arrivals, EngineName, Engines, Experiment, KvMatrix, KvWorkload, Memory, Offsets, Operations,
+    StudyError,
+};
 
 /// Largest value.
 const VALUE_MAX: Bytes = Bytes(1 << 20);
@@ -14,12 +17,18 @@ const VALUE_MAX: Bytes = Bytes(1 << 20);
 ///
 /// # Errors
 /// [`StudyError`] with what is allowed.
-pub(crate) fn check_kv(one: &Experiment, text: &str) -> Result<(), StudyError> {
+pub(crate) fn check_kv(engines: Engines, one: &Experiment, text: &str) -> Result<(), StudyError> {
     let Some(kv) = &one.kv else { return Ok(()) };
     let refuse = |key: &str, message: String| {
         let message = format!("experiment `{}`: {message}", one.name);
         Err(StudyError::general(message).at_key(text, key, |_| true))
     };
+    for engine in kv.engine.values() {
+        if let Some(allowed) = engines.unknown(engine, Operations::KeyValue) {
+            let name: String = engine.word().chars().take(100).collect();
+            return refuse("engine", format!("engine = \"{name}\"; allowed: {allowed}"));
+        }
+    }
     if !(1..=10_000_000_000).contains(&kv.records) {
         return refuse("records", format!("records = {}; allowed: 1 to 10 billion", kv.records));
     }
@@ -51,12 +60,13 @@ pub(crate) fn check_kv(one: &Experiment, text: &str) -> Result<(), StudyError> {
             return refuse(key, format!("{key} = 0; allowed: at least 1"));
         }
     }
-    check_clients(kv, refuse)
+    check_clients(kv, engines, refuse)
 }
 
 /// Whether the clients can do what is asked of them.
 fn check_clients(
     kv: &KvMatrix,
+    engines: Engines,
     refuse: impl Fn(&str, String) -> Result<(), StudyError>,
 ) -> Result<(), StudyError> {
     for &workload in kv.workload.values() {
@@ -104,8 +114,15 @@ fn check_clients(
     if kv.write_rate.is_some_and(|rate| !(1..=100_000_000).contains(&rate.get())) {
         return refuse("write_rate", "write_rate; allowed: 1/s to 100M/s".into());
     }
-    if !kv.options.is_empty() && !kv.engine.values().contains(&Engine::Rocksdb) {
-        return refuse("options", "options are RocksDB's; add engine = \"rocksdb\"".into());
+    let takes = |name: &EngineName| {
+        let engine = engines.find(name, Operations::KeyValue);
+        engine.is_none_or(|engine| engine.has_option("options"))
+    };
+    if !kv.options.is_empty() && !kv.engine.values().iter().any(takes) {
+        let with = engines.with(Operations::KeyValue).filter(|one| one.has_option("options"));
+        let names: Vec<&str> = with.map(|one| one.name).collect();
+        let message = format!("options need an engine that has them: {}", names.join(", "));
+        return refuse("options", message);
     }
     if let Some(name) = elsewhere(&kv.options) {
         return refuse(

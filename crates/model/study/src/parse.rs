@@ -1,26 +1,25 @@
-//! From the text of a study to the study, with errors that point at the place.
-//!
-//! Invariant: a study that parses can be planned. What it is not: rendering of errors; the caller
-//! underlines `span` in the text it gave.
+//! From the text of a study to the study, with errors that point at the place. A study that parses can be
+//! planned.
 
-use crate::Study;
 use crate::check::check;
 use crate::error::StudyError;
+use crate::{Engines, Study};
 
 /// Bytes of a study, a job file or a profile at most.
 pub const LONGEST_TEXT: usize = 4 << 20;
 
-/// Reads and checks a study.
+/// Reads and checks a study whose engines are among `engines`.
 ///
 /// # Errors
 /// [`StudyError`], with the place where one can be named.
-pub fn parse(text: &str) -> Result<Study, StudyError> {
+pub fn parse(text: &str, engines: Engines) -> Result<Study, StudyError> {
     if text.len() > LONGEST_TEXT {
         let most = LONGEST_TEXT >> 20;
         return Err(StudyError::general(format!("longer than {most} MiB; no study is")));
     }
     units::check_toml_size(text).map_err(StudyError::general)?;
-    let study: Study = toml::from_str(text).map_err(|error| StudyError::syntax(&error))?;
+    let mut study: Study = toml::from_str(text).map_err(|error| StudyError::syntax(&error))?;
+    study.engines = engines;
     check(&study, text)?;
     Ok(study)
 }
@@ -43,6 +42,7 @@ pub fn schema() -> schemars::Schema {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
     use crate::plan;
 
     const MINIMAL: &str = r#"
@@ -61,7 +61,7 @@ queue_depth = [1, 4]
     fn error(from: &str, to: &str) -> (StudyError, String) {
         let text = MINIMAL.replace(from, to);
         assert_ne!(text, MINIMAL);
-        (parse(&text).unwrap_err(), text)
+        (parse(&text, ENGINES).unwrap_err(), text)
     }
 
     /// Asserts that the error points at `place`.
@@ -78,7 +78,7 @@ queue_depth = [1, 4]
         let with = |deadline: &str, more: &str| {
             let times = format!("warm_up = \"1s\"\nmeasure = \"2s\"\ndeadline = \"{deadline}\"\n");
             let text = MINIMAL.replace("name = \"mix\"\n", &format!("name = \"mix\"\n{times}"));
-            parse(&format!("{text}{more}"))
+            parse(&format!("{text}{more}"), ENGINES)
         };
         let scheduled = "arrivals = \"constant\"\nrate = \"1k/s\"\n";
         assert!(with("2s", "").unwrap_err().to_string().contains("deadline must be"));
@@ -89,10 +89,10 @@ queue_depth = [1, 4]
 
     #[test]
     fn the_resolved_study_is_a_study_and_plans_the_same() {
-        let study = parse(MINIMAL).unwrap();
+        let study = parse(MINIMAL, ENGINES).unwrap();
         let resolved = resolved_text(&study);
         assert!(resolved.contains("queue_depth = [1, 4]") && resolved.contains("interval"));
-        let again = parse(&resolved).unwrap();
+        let again = parse(&resolved, ENGINES).unwrap();
         assert_eq!(study, again);
         assert_eq!(plan(&study).trials, plan(&again).trials);
     }
@@ -131,6 +131,6 @@ queue_depth = [1, 4]
             "stacks = [\"here\"]\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \
              \"100B\"\nreaders = 1",
         );
-        assert!(parse(&text).unwrap_err().message.contains("device model"));
+        assert!(parse(&text, ENGINES).unwrap_err().message.contains("device model"));
     }
 }

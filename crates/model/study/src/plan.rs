@@ -13,7 +13,7 @@ use units::{Nanos, Seed};
 
 use crate::job::jobs;
 use crate::supported::unsupported;
-use crate::{DeviceName, Experiment, Job, Stack, Study};
+use crate::{DeviceName, Engines, Experiment, Job, Stack, Study};
 
 /// Where a trial's figures come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -173,7 +173,7 @@ pub struct Skip {
     /// Name of the stack.
     pub stack: String,
     /// The engine that cannot run there; none where no job of the experiment can.
-    pub engine: Option<&'static str>,
+    pub engine: Option<String>,
     /// Why not.
     pub reason: String,
 }
@@ -182,7 +182,8 @@ impl Skip {
     /// The reason, with the engine that it is about.
     #[must_use]
     pub fn full_reason(&self) -> String {
-        self.engine.map_or_else(|| self.reason.clone(), |name| format!("{name}: {}", self.reason))
+        let named = |name| format!("{name}: {}", self.reason);
+        self.engine.as_ref().map_or_else(|| self.reason.clone(), named)
     }
 }
 
@@ -205,7 +206,7 @@ pub fn plan(study: &Study) -> Plan {
         };
         let mut stacks = Vec::new();
         for stack in study.stack.iter().filter(named) {
-            match unsupported(experiment, stack) {
+            match unsupported(study.engines, experiment, stack) {
                 None => stacks.push(stack),
                 Some(reason) => plan.skipped.push(Skip {
                     experiment: experiment.name.clone(),
@@ -216,13 +217,18 @@ pub fn plan(study: &Study) -> Plan {
             }
         }
         let seed = Seed(u64::from(study.seed)).derive(&experiment.name, 0);
-        add_trials(&mut plan.trials, experiment, &stacks, seed);
+        add_trials(&mut plan.trials, (study.engines, experiment), &stacks, seed);
     }
     plan
 }
 
-fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack], seed: Seed) {
-    let jobs = jobs(experiment);
+fn add_trials(
+    trials: &mut Vec<Trial>,
+    (engines, experiment): (Engines, &Experiment),
+    stacks: &[&Stack],
+    seed: Seed,
+) {
+    let jobs = jobs(experiment, engines);
     let timeline = timeline(experiment);
     for repetition in 1..=experiment.repeat {
         for (at, job) in jobs.iter().enumerate() {
@@ -301,6 +307,7 @@ fn act_interval(measure: Nanos, report_seconds: u64) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
     use crate::parse;
 
     const STUDY: &str = r#"
@@ -331,7 +338,7 @@ readers = [1, 2]
     #[test]
     fn stacks_change_places_between_repetitions() {
         let order = |text: &str, count: usize| -> Vec<String> {
-            let plan = plan(&parse(text).unwrap());
+            let plan = plan(&parse(text, ENGINES).unwrap());
             plan.trials[..count].iter().map(|trial| trial.stack.clone()).collect()
         };
         let many = order(&STUDY.replace("repeat = 2", "repeat = 80"), 320);
@@ -347,7 +354,7 @@ readers = [1, 2]
         assert!((10..30).contains(&alike), "neighbours follow no beat: {alike}");
         let once = order(&STUDY.replace("repeat = 2", "repeat = 1"), 4);
         assert_eq!(once, ["a", "b", "a", "b"], "without repetitions the study's own order");
-        let plan = plan(&parse(STUDY).unwrap());
+        let plan = plan(&parse(STUDY, ENGINES).unwrap());
         let numbers: Vec<_> = plan.trials.iter().map(|trial| trial.number).collect();
         assert_eq!(numbers, (1..=12).collect::<Vec<_>>());
         let of_b = plan.trials.iter().find(|trial| trial.stack == "b").unwrap();
@@ -357,7 +364,7 @@ readers = [1, 2]
 
     #[test]
     fn what_can_not_run_is_listed_with_its_reason() {
-        let plan = plan(&parse(STUDY).unwrap());
+        let plan = plan(&parse(STUDY, ENGINES).unwrap());
         assert_eq!(plan.skipped.len(), 1);
         assert_eq!(
             (plan.skipped[0].experiment.as_str(), plan.skipped[0].stack.as_str()),
@@ -382,7 +389,11 @@ readers = [1, 2]
                 "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n[[stack]]\n\
                  name = \"b\"\ndevice = \"model:intel-p4800x\"\n[[experiment]]\nname = \"e\"\n{keys}"
             );
-            plan(&parse(&text).expect("a study")).trials.iter().map(Trial::job_hash).collect()
+            plan(&parse(&text, ENGINES).expect("a study"))
+                .trials
+                .iter()
+                .map(Trial::job_hash)
+                .collect()
         };
         let block = hashes("[experiment.block]\n");
         assert_eq!(block[0], block[1], "whatever they run on");

@@ -10,7 +10,7 @@ use units::{Bytes, Nanos, Rate};
 use crate::many::each;
 use crate::parameters::Parameters;
 use crate::words::words;
-use crate::{Durability, Many, Memory, SqlKeys};
+use crate::{Durability, EngineName, Many, Memory, SqlKeys};
 
 /// sysbench's OLTP transactions on a SQL database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ use crate::{Durability, Many, Memory, SqlKeys};
 pub struct SqlMatrix {
     /// The databases.
     #[serde(default = "default_engine")]
-    pub engine: Many<SqlEngine>,
+    pub engine: Many<EngineName>,
     /// Program of the private server, a path; `auto`: the `mariadbd` or `mysqld` of this machine.
     #[serde(default = "default_auto")]
     pub server: String,
@@ -131,20 +131,6 @@ pub struct SqlChange {
     pub set: String,
 }
 
-/// A SQL database.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum SqlEngine {
-    /// MariaDB or MySQL.
-    Mysql,
-    /// SQLite, in the process of the clients.
-    Sqlite,
-}
-
-words!(SqlEngine { Mysql => "mysql", Sqlite => "sqlite" });
-
 /// Whose scripts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SqlDialect {
@@ -230,7 +216,7 @@ words!(SqlCompression {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SqlJob {
     /// The database.
-    pub engine: SqlEngine,
+    pub engine: EngineName,
     /// Program of the private server, or `auto`.
     pub server: String,
     /// Where it listens, or `auto`.
@@ -368,7 +354,7 @@ impl SqlJob {
 /// The points of a matrix, those with the same tables beside each other.
 pub(crate) fn sql_jobs(matrix: &SqlMatrix) -> Vec<SqlJob> {
     let mut jobs = vec![first(matrix)];
-    jobs = each(jobs, matrix.engine.values(), |job, value| job.engine = *value);
+    jobs = each(jobs, matrix.engine.values(), |job, value| job.engine = value.clone());
     jobs = each(jobs, matrix.page_size.values(), |job, value| job.page_size = *value);
     jobs = each(jobs, matrix.compression.values(), |job, value| job.compression = *value);
     jobs = each(jobs, matrix.doublewrite.values(), |job, value| job.doublewrite = *value);
@@ -386,7 +372,7 @@ pub(crate) fn sql_jobs(matrix: &SqlMatrix) -> Vec<SqlJob> {
 
 fn first(matrix: &SqlMatrix) -> SqlJob {
     SqlJob {
-        engine: matrix.engine.values()[0],
+        engine: matrix.engine.values()[0].clone(),
         server: matrix.server.clone(),
         listen: matrix.listen.clone(),
         dsn: matrix.dsn.clone(),
@@ -421,8 +407,8 @@ fn first(matrix: &SqlMatrix) -> SqlJob {
 /// What `flush_method` may be; the first is the default.
 pub(crate) const FLUSH_METHODS: [&str; 4] = ["O_DIRECT", "fsync", "O_DIRECT_NO_FSYNC", "O_DSYNC"];
 
-fn default_engine() -> Many<SqlEngine> {
-    Many::one(SqlEngine::Mysql)
+fn default_engine() -> Many<EngineName> {
+    Many::one(EngineName::new("mysql"))
 }
 fn default_auto() -> String {
     "auto".into()

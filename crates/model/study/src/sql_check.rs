@@ -8,7 +8,8 @@ use units::Bytes;
 use crate::sql::FLUSH_METHODS;
 use crate::sql_settings::{check_setting, check_value};
 use crate::{
-    Experiment, Memory, SqlCompression, SqlDialect, SqlEngine, SqlMatrix, Study, StudyError,
+    Engines, Experiment, Memory, Operations, SqlCompression, SqlDialect, SqlMatrix, Study,
+    StudyError,
 };
 
 /// Least pool: InnoDB refuses less.
@@ -34,6 +35,12 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
         }
         Err(wrong(key, format!("{key} = {value}; allowed: {least} to {most}")))
     };
+    for engine in sql.engine.values() {
+        if let Some(allowed) = study.engines.unknown(engine, Operations::Sql) {
+            let name: String = engine.word().chars().take(100).collect();
+            return Err(wrong("engine", format!("engine = \"{name}\"; allowed: {allowed}")));
+        }
+    }
     range("tables", u64::from(sql.tables), 1, 1000)?;
     range("rows", sql.rows, 1, 2_000_000_000)?;
     range("range_size", u64::from(sql.range_size), 1, 1_000_000)?;
@@ -72,7 +79,7 @@ pub(crate) fn check_sql(study: &Study, one: &Experiment, text: &str) -> Result<(
         }
     }
     listen_port(&sql.listen).map_err(|message| wrong("listen", message))?;
-    check_together(sql).map_err(|(key, message)| wrong(key, message))?;
+    check_together(study.engines, sql).map_err(|(key, message)| wrong(key, message))?;
     check_of_a_server(sql).map_err(|(key, message)| wrong(key, message))?;
     check_race(study, one, sql).map_err(|(key, message)| wrong(key, message))
 }
@@ -125,7 +132,7 @@ type Wrong = (&'static str, String);
 /// In the place of a key: the value is a secret.
 const SECRET: &str = "";
 
-fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
+fn check_together(engines: Engines, sql: &SqlMatrix) -> Result<(), Wrong> {
     let both = sql.compression.values().contains(&SqlCompression::Table)
         && sql.page_size.values().iter().any(|size| size.get() > 16 << 10);
     if both {
@@ -157,15 +164,21 @@ fn check_together(sql: &SqlMatrix) -> Result<(), Wrong> {
             return Err((key, message));
         }
     }
-    let sqlite = sql.engine.values().contains(&SqlEngine::Sqlite);
+    let embedded = sql
+        .engine
+        .values()
+        .iter()
+        .any(|name| engines.find(name, Operations::Sql).is_some_and(|engine| !engine.server));
     let server_only = [
         ("dsn", sql.dsn.is_some()),
         ("settings", !sql.settings.is_empty()),
         ("compression", sql.compression.values() != [SqlCompression::None]),
         ("change", !sql.change.is_empty()),
     ];
-    if let Some((key, _)) = server_only.into_iter().find(|(_, set)| sqlite && *set) {
-        return Err((key, format!("{key} is for engine = \"mysql\" only")));
+    if let Some((key, _)) = server_only.into_iter().find(|(_, set)| embedded && *set) {
+        let servers = engines.with(Operations::Sql).filter(|one| one.server);
+        let names: Vec<&str> = servers.map(|one| one.name).collect();
+        return Err((key, format!("{key} needs an engine with a server: {}", names.join(", "))));
     }
     if sql.prepared && sql.dialect == SqlDialect::Sysbench10 {
         // 9 statements a table and connection: the server's own limit is a million at most.
@@ -259,13 +272,17 @@ fn check_race(study: &Study, one: &Experiment, sql: &SqlMatrix) -> Result<(), Wr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
     use crate::parse;
 
     fn study(keys: &str) -> Result<Study, StudyError> {
-        parse(&format!(
-            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+        parse(
+            &format!(
+                "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
              name = \"e\"\n[experiment.sql]\nrows = 1000\n{keys}"
-        ))
+            ),
+            ENGINES,
+        )
     }
 
     #[test]

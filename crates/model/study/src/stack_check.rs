@@ -133,6 +133,7 @@ pub(crate) fn check_one_scale(
 
 #[cfg(test)]
 mod tests {
+    use crate::descriptor::ENGINES;
     use crate::parse;
 
     const STUDY: &str = r#"
@@ -157,11 +158,11 @@ queue_depth = 1
     /// A drive at a tenth of its speed beside one at its own would lose a comparison that it wins.
     #[test]
     fn stacks_of_an_experiment_share_one_scale() {
-        assert_eq!(parse(STUDY).map(|study| study.stack[0].scale), Ok(10));
+        assert_eq!(parse(STUDY, ENGINES).map(|study| study.stack[0].scale), Ok(10));
         let refused = |from: &str, to: &str| {
             let text = STUDY.replacen(from, to, 1);
             assert_ne!(text, STUDY);
-            parse(&text).expect_err("refused").to_string()
+            parse(&text, ENGINES).expect_err("refused").to_string()
         };
         assert!(refused("scale = 10", "scale = 2").contains("would not compare"));
         assert!(refused("scale = 10", "scale = 0").contains("allowed: 1 to 1000"));
@@ -169,6 +170,6 @@ queue_depth = 1
         assert!(refused("scale = 10", "scale = 10\nstaged = true").contains("only tables of sql"));
         let alone = STUDY.replacen("scale = 10", "scale = 2", 1);
         let alone = alone.replace("\"mix\"", "\"mix\"\nstacks = [\"slow\"]");
-        assert!(parse(&alone).is_ok());
+        assert!(parse(&alone, ENGINES).is_ok());
     }
 }

@@ -1,9 +1,15 @@
 //! Which experiments can run on which stacks; what cannot is left out of a plan with its reason.
 
-use crate::{BlockMatrix, DeviceName, Experiment, FileSystem, KvMatrix, Stack};
+use crate::{
+    BlockMatrix, DeviceName, EngineName, Engines, Experiment, FileSystem, Operations, Stack,
+};
 
 /// Why this experiment cannot run on that stack, if so.
-pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<String> {
+pub(crate) fn unsupported(
+    engines: Engines,
+    experiment: &Experiment,
+    stack: &Stack,
+) -> Option<String> {
     let model = stack.is_virtual();
     let needs_data = |block: &BlockMatrix| block.verify || block.precondition.is_some();
     if model && experiment.block.as_ref().is_some_and(needs_data) {
@@ -13,14 +19,23 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
     if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {
         return Some("block experiments on a file system of its own are not made yet".into());
     }
-    let runs_raw = experiment.kv.as_ref().is_some_and(KvMatrix::runs_raw);
+    let bare = |name: &EngineName| {
+        engines.find(name, Operations::KeyValue).is_none_or(|engine| engine.bare_device)
+    };
+    let runs_raw = experiment.kv.as_ref().is_some_and(|kv| kv.engine.values().iter().all(bare));
+    let needs_file_system = || {
+        let bare = engines.with(Operations::KeyValue).filter(|one| one.bare_device);
+        let names: Vec<&str> = bare.map(|one| one.name).collect();
+        let names = names.join(", ");
+        format!("only {names} runs on a device without a file system; give the stack a file_system")
+    };
     match &stack.device {
         _ if !database => None,
         DeviceName::Model(_) if stack.attach => match stack.file_system {
             FileSystem::AsIs => {
                 Some("an attached model is a bare disk; give the stack a file_system".into())
             }
-            FileSystem::Raw if !runs_raw => Some(NEEDS_FILE_SYSTEM.into()),
+            FileSystem::Raw if !runs_raw => Some(needs_file_system()),
             _ => None,
         },
         DeviceName::Model(_) => Some(
@@ -33,15 +48,12 @@ pub(crate) fn unsupported(experiment: &Experiment, stack: &Stack) -> Option<Stri
             if paths.len() > 1 {
                 Some("a database stands on one device".into())
             } else {
-                (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
+                (raw && !runs_raw).then(needs_file_system)
             }
         }
         DeviceName::File => {
             let raw = stack.file_system == FileSystem::Raw;
-            (raw && !runs_raw).then(|| NEEDS_FILE_SYSTEM.into())
+            (raw && !runs_raw).then(needs_file_system)
         }
     }
 }
-
-const NEEDS_FILE_SYSTEM: &str =
-    "only lmdb runs on a device without a file system; give the stack a file_system";

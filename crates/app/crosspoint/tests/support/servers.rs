@@ -100,6 +100,7 @@ impl Theirs {
         let job = study::parse(
             "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\
              [[experiment]]\nname = \"e\"\n[experiment.sql]\nrows = 10\n",
+            engines::list(),
         );
         let plan = study::plan(&job.expect("a study"));
         let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };

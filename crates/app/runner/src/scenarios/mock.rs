@@ -158,7 +158,7 @@ impl Scenario {
 
     /// The run, read back.
     pub fn read(&self) -> Run {
-        Run::read(&self.out).expect("the run reads")
+        Run::read(&self.out, engines::list()).expect("the run reads")
     }
 
     /// Numbers and outcomes of the trials in the archive.

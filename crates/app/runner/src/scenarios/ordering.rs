@@ -38,7 +38,7 @@ fn the_archive_has_what_was_measured() {
 fn a_trial_is_durable_before_the_next_begins() {
     let scenario = Scenario::of(&study_text(&["a", "b", "c"], &["one"], ""));
     let came = scenario.run(|trial| {
-        let there = Run::read(&scenario.out).unwrap().trials.len();
+        let there = Run::read(&scenario.out, engines::list()).unwrap().trials.len();
         assert_eq!(there, trial.number as usize - 1);
         DONE
     });

@@ -117,7 +117,10 @@ fn the_resolved_study_plans_the_same_trials() {
     scenario.run(|_| DONE).end.unwrap();
     let run = scenario.read();
     let text = fs::read_to_string(scenario.out.join("study.original.toml")).unwrap();
-    assert_eq!(study::plan(&run.study), study::plan(&study::parse(&text).unwrap()));
+    assert_eq!(
+        study::plan(&run.study),
+        study::plan(&study::parse(&text, engines::list()).unwrap())
+    );
 }
 
 #[test]

@@ -20,7 +20,11 @@ const VALUE: usize = 200;
 const KEY: usize = 20;
 
 /// The job of the suite for an engine.
-fn job<E: KeyValueEngine>(durability: Durability) -> KvJob {
+///
+/// # Panics
+/// Never: the study is ours.
+#[must_use]
+pub fn job<E: KeyValueEngine>(durability: Durability) -> KvJob {
     let text = format!(
         "schema = 1\nname = \"contract\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \
          \"e\"\n[experiment.kv]\nengine = {:?}\nrecords = {RECORDS}\nkey_size = {KEY}\nvalue_size = \
@@ -28,7 +32,7 @@ fn job<E: KeyValueEngine>(durability: Durability) -> KvJob {
         E::DESCRIPTOR.name,
         durability.word()
     );
-    let plan = study::plan(&study::parse(&text).expect("a study"));
+    let plan = study::plan(&study::parse(&text, study::Engines::ANY).expect("a study"));
     match &plan.trials[0].job {
         Job::Kv(job) => (**job).clone(),
         _ => unreachable!("invariant: a key-value job was written"),

@@ -23,7 +23,7 @@ pub fn job<E: SqlEngine>() -> SqlJob {
          range_size = 10\nthreads = 3\ndurability = \"os\"\n",
         E::DESCRIPTOR.name
     );
-    let plan = study::plan(&study::parse(&text).expect("a study"));
+    let plan = study::plan(&study::parse(&text, study::Engines::ANY).expect("a study"));
     match &plan.trials[0].job {
         Job::Sql(job) => (**job).clone(),
         _ => unreachable!("invariant: a SQL job was written"),

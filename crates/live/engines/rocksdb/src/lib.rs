@@ -498,15 +498,9 @@ mod tests {
         }
     }
 
-    fn wanted(options: &str, workload: &str) -> KvJob {
-        let text = format!(
-            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
-             name = \"e\"\n[experiment.kv]\nengine = \"rocksdb\"\nrecords = 1000\nvalue_size = \"400B\"\nworkload = \
-             {workload:?}\noptions = {options:?}\n"
-        );
-        let plan = study::plan(&study::parse(&text).unwrap());
-        let study::Job::Kv(job) = plan.trials[0].job.clone() else { panic!("a key-value job") };
-        *job
+    fn wanted(options: &str, workload: KvWorkload) -> KvJob {
+        let job = engine::kv::contract::job::<RocksDb>(Durability::Os);
+        KvJob { options: options.into(), workload, ..job }
     }
 
     fn opened(dir: &Path, job: &KvJob) -> RocksDb {
@@ -523,11 +517,12 @@ mod tests {
                     rate_limiter_bytes_per_sec=1048576;use_direct_reads=true;\
                     block_based_table_factory={block_size=8192;partition_filters=true;\
                     index_type=kTwoLevelIndexSearch}";
-        RocksDb::probe(Some(&wanted(good, "bulk_load"))).unwrap();
-        let error = RocksDb::probe(Some(&wanted("no_such_option=1", "overwrite"))).unwrap_err();
+        RocksDb::probe(Some(&wanted(good, KvWorkload::BulkLoad))).unwrap();
+        let error =
+            RocksDb::probe(Some(&wanted("no_such_option=1", KvWorkload::Overwrite))).unwrap_err();
         assert!(error.to_string().contains("no_such_option"), "{error}");
         let dir = tempfile::tempdir().unwrap();
-        let opened = opened(dir.path(), &wanted(good, "bulk_load"));
+        let opened = opened(dir.path(), &wanted(good, KvWorkload::BulkLoad));
         opened.access().unwrap().put(b"key", b"value").unwrap();
         opened.compact().unwrap();
         assert!(opened.notes().iter().any(|note| note.contains("vector")), "{:?}", opened.notes());
@@ -540,7 +535,7 @@ mod tests {
         if !installed() {
             return;
         }
-        let wanted = KvJob { durability: Durability::Device, ..wanted("", "overwrite") };
+        let wanted = KvJob { durability: Durability::Device, ..wanted("", KvWorkload::Overwrite) };
         let dir = tempfile::tempdir().unwrap();
         let opened = opened(dir.path(), &wanted);
         let mut access = opened.access().unwrap();

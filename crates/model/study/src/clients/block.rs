@@ -142,6 +142,7 @@ fn pattern(pattern: Pattern, offsets: Offsets) -> workload::Pattern {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
     use units::Nanos;
 
     fn untils(beside: &str) -> Vec<Until> {
@@ -149,7 +150,7 @@ mod tests {
             "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
              name = \"e\"\n[experiment.block]\narrivals = \"constant\"\nrate = \"1k/s\"\n{beside}"
         );
-        let plan = crate::plan(&crate::parse(&text).unwrap());
+        let plan = crate::plan(&crate::parse(&text, ENGINES).unwrap());
         let extent = Extent {
             device: Bytes::mib(64),
             devices: 1,

@@ -107,13 +107,14 @@ pub fn sql_plan(job: &SqlJob, until: impl Into<Until>) -> SqlPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::descriptor::ENGINES;
 
     fn job(keys: &str) -> KvJob {
         let text = format!(
             "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
              name = \"e\"\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n{keys}"
         );
-        let plan = crate::plan(&crate::parse(&text).unwrap());
+        let plan = crate::plan(&crate::parse(&text, ENGINES).unwrap());
         let crate::Job::Kv(job) = plan.trials[0].job.clone() else { panic!("a database") };
         *job
     }

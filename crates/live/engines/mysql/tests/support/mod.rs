@@ -47,7 +47,7 @@ pub fn job(keys: &str) -> SqlJob {
         "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
          name = \"e\"\n[experiment.sql]\n{keys}"
     );
-    let plan = study::plan(&study::parse(&text).expect("a study"));
+    let plan = study::plan(&study::parse(&text, study::Engines::ANY).expect("a study"));
     let Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
     *job
 }
