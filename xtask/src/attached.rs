@@ -1,8 +1,7 @@
 //! How near real fio on attached disks comes to the model's own prediction: a table of docs/VALIDATION.md.
 //!
-//! The question is the way to the disk, not the profile: both sides have the same one. Invariant: a row that
-//! the tool itself calls not to be judged says so. What it is not: a test; its figures belong to the machine
-//! that it ran on.
+//! The question is the way to the disk, not the profile: both sides have the same one. Invariant: a row
+//! that the tool itself calls not to be judged says so.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

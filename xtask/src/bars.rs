@@ -1,7 +1,7 @@
 //! What held-out figures come to: the median of each group beside its bar, and why figures are missed.
 //!
 //! Invariants: a figure belongs to one group by what its job is; a miss without a cause, or a cause of what
-//! is not missed, is an error, so that no miss goes unmentioned. What it is not: the comparison.
+//! is not missed, is an error, so that no miss goes unmentioned.
 
 use std::fmt::Write;
 

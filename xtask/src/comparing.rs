@@ -1,8 +1,7 @@
 //! How often `stats::compare` is wrong about equal systems, and how often it finds a planted difference, by
 //! simulation in the order in which plans run: a table of `docs/METHODOLOGY.md`.
 //!
-//! Invariants: the same seeds give the same table; orders are those of `study::plan`. What it is not: a test;
-//! `stats` has those.
+//! Invariants: the same seeds give the same table; orders are those of `study::plan`.
 
 use std::fmt::Write;
 

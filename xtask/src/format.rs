@@ -1,7 +1,7 @@
 //! The reference of study files in docs/STUDY.md, made from the types that read them.
 //!
-//! Invariants: every key, default and word stands there as the schema has it; a table that the schema has and
-//! this list has not is an error. What it is not: the explanation around it, which people write.
+//! Invariants: every key, default and word stands there as the schema has it; a table that the schema has
+//! and this list has not is an error.
 
 use std::fmt::Write;
 

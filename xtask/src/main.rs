@@ -3,8 +3,7 @@
 //! `speed-databases` the driver of databases, `attached` holds fio on attached disks against predictions,
 //! `pairs` compares a run's two stacks set by set.
 //!
-//! The house rules (crate graph, purity, headers, sizes) are tests of this crate. What it is not: part
-//! of the product.
+//! The house rules (crate graph, purity, headers, sizes) are tests of this crate.
 
 mod attached;
 mod bars;

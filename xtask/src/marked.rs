@@ -1,6 +1,6 @@
 //! Documents with a part that is computed, between two marks.
 //!
-//! Invariant: what stands outside the marks stays as it is. What it is not: the computing.
+//! Invariant: what stands outside the marks stays as it is.
 
 use std::path::Path;
 

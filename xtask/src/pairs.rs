@@ -1,8 +1,7 @@
 //! How often `compare` is wrong, or finds what was planted, on trials that really ran: the repetitions of a
 //! run with two stacks are cut into sets, and each set is compared by itself.
 //!
-//! Invariant: sets do not overlap, and keep their places in the order of running. What it is not: a test; a
-//! host that is busy is busy.
+//! Invariant: sets do not overlap, and keep their places in the order of running.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! How fast virtual time runs (simulated operations a second, virtual over real seconds), and what the
 //! workload and the recorder cost an operation when the target costs nothing.
 //!
-//! A bench, not a test: its figures belong to the machine it ran on. What it is not: a comparison.
+//! A bench, not a test: its figures belong to the machine it ran on.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! The tables of `docs/VALIDATION.md`: every profile that ships against its published figures, and what those
 //! say that no constant has seen.
 //!
-//! Invariant: computed, never typed; only held-out figures make an error. What it is not: a verdict.
+//! Invariant: computed, never typed; only held-out figures make an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

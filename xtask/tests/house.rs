@@ -1,6 +1,4 @@
 //! The house rules as tests: floors of crates, purity of the model floor, headers, sizes, characters.
-//!
-//! What it is not: style; rustfmt and clippy see to that.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

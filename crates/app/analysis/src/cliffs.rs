@@ -3,8 +3,7 @@
 //! The change points are `stats::cliffs`'. What moved: counters of server, device and clients whose mean
 //! before and after differ beyond chance and by a tenth; sums are taken a transaction, since everything
 //! that is done for transactions falls with their rate and explains nothing. A cause is named only where a
-//! counter shows it. Invariant: what is named moved at that time. What it is not: proof; two things may
-//! move together.
+//! counter shows it. Invariant: what is named moved at that time.
 
 use std::collections::BTreeMap;
 

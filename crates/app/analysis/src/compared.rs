@@ -1,10 +1,10 @@
 //! One storage beside another, or one run beside another: differences with their intervals, then verdicts.
 //!
 //! Stacks of one run took turns and are compared pair by pair, a pair per repetition. Two runs are compared
-//! as what ran apart, and only where job, host and storage are the same ([`crate::sameness`]). All figures of
-//! a comparison are judged together ([`stats::compare`]). Invariants: a value is of one whole repetition; one
-//! that was not complete takes its pair with it, and that is said; an emulated drive that was not as its
-//! model asks is not judged. What it is not: words for people.
+//! as what ran apart, and only where job, host and storage are the same ([`crate::sameness`]). All figures
+//! of a comparison are judged together ([`stats::compare`]). Invariants: a value is of one whole
+//! repetition; one that was not complete takes its pair with it, and that is said; an emulated drive that
+//! was not as its model asks is not judged.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 

@@ -2,7 +2,6 @@
 //!
 //! Invariants: published, predicted, emulated and measured stand in columns of their own; a number of a
 //! stand-in has no error beside it; a fitted or constructed figure has its role there and no percentage.
-//! What it is not: HTML.
 
 use serde::Serialize;
 use study::Source;

@@ -3,7 +3,7 @@
 //! A decision is one engine doing one job (one point of an experiment) on several stacks; of block
 //! experiments one read at a time. The stack that is here is the reference. Invariants: every number is of
 //! one group, so of one source; a limit is named only where a counter shows it; what may not be judged
-//! carries why. What it is not: a comparison of runs.
+//! carries why.
 
 use std::collections::{HashMap, HashSet};
 

@@ -2,8 +2,7 @@
 //! memory, a rate that was not steady.
 //!
 //! Each is found from what was counted, in every repetition; no cause is given that no counter shows.
-//! Invariant: stands beside the answer, not in a fold. What it is not: a limit of a prediction; that is said
-//! with the prediction.
+//! Invariant: stands beside the answer, not in a fold.
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Limit;

@@ -1,7 +1,7 @@
 //! The figures of runs: one tidy table, the source of every picture and every export.
 //!
-//! Invariants: metric names and fields are the stable interface described in `docs/FIGURES.md`; the
-//! same archive gives the same bytes. What it is not: formatting for people.
+//! Invariants: metric names and fields are the stable interface described in `docs/FIGURES.md`; the same
+//! archive gives the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use study::Source;

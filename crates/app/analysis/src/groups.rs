@@ -2,7 +2,6 @@
 //!
 //! The unit of every interval is the repetition; of one trial alone it is within that run, and says so.
 //! Invariant: only trials of one source, study, stack, engine, experiment and point are put together.
-//! What it is not: an average over stacks.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};

@@ -1,10 +1,10 @@
 //! The IOPS-latency curve of a stack: its highest rate, its knee, and how much latency grows on the way.
 //!
 //! Growth is that of the mean latency at 95 % of the highest rate over that at the lowest load, as the
-//! ICPADS 2018 study prints it (25 %, 54 %, 80 %), by `stats::curve` for closed loops; between two points of
-//! a schedule it is interpolated linearly. The knee is the point that lies farthest below the diagonal of
-//! the normalised curve (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points).
-//! Invariant: a curve of fewer than four points has neither. What it is not: a fit.
+//! ICPADS 2018 study prints it (25 %, 54 %, 80 %), by `stats::curve` for closed loops; between two points
+//! of a schedule it is interpolated linearly. The knee is the point that lies farthest below the diagonal
+//! of the normalised curve (Satopaa et al., "Finding a Kneedle in a Haystack", 2011, for discrete points).
+//! Invariant: a curve of fewer than four points has neither.
 
 use std::collections::{HashMap, HashSet};
 

@@ -2,8 +2,7 @@
 //! published figures beside ours.
 //!
 //! Invariants: every figure carries its source, and sources never mix; a percentile that the sample count
-//! cannot support is left out. What it is not: pages or pictures; views (`report`) make those. Words that
-//! belong to a finding (a cliff's cause, ACT's own log) are here.
+//! cannot support is left out.
 
 pub mod act;
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Whether what a study asks of its storages was met.
 //!
 //! Invariants: what cannot be said is neither met nor missed: a percentile that the samples do not support,
-//! an emulated drive that was not as its model asks, a trial that failed. What it is not: an interval; the
-//! value decides.
+//! an emulated drive that was not as its model asks, a trial that failed.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! One storage beside another over everything that both were asked, not only where a study ends.
 //!
-//! Invariants: a ratio is of one job, one operation and one source's kind; what may not be judged is counted
-//! and not in it. What it is not: an average.
+//! Invariants: a ratio is of one job, one operation and one source's kind; what may not be judged is
+//! counted and not in it.
 
 use archive::Run;
 use stats::estimate::ratio;

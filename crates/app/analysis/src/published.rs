@@ -1,11 +1,10 @@
 //! What studies printed: numbers and claims, each with its place in the publication.
 //!
-//! They stand in `published/STUDY.toml`. A printed number of drives says what it is to our models: constants
-//! of device profiles and host paths were chosen with some (`fitted`), others follow from constants by
-//! arithmetic (`constructed`) or stand elsewhere already (`duplicate`); only `held_out` ones say how good a
-//! model is. Those of databases enter no model. Invariants: a printed number enters no average; one that
-//! nothing of ours answers is shown all the same. What it is not: the comparison; that is `comparing` and
-//! `verdict`.
+//! They stand in `published/STUDY.toml`. A printed number of drives says what it is to our models:
+//! constants of device profiles and host paths were chosen with some (`fitted`), others follow from
+//! constants by arithmetic (`constructed`) or stand elsewhere already (`duplicate`); only `held_out` ones
+//! say how good a model is. Those of databases enter no model. Invariants: a printed number enters no
+//! average; one that nothing of ours answers is shown all the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

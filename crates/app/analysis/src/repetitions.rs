@@ -1,7 +1,7 @@
 //! What each whole repetition of a group gave by itself.
 //!
-//! Invariant: a repetition that cannot give a figure gives none: too few operations for a percentile, or some
-//! that never ended. What it is not: an estimate over them.
+//! Invariant: a repetition that cannot give a figure gives none: too few operations for a percentile, or
+//! some that never ended.
 
 use archive::{TrialOutcome, TrialRecord};
 use stats::compare::Placed;

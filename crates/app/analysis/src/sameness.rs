@@ -1,7 +1,7 @@
 //! Whether two runs did the same on the same: what differs between their hosts, storages, stacks and jobs.
 //!
-//! Invariant: a difference has a word by which it can be accepted, but for jobs, whose figures are figures of
-//! something else. What it is not: a comparison of figures.
+//! Invariant: a difference has a word by which it can be accepted, but for jobs, whose figures are figures
+//! of something else.
 
 use std::collections::{BTreeMap, BTreeSet};
 

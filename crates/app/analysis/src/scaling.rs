@@ -1,9 +1,9 @@
 //! When a drive stops mattering: what each stack gives as memory shrinks or clients come.
 //!
-//! Of an experiment and engine the first parameter of [`AXES`] that takes at least three values is the axis;
-//! everything else is equal along a line, and a panel shows the one combination of the rest that has the
-//! most points. Invariants: a line is of one stack and source; lookups and updates are never one number.
-//! What it is not: a fit.
+//! Of an experiment and engine the first parameter of [`AXES`] that takes at least three values is the
+//! axis; everything else is equal along a line, and a panel shows the one combination of the rest that has
+//! the most points. Invariants: a line is of one stack and source; lookups and updates are never one
+//! number.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,7 +1,7 @@
 //! The jobs of predictions as published figures are compared by: typed, from the plan.
 //!
 //! Invariant: a job that published figures cannot speak of (a skew, steps of the rate, several sizes, ACT)
-//! has no shape, so that no error is carried to it. What it is not: what a prediction is worth.
+//! has no shape, so that no error is carried to it.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Figures that only SQL trials have: query rates, CPU of both sides, the buffer pool, writes by their cause,
 //! cliffs and races.
 //!
-//! Invariant: each is made from the archive alone. What it is not: the figures that all trials have.
+//! Invariant: each is made from the archive alone.
 
 use std::collections::BTreeMap;
 

@@ -4,10 +4,10 @@
 //! engine, or of one block operation at a time: the processor's time of its process, what the drive's
 //! requests took, and the rest. Both were counted over warm-up and measured time, of a live drive without
 //! the first interval, at whose end it counts anew; each is taken per operation of the time it was counted
-//! over. Of an operation of RocksDB the steps that it timed itself, of one operation of many. Of a prediction
-//! the path of its host and the drive. Invariants: parts sum to the whole; where
-//! several operations were under way, or what was counted exceeds the whole (requests overlapped), there
-//! are no parts. What it is not: a trace; what lies between is the rest.
+//! over. Of an operation of RocksDB the steps that it timed itself, of one operation of many. Of a
+//! prediction the path of its host and the drive. Invariants: parts sum to the whole; where several
+//! operations were under way, or what was counted exceeds the whole (requests overlapped), there are no
+//! parts.
 
 use stats::{Served, TrialResult};
 use study::Source;

@@ -2,7 +2,6 @@
 //!
 //! Figures belong together when the same job gave them, by its hash, on the same stack and source.
 //! Invariants: a figure of another job begins a line of its own; runs are in the order in which they began.
-//! What it is not: a verdict; `compared` has those.
 
 use std::collections::HashMap;
 

@@ -2,11 +2,11 @@
 //!
 //! A claim is of its drives: only what ran on them answers it, a real device that the study declares to be
 //! one (`identity`) or its model; another is a stand-in, whose number is shown and not judged. Our number
-//! has an interval, between repetitions where it was measured, from the held-out error of the model where it
-//! was predicted, none where the drive was emulated; without one nothing is decided. What a model was fitted
-//! to, or follows from its constants, is an input and no evidence. Invariant: each claim has a number that
-//! fails it. On models that ship no claim is decided yet: none has three held-out figures at such a job.
-//! What it is not: a verdict on the publication.
+//! has an interval, between repetitions where it was measured, from the held-out error of the model where
+//! it was predicted, none where the drive was emulated; without one nothing is decided. What a model was
+//! fitted to, or follows from its constants, is an input and no evidence. Invariant: each claim has a
+//! number that fails it. On models that ship no claim is decided yet: none has three held-out figures at
+//! such a job.
 
 use device::Evidence;
 use study::Source;

@@ -1,7 +1,7 @@
 //! What is stored of a run and of a trial.
 //!
-//! Units are in the field names. Invariants: unknown fields are damage, not ignored; a trial's
-//! histograms are in its log, everything else is here. What it is not: figures.
+//! Units are in the field names. Invariants: unknown fields are damage, not ignored; a trial's histograms
+//! are in its log, everything else is here.
 
 use std::collections::BTreeMap;
 

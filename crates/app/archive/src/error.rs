@@ -1,6 +1,6 @@
 //! What can go wrong with a run folder.
 //!
-//! Invariant: names the file. What it is not: rendering; the edge adds the next command.
+//! Invariant: names the file.
 
 use std::io;
 use std::path::{Path, PathBuf};

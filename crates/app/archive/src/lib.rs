@@ -13,8 +13,8 @@
 //! trials/.running-NNNN-name   journal of a trial that runs, or was running when its run was killed
 //! ```
 //!
-//! Invariants: a trial folder exists only when it is whole (written aside, synced, renamed); nothing
-//! that is there is ever changed. What it is not: analysis; figures are made in `analysis`.
+//! Invariants: a trial folder exists only when it is whole (written aside, synced, renamed); nothing that
+//! is there is ever changed.
 
 mod counters;
 mod document;

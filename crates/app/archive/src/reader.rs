@@ -1,7 +1,6 @@
 //! Reading a run folder.
 //!
 //! Invariants: reading changes nothing; damage is told with the file's name, never skipped.
-//! What it is not: tolerant of other formats.
 
 use std::collections::BTreeSet;
 use std::fs;

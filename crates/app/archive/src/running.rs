@@ -1,11 +1,10 @@
 //! The journal of a trial that runs: what it has recorded so far, durable every few seconds.
 //!
-//! A line per piece, each a whole record as another process would send it; the first says which trial it is.
-//! A trial that ends as it should takes its pieces back and the file goes; after a kill they are what is left
-//! of it. Invariants: at most [`WRITE_EVERY`], two seconds of a client and what one sync takes are lost; a
-//! line has intervals that every client has ended, so that what is left is a whole prefix of the trial;
-//! memory holds what was recorded since the last line, however long the trial. What it is not: a finished
-//! trial.
+//! A line per piece, each a whole record as another process would send it; the first says which trial it
+//! is. A trial that ends as it should takes its pieces back and the file goes; after a kill they are what
+//! is left of it. Invariants: at most [`WRITE_EVERY`], two seconds of a client and what one sync takes are
+//! lost; a line has intervals that every client has ended, so that what is left is a whole prefix of the
+//! trial; memory holds what was recorded since the last line, however long the trial.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Writing a run folder.
 //!
-//! Invariant: after `write_trial` returns, the trial survives the end of the system; before, it does
-//! not exist. What it is not: safe for two processes at once; a lock refuses the second.
+//! Invariant: after `write_trial` returns, the trial survives the end of the system; before, it does not
+//! exist.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};

@@ -1,7 +1,6 @@
 //! `crosspoint act`: a configuration file of Aerospike ACT, run, judged, and searched.
 //!
-//! Invariants: devices pass the same guard as in any study; logs and verdicts are made from the run
-//! folder. What it is not: the load or the verdict; those are the `act` crate's.
+//! Invariants: devices pass the same guard as in any study; logs and verdicts are made from the run folder.
 
 use std::cell::{Cell, RefCell};
 use std::os::unix::fs::FileTypeExt;

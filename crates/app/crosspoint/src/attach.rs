@@ -2,7 +2,7 @@
 //!
 //! A process of this program of its own serves each disk, and owns the undo journal of what it made, so
 //! that `clean` undoes it when that process was killed. Invariants: a disk that is in use is not detached;
-//! what was delivered is said when it is. What it is not: serving, which is the crate `attach`.
+//! what was delivered is said when it is.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;

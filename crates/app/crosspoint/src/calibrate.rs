@@ -1,7 +1,6 @@
 //! `crosspoint calibrate`: this host measured, for predictions.
 //!
-//! Invariant: what was measured stands in a file before it is printed. What it is not: the measurement,
-//! which is `runner`'s.
+//! Invariant: what was measured stands in a file before it is printed.
 
 use std::io::ErrorKind;
 use std::path::Path;

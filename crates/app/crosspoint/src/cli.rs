@@ -1,6 +1,6 @@
 //! The command line.
 //!
-//! Invariant: verbs and flags are a stable interface. What it is not: what they do.
+//! Invariant: verbs and flags are a stable interface.
 
 use std::path::PathBuf;
 

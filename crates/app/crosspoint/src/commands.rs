@@ -1,6 +1,6 @@
 //! What each verb does.
 //!
-//! Invariant: a verb prints its result to stdout once, at the end. What it is not: the work itself.
+//! Invariant: a verb prints its result to stdout once, at the end.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! `run --detach`: the run as a process of its own, which goes on when the terminal does not.
 //!
-//! Invariants: what is wrong with the line, the study or the host is said here, with its exit code; what the
-//! run says is in a file beside its folder. What it is not: `detach`, the verb of attached drives.
+//! Invariants: what is wrong with the line, the study or the host is said here, with its exit code; what
+//! the run says is in a file beside its folder.
 
 use std::fs::File;
 use std::io::IsTerminal;

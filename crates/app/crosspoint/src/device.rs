@@ -1,7 +1,6 @@
 //! `crosspoint device`: what models there are, what they are made of, how near they come.
 //!
-//! Invariant: errors against published figures are computed when asked for, never stored. What it is not:
-//! the models.
+//! Invariant: errors against published figures are computed when asked for, never stored.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Exit codes: a stable interface, listed in `crosspoint --help`.
 //!
-//! Invariant: one meaning each. What it is not: error texts.
+//! Invariant: one meaning each.
 
 use runner::ExitClass;
 

@@ -1,7 +1,6 @@
 //! `crosspoint device fit`: a device measured, a profile fitted to it, and the profile tested.
 //!
 //! Invariants: the device passes the same guard as in any study; without a confirmation it is only read.
-//! What it is not: the fit, which is `sim`'s.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! The picture of a fit: latency over depth, measured and fitted, and what is left between them.
 //!
-//! Invariant: measured is a dot (hollow where it was held out), the fitted profile a line. What it is not:
-//! part of a report.
+//! Invariant: measured is a dot (hollow where it was held out), the fitted profile a line.
 
 use std::fmt::Write;
 

@@ -1,6 +1,6 @@
 //! `serve`: the library of runs in a browser.
 //!
-//! Invariant: says where, once it listens, and then only answers. What it is not: the pages.
+//! Invariant: says where, once it listens, and then only answers.
 
 use std::path::Path;
 

@@ -1,8 +1,7 @@
 //! `crosspoint`: what would my database do on that storage?
 //!
-//! Arguments, exit codes and wiring; everything else lives in the crates below. Invariants: results
-//! go to stdout, everything else to stderr; every error names the next command to type.
-//! What it is not: a place for logic.
+//! Arguments, exit codes and wiring; everything else lives in the crates below. Invariants: results go to
+//! stdout, everything else to stderr; every error names the next command to type.
 
 #[macro_use]
 mod output;

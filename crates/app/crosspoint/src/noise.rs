@@ -1,7 +1,6 @@
 //! `doctor --noise`: this machine beside itself, kept for `compare`.
 //!
-//! Invariant: what was found on another kernel or other processors is not shown. What it is not: a
-//! correction; verdicts rest on the repetitions that they compare.
+//! Invariant: what was found on another kernel or other processors is not shown.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! How far two runs of the same lie apart on this machine, as `doctor --noise` found it.
 //!
 //! Invariants: what was found on another kernel or other processors is not shown, and nothing of it beside
-//! predictions. What it is not: the measurement.
+//! predictions.
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,6 @@
 //! Progress: a bar with time left on a terminal, plain lines otherwise.
 //!
-//! Invariant: writes to stderr only. What it is not: part of the measurement; it runs on the thread
-//! that waits.
+//! Invariant: writes to stderr only.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;

@@ -1,6 +1,6 @@
 //! What every verb that runs trials needs: an undo journal, and a flag that a signal sets.
 //!
-//! Invariant: made once a process. What it is not: the run.
+//! Invariant: made once a process.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Errors for people: what, where (underlined), and the next command to type.
 //!
-//! Invariant: colour only on a terminal and never with NO_COLOR. What it is not: a log.
+//! Invariant: colour only on a terminal and never with NO_COLOR.
 
 use std::io::IsTerminal;
 

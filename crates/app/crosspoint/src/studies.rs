@@ -1,6 +1,6 @@
 //! `studies`: what ships, what each asks, how long it takes, what it needs.
 //!
-//! Invariant: times and needs are those of `plan`, on this machine. What it is not: a catalog of its own.
+//! Invariant: times and needs are those of `plan`, on this machine.
 
 use serde_json::json;
 use study::Source;

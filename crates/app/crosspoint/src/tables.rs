@@ -1,6 +1,6 @@
 //! `figures`: what runs hold, as tables for people and for other programs.
 //!
-//! Invariant: a binary file goes to no terminal. What it is not: what is in the tables.
+//! Invariant: a binary file goes to no terminal.
 
 use std::io::{IsTerminal, Write};
 

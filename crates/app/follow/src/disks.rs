@@ -1,6 +1,6 @@
 //! What the host's disks do, as the kernel counts it.
 //!
-//! Invariant: rates are between two looks. What it is not: told of a run; other programs' traffic is in it.
+//! Invariant: rates are between two looks.
 
 use std::collections::HashMap;
 use std::time::Instant;

@@ -1,9 +1,9 @@
 //! What goes on in a run, for whoever looks.
 //!
 //! The run keeps a [`Live`] document in memory and gives it to whoever connects to a socket in its folder:
-//! nothing is written while it is measured, and it costs nothing while nobody looks. [`Screen`] draws it on a
-//! terminal. Invariants: only the user of the run (and root) can connect; a reader that hangs holds up
-//! nothing. What it is not: a record; what is lost here is in no result.
+//! nothing is written while it is measured, and it costs nothing while nobody looks. [`Screen`] draws it on
+//! a terminal. Invariants: only the user of the run (and root) can connect; a reader that hangs holds up
+//! nothing.
 
 mod disks;
 mod line;

@@ -1,8 +1,8 @@
 //! The line to a run that goes on: a socket in its folder.
 //!
-//! A thread gives the document to each who connects, and closes. Invariants: the socket is of its user alone
-//! (mode 0600 before it listens); who connects and does not read is left after half a second; it goes when
-//! the run does. What it is not: a way to change anything.
+//! A thread gives the document to each who connects, and closes. Invariants: the socket is of its user
+//! alone (mode 0600 before it listens); who connects and does not read is left after half a second; it goes
+//! when the run does.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};

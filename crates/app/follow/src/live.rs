@@ -1,6 +1,6 @@
 //! The document of a run that goes on.
 //!
-//! Invariant: its size has a bound, however long the run. What it is not: durable.
+//! Invariant: its size has a bound, however long the run.
 
 use std::collections::VecDeque;
 

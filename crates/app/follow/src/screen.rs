@@ -1,7 +1,7 @@
 //! The document of a run, drawn on a terminal.
 //!
 //! Invariants: what is drawn fits the terminal, from 40 columns and 10 rows on; shades are characters, so
-//! that nothing is lost without colours. What it is not: the terminal itself.
+//! that nothing is lost without colours.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

@@ -1,6 +1,6 @@
 //! A watcher that keeps the document of its run and hands every event on.
 //!
-//! Invariant: a run that cannot be looked at runs all the same. What it is not: a progress line.
+//! Invariant: a run that cannot be looked at runs all the same.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,7 +1,6 @@
 //! The sentence about Aerospike's test: which ratings each storage passed.
 //!
-//! Invariant: ratings that are not in order are listed one by one. What it is not: the judging, which is
-//! `analysis`'s.
+//! Invariant: ratings that are not in order are listed one by one.
 
 use analysis::{Group, act_tests, groups};
 use archive::Run;

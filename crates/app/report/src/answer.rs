@@ -1,7 +1,7 @@
 //! The answer in words: what the first screen says before any picture.
 //!
-//! Every sentence is made from figures of the run and names its source. Invariant: says nothing that
-//! the run did not measure or predict. What it is not: advice.
+//! Every sentence is made from figures of the run and names its source. Invariant: says nothing that the
+//! run did not measure or predict.
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Limit;

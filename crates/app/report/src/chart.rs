@@ -1,6 +1,6 @@
 //! Charts as plain numbers: what the page's script is given.
 //!
-//! Invariant: a line has one source. What it is not: what is drawn of a run; `charts` says that.
+//! Invariant: a line has one source.
 
 use serde::Serialize;
 use study::Source;

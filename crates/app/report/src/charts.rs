@@ -1,6 +1,6 @@
 //! What the page's script draws: curves, spectra and time series as plain numbers.
 //!
-//! Invariants: a series has one source; a spectrum ends where the samples end. What it is not: drawing.
+//! Invariants: a series has one source; a spectrum ends where the samples end.
 
 use archive::Run;
 use stats::estimate::SAMPLES_BEYOND_MIN;

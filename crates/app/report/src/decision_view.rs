@@ -1,7 +1,7 @@
 //! The decision table: what each stack gave, beside what is here.
 //!
 //! A body a decision, so that sorting never mixes what is counted. Invariant: a row says its source, and
-//! what may be made of its number. What it is not: a verdict.
+//! what may be made of its number.
 
 use std::fmt::Write;
 

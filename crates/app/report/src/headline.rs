@@ -2,7 +2,7 @@
 //! and error.
 //!
 //! Invariants: every number is of the run and says its source; what may not be judged is not in the first
-//! half of a sentence. What it is not: advice.
+//! half of a sentence.
 
 use analysis::Group;
 use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};

@@ -1,10 +1,9 @@
 //! The colour of a stack: one for each drive, the same in every chart and table of a page.
 //!
 //! What is here (a real disk) is ink; a model has the colour of the drive that it is of, whatever stands
-//! between (a fabric, a guest, a cache). Some drives have colours of their own on every page; others take the
-//! next that the page does not use. Invariant: `0` is ink, and [`HUES`] the number of colours of the style
-//! sheet; stacks of one colour are numbered, for marks that tell them apart. What it is not: the source; that
-//! is a matter of filling.
+//! between (a fabric, a guest, a cache). Some drives have colours of their own on every page; others take
+//! the next that the page does not use. Invariant: `0` is ink, and [`HUES`] the number of colours of the
+//! style sheet; stacks of one colour are numbered, for marks that tell them apart.
 
 use std::collections::BTreeMap;
 

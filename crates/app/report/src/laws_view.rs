@@ -1,6 +1,6 @@
 //! The three laws of Zhang et al. beside what was measured, each with its error.
 //!
-//! Invariant: a law that does not hold says so where it stands. What it is not: a judge of the publication.
+//! Invariant: a law that does not hold says so where it stands.
 
 use std::fmt::Write;
 

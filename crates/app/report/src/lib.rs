@@ -1,7 +1,6 @@
 //! Views of runs: tables, sentences and the one-file report.
 //!
-//! Invariants: what is shown carries its source; the report asks nothing of the network. What it is not: a
-//! judge; what is shown was found by `analysis`.
+//! Invariants: what is shown carries its source; the report asks nothing of the network.
 
 mod act_answer;
 mod answer;

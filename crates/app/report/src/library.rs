@@ -1,7 +1,7 @@
 //! Pages of a library of runs: the list, how one study went from run to run, a run that goes on.
 //!
-//! Invariants: as of the report, what may run and be styled is named by its hash, and nothing but the server
-//! that gave the page is asked; text is escaped. What it is not: the server.
+//! Invariants: as of the report, what may run and be styled is named by its hash, and nothing but the
+//! server that gave the page is asked; text is escaped.
 
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! The report: one self-contained HTML file.
 //!
-//! A strict content-security policy names the hashes of our own style and scripts and allows nothing
-//! else, so the file can ask nothing of the network. Invariants: works from `file://`; words, first
-//! picture and tables need no script. What it is not: a server.
+//! A strict content-security policy names the hashes of our own style and scripts and allows nothing else,
+//! so the file can ask nothing of the network. Invariants: works from `file://`; words, first picture and
+//! tables need no script.
 
 use archive::{Run, StackRecord};
 use base64::Engine as _;

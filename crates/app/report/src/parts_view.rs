@@ -1,9 +1,7 @@
 //! Where the time of an operation goes: a bar a stack, on one scale.
 //!
-//! The drive, and steps that wait for it, have its colour; the rest is grey. Measured is solid, emulated and
-//! predicted are hatched.
-//! Invariant: bars of one decision have one scale from zero. What it is not: a guess; a stack whose time was
-//! not counted in parts has none.
+//! The drive, and steps that wait for it, have its colour; the rest is grey. Measured is solid, emulated
+//! and predicted are hatched. Invariant: bars of one decision have one scale from zero.
 
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! Published tables in the shape that they had: rows and columns, a line a source in each cell.
 //!
 //! Places whose names are alike up to a colon are the rows of one table. Columns are what varies of metric
-//! and job. Invariant: a cell's lines are of one printed number. What it is not: a verdict.
+//! and job. Invariant: a cell's lines are of one printed number.
 
 use analysis::comparing::{ClaimView, LineView, PlaceView, RowView};
 use analysis::verdict::Lies;

@@ -1,7 +1,7 @@
 //! When the drive stops mattering: a picture a panel, a line a drive, labelled where it ends.
 //!
 //! Colour is the drive and dash the source; both axes are logarithmic. Invariant: a line has one source; a
-//! point is a circle whose filling says which. What it is not: interactive; the figures have every number.
+//! point is a circle whose filling says which.
 
 use std::fmt::Write;
 

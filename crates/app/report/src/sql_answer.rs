@@ -1,6 +1,6 @@
 //! The answer of SQL trials in words.
 //!
-//! Invariant: says nothing that the run did not measure. What it is not: advice.
+//! Invariant: says nothing that the run did not measure.
 
 use archive::Run;
 use units::human_count;

@@ -1,8 +1,7 @@
 //! Pictures of SQL trials: where a transaction's time goes over time, races, and sweeps of what databases are
 //! tuned by.
 //!
-//! Invariant: cliffs stand in the picture at the time at which they were found. What it is not: the rate of
-//! all trials over time; that is `charts`.
+//! Invariant: cliffs stand in the picture at the time at which they were found.
 
 use archive::{Run, TrialRecord};
 use workload::OpClass;

@@ -1,7 +1,7 @@
 //! Sentences about what lies between a database and its drive, and about a database that makes its writer
 //! wait.
 //!
-//! Invariant: a cause is named only with its count. What it is not: advice.
+//! Invariant: a cause is named only with its count.
 
 use analysis::decision::counted_of;
 use analysis::doubts::{DoubtKind, doubts_of, spoils};

@@ -2,8 +2,7 @@
 //!
 //! The heat map has a column an interval (neighbours together where they are many) and a row a sixth of a
 //! decade; the darker, the larger the share of operations of that column. Bands are intervals in which next
-//! to nothing was done, and cliffs. Invariant: both pictures have one axis. What it is not: a cause; that
-//! stands with a cliff where a counter shows it.
+//! to nothing was done, and cliffs. Invariant: both pictures have one axis.
 
 use std::fmt::Write;
 

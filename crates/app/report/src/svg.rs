@@ -1,8 +1,8 @@
 //! Shapes of a chart that stretches with the page while its words keep their size.
 //!
-//! Places along the width are percentages, heights are pixels, so that a chart has one height and any width;
-//! a path lies in a box of its own that is stretched. Invariants: no style attributes (the page's policy
-//! forbids them), text escaped. What it is not: a choice of what is drawn.
+//! Places along the width are percentages, heights are pixels, so that a chart has one height and any
+//! width; a path lies in a box of its own that is stretched. Invariants: no style attributes (the page's
+//! policy forbids them), text escaped.
 
 use std::fmt::Write;
 

@@ -1,8 +1,7 @@
 //! Charts over a parameter that an experiment sweeps: the share of reads, the size of a group commit, the
 //! block size, the rating of ACT.
 //!
-//! Invariant: everything else is equal along a line. What it is not: the curve over queue depth or offered
-//! load; that is `knee`.
+//! Invariant: everything else is equal along a line.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

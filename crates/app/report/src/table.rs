@@ -1,6 +1,6 @@
 //! Figures as text for a terminal and as CSV.
 //!
-//! Invariant: one row a figure, sources in a column of their own. What it is not: a summary.
+//! Invariant: one row a figure, sources in a column of their own.
 
 use std::fmt::Write;
 

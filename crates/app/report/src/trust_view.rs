@@ -1,7 +1,7 @@
 //! How far the figures of a page may be trusted: what was fitted, what is held out, what was delivered, what
 //! the host did.
 //!
-//! Invariant: counts and errors of this run's records alone. What it is not: a verdict.
+//! Invariant: counts and errors of this run's records alone.
 
 use analysis::decision::{Decision, Standing};
 use analysis::doubts::{DoubtKind, doubts_of};

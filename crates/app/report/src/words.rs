@@ -1,6 +1,6 @@
 //! What engines, points and repetitions are called on a page.
 //!
-//! Invariant: one name for one thing, whichever view shows it. What it is not: sentences.
+//! Invariant: one name for one thing, whichever view shows it.
 
 use analysis::{Group, groups, is_sql};
 use archive::Run;

@@ -1,7 +1,6 @@
 //! Predictions made ahead of their turn, so that independent trials in virtual time use every core.
 //!
-//! Invariant: a result is the same whether it was made ahead or not. What it is not: parallel to anything
-//! measured; a batch is finished before the run goes on.
+//! Invariant: a result is the same whether it was made ahead or not.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

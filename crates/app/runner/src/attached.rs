@@ -1,7 +1,7 @@
 //! What is attached: a file a disk in the state directory, kept and locked by the process that serves it.
 //!
 //! Invariants: a file whose lock is free belongs to a process that has ended; only such a one, or one that
-//! says that it ended, is removed by others. What it is not: undoing; that is the journal's.
+//! says that it ended, is removed by others.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

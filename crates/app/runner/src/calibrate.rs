@@ -1,9 +1,8 @@
 //! What this host's submission paths cost, measured on a file.
 //!
 //! On a disk that is slow, what a round takes besides its operations counts with them. Invariants: needs no
-//! privileges; what it makes is in the undo journal; rounds are interleaved and their
-//! medians count, so that a busy moment meets all alike. What it is not: a measurement of the storage under
-//! the file, whose time is no CPU time; memory, whose is, is refused where that shows.
+//! privileges; what it makes is in the undo journal; rounds are interleaved and their medians count, so
+//! that a busy moment meets all alike.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,6 @@
 //! The studies and device profiles that ship with the program.
 //!
-//! Invariant: every one of them parses (tested). What it is not: a search path; a study that is not
-//! built in is a file.
+//! Invariant: every one of them parses (tested).
 
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;

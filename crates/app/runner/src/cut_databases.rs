@@ -1,8 +1,8 @@
 //! The databases under power cuts: written to until the power goes, ended, and looked at afterwards.
 //!
 //! Key-value engines are in a process of their own and note what they acknowledge in a ledger; of a server
-//! each connection inserts rows 1, 2, 3 ... into a table of its own, and counts those that were acknowledged.
-//! Invariant: what counts as acknowledged was acknowledged before the power went. What it is not: the drive.
+//! each connection inserts rows 1, 2, 3 ... into a table of its own, and counts those that were
+//! acknowledged. Invariant: what counts as acknowledged was acknowledged before the power went.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

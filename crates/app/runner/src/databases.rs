@@ -2,7 +2,6 @@
 //!
 //! Each trial has a database of its own, so trials do not depend on each other. Invariants: the engine runs
 //! in a process of its own, so its death is a failed trial; a database with wrong data is kept.
-//! What it is not: the engine's side; that is `worker`.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! The targets of a run: made when first needed, kept until its end.
 //!
-//! Invariants: one working directory and one filled file a stack; what can be refused is refused
-//! before the first trial. What it is not: drivers.
+//! Invariants: one working directory and one filled file a stack; what can be refused is refused before the
+//! first trial.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Stacks of attached models: a process that serves the disk of one, for as long as the stack is used.
 //!
 //! Invariants: the process ends before its directory goes; a disk begins anew, as the study says its drive
-//! is, whenever its stack does. What it is not: serving; that is `crosspoint attach`.
+//! is, whenever its stack does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};

@@ -1,7 +1,6 @@
 //! What can go wrong between a study and its run, with exit class and the next command.
 //!
-//! Invariant: every error has exactly one exit class. What it is not: failed operations; those are
-//! data in the trial.
+//! Invariant: every error has exactly one exit class.
 
 use std::io;
 use std::path::PathBuf;

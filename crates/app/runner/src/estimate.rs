@@ -1,7 +1,6 @@
 //! How long a plan takes and what it writes, before it runs.
 //!
-//! Invariant: depends on the study alone. What it is not: a promise; the rates of unknown devices
-//! enter as round assumptions, named here.
+//! Invariant: depends on the study alone.
 
 use std::time::Duration;
 

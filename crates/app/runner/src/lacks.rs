@@ -1,7 +1,7 @@
 //! What this machine lacks for a plan, each with the command that mends it, before anything is made.
 //!
-//! Invariant: only looks; nothing is opened for writing, no server is asked, and nothing is started: a study
-//! may be somebody else's. What it is not: the guard, which refuses what must not be touched.
+//! Invariant: only looks; nothing is opened for writing, no server is asked, and nothing is started: a
+//! study may be somebody else's.
 
 use std::path::{Path, PathBuf};
 

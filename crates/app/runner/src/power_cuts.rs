@@ -2,11 +2,10 @@
 //! from a seed, and the database is opened again and held against what had been acknowledged.
 //!
 //! Each cut has a fresh file system and a fresh database. When the power goes the drive loses some of what
-//! was written and not flushed, answers every request with an error, and the engine's process is ended; then
-//! the power is back, the file system is mounted as it is and the engine recovers.
-//! Invariants: what is drawn depends on the seed and the number of the cut alone (which write that is, is up
-//! to the engine's threads); the log of what was acknowledged is not on the drive; nothing of a cut outlives
-//! it. What it is not: a model of a drive's time; the drive answers as its model does, through FUSE.
+//! was written and not flushed, answers every request with an error, and the engine's process is ended;
+//! then the power is back, the file system is mounted as it is and the engine recovers. Invariants: what is
+//! drawn depends on the seed and the number of the cut alone (which write that is, is up to the engine's
+//! threads); the log of what was acknowledged is not on the drive; nothing of a cut outlives it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,8 +3,7 @@
 //! `stats::steady`). A drive that is written must also have taken twice its span in the job's own pattern: a
 //! plateau before a write cliff looks steady.
 //!
-//! Invariant: whether steady state was reached is said, never assumed. What it is not: a purge; secure
-//! erase and TRIM are left to the user.
+//! Invariant: whether steady state was reached is said, never assumed.
 
 use block::{BlockSpec, Target};
 use observe::Control;

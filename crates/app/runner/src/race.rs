@@ -1,8 +1,7 @@
 //! A race: the same SQL job on several stacks at the same time, each with a server of its own.
 //!
 //! Invariants: all are loaded and connected before any begins; they begin together; each goes on until it
-//! has done its transactions. What it is not: a comparison without mutual influence; the racers share this
-//! host's CPUs, and the notes say so.
+//! has done its transactions.
 
 use std::sync::mpsc::sync_channel;
 use std::sync::{Condvar, Mutex};

@@ -1,7 +1,7 @@
 //! Rates that closed loops have reached in a run, for open loops that are offered a share of them.
 //!
 //! Invariant: made from the archive and from trials as they finish, so a resumed run knows what the first
-//! part knew. What it is not: a search; a share of the highest rate is all that is ever offered.
+//! part knew.
 
 use archive::{TrialOutcome, TrialRecord};
 use study::{Arrivals, Job, Plan, Trial};

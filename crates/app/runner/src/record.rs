@@ -1,7 +1,6 @@
 //! What came of a trial, as it is recorded and as one line says it.
 //!
-//! Invariant: a trial that was stopped before a whole interval was measured has no record. What it is not:
-//! figures.
+//! Invariant: a trial that was stopped before a whole interval was measured has no record.
 
 use archive::{TrialOutcome, TrialRecord};
 use stats::{Recording, TrialResult};

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a server that dies is a failed trial with its last words, not a failed run; trials on one
 //! stack with the same tables go on with each other's unless the study says otherwise, each on a server
-//! started anew. What it is not: the race; that runs several of these at once.
+//! started anew.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! What a run tells whoever watches it.
 //!
-//! Invariant: events come from the thread that called `execute`, in order. What it is not: a record;
-//! losing an event loses nothing.
+//! Invariant: events come from the thread that called `execute`, in order.
 
 use std::path::Path;
 use std::time::Duration;

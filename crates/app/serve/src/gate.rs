@@ -1,7 +1,7 @@
 //! Who may look: whoever has the token, and asks for this host by its number.
 //!
 //! Invariants: 128 random bits, compared in constant time; a request under another name of this host is
-//! refused, with a token too. What it is not: encryption; nothing leaves the host.
+//! refused, with a token too.
 
 use std::io;
 

@@ -1,7 +1,7 @@
 //! The runs of a folder, read again when they have changed.
 //!
-//! Invariants: a run is named as the folder names it, and looked up among what the folder has; links are not
-//! followed. What it is not: a cache of pages on disk.
+//! Invariants: a run is named as the folder names it, and looked up among what the folder has; links are
+//! not followed.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;

@@ -1,8 +1,7 @@
 //! One request of HTTP/1.1, read and answered; the connection is closed after it.
 //!
-//! Invariants: a request has a bound on its length and on the time it takes to come, so that who dribbles is
-//! left; a body is never read; what is wrong is answered and nothing else happens. What it is not: a server
-//! for others than browsers on this host.
+//! Invariants: a request has a bound on its length and on the time it takes to come, so that who dribbles
+//! is left; a body is never read; what is wrong is answered and nothing else happens.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};

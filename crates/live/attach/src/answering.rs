@@ -1,6 +1,6 @@
 //! What requests of the kernel come to: an answer at once, or something that the model times.
 //!
-//! Invariant: every request that expects an answer gets one. What it is not: a way to the kernel.
+//! Invariant: every request that expects an answer gets one.
 
 use device::{Device, Operation};
 use rustix::io::Errno;

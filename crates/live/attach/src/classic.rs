@@ -1,10 +1,9 @@
 //! Serving through `/dev/fuse`, as every kernel can: one thread, woken by requests and by time alike.
 //!
 //! It sleeps until shortly before something is due, or until a request comes, and looks actively for the
-//! last instants. Data are written while the model times a write and read when a read is answered, so that an
-//! answer never shows less than what was acknowledged.
-//! Invariants: each request is answered once; after warm-up nothing is allocated. What it is not: the
-//! model.
+//! last instants. Data are written while the model times a write and read when a read is answered, so that
+//! an answer never shows less than what was acknowledged. Invariants: each request is answered once; after
+//! warm-up nothing is allocated.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! What failures elsewhere come to: a lock after a panic, an error as the kernel numbers it.
 //!
-//! Invariant: nothing fails here. What it is not: handling; that is of whoever asked.
+//! Invariant: nothing fails here.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

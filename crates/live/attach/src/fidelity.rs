@@ -1,6 +1,6 @@
 //! How near what was delivered came to what the model asked for, for each kind of request.
 //!
-//! Invariant: both are of the same requests. What it is not: the model's own error.
+//! Invariant: both are of the same requests.
 
 use device::Operation;
 use stats::{Histogram, ServedKind};

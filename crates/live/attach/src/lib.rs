@@ -6,8 +6,7 @@
 //!
 //! Invariants: the way through FUSE and back is measured when it is attached; clients see the model's times
 //! and what the way to a real device takes, no more; a model that is faster than that way is refused unless
-//! it is stretched; what was delivered is measured all the time. What it is not: the model (`device`) or
-//! its clock (`realtime`).
+//! it is stretched; what was delivered is measured all the time.
 
 mod answering;
 mod classic;

@@ -1,7 +1,7 @@
 //! What requests do to the data of a disk, with the faults of a plan if it has one.
 //!
 //! Invariants: without a plan nothing is locked and nothing is kept; once the power has gone every request
-//! ends with an error, and nothing is changed, until it is back. What it is not: timed.
+//! ends with an error, and nothing is changed, until it is back.
 
 use std::io;
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
 //! A FUSE file system mounted: by root with mount(2), by others through `fusermount3`.
 //!
-//! Invariant: what is mounted can be unmounted by the same user. What it is not: what is served there.
+//! Invariant: what is mounted can be unmounted by the same user.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

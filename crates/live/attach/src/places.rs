@@ -3,7 +3,7 @@
 //!
 //! Invariants: a place is read and written here only between a request and its answer, and by the kernel
 //! only between an answer and the next request; memory that was registered is never given back, since the
-//! kernel takes a ring apart in its own time. What it is not: what requests mean.
+//! kernel takes a ring apart in its own time.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;

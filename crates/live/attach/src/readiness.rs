@@ -2,7 +2,7 @@
 //!
 //! One that goes first does not see whether it would still be kept from running: it gives way from time to
 //! time to find out. Invariant: where it always would, it gives way for one look in a hundred; where it
-//! would not any more, it does so after ten looks. What it is not: the policy of the kernel.
+//! would not any more, it does so after ten looks.
 
 /// Looks after which one that goes first gives way.
 const STAY_LEAST: u32 = 10;

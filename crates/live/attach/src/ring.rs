@@ -3,7 +3,7 @@
 //!
 //! The kernel puts a request into one of a thread's places, and the answer goes back from the same place.
 //! Invariants: each request is answered once, by the thread that it came to; after warm-up nothing is
-//! allocated. What it is not: the memory of the places, which is `places`.
+//! allocated.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};

@@ -1,6 +1,6 @@
 //! What threads that serve a disk have done with their time.
 //!
-//! Invariant: sums since a thread began, so that two of them have a difference. What it is not: a clock.
+//! Invariant: sums since a thread began, so that two of them have a difference.
 
 use observe::ThreadTimes;
 use units::Nanos;

@@ -2,8 +2,7 @@
 //!
 //! Invariant: without an exact wish it is what nine of ten sleeps of that thread overshoot by, at most
 //! [`SPIN_MAX`]: what that is depends on where the thread runs, how long it sleeps and who else runs there,
-//! so
-//! each finds out while it serves. What it is not: a sleep.
+//! so each finds out while it serves.
 
 use units::Nanos;
 

@@ -1,7 +1,7 @@
 //! What every thread that serves one disk shares: the model and its clock, the data, and what was served.
 //!
 //! Invariants: a request that was handed in comes out once; after warm-up nothing is allocated; the model
-//! is held for as long as it computes, no longer. What it is not: a way to the kernel.
+//! is held for as long as it computes, no longer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -5,8 +5,7 @@
 //! block is as it was after one of them, drawn from a seed: nothing orders blocks among each other, as in a
 //! drive's cache. A write that was still under way may be torn between sectors of 512 bytes.
 //!
-//! Invariants: what a flush that ended was for stays; so does what was never written again. What it is not:
-//! free: every write reads what it replaces. Only disks with a plan of faults have it.
+//! Invariants: what a flush that ended was for stays; so does what was never written again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

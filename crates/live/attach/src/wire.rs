@@ -2,7 +2,7 @@
 //! directory with one file needs them.
 //!
 //! Invariants: whatever the bytes, parsing ends in a request or in nothing; numbers are in the byte order
-//! of the machine, as the kernel's are. What it is not: I/O.
+//! of the machine, as the kernel's are.
 
 /// Major version of the protocol, and the minor one that is spoken here.
 const VERSION: (u32, u32) = (7, 31);

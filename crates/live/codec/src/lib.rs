@@ -2,8 +2,8 @@
 //!
 //! The rows are those that sysbench's tables hold (a key, a number, 120 and 60 characters of digits and
 //! dashes), laid into pages of the size that a database compresses at once. One thread; each codec encodes
-//! and decodes the same pages until enough time has passed. Invariant: what was decoded is what was encoded,
-//! or the program stops. What it is not: a database; it compresses beside other work.
+//! and decodes the same pages until enough time has passed. Invariant: what was decoded is what was
+//! encoded, or the program stops.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};

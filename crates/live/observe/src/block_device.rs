@@ -1,7 +1,6 @@
 //! The block device under a path: its name, its counters and its queue settings, from sysfs.
 //!
-//! Invariant: a path without a block device (tmpfs, overlay, network) gives `None`. What it is not:
-//! an opener of devices.
+//! Invariant: a path without a block device (tmpfs, overlay, network) gives `None`.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,8 +1,8 @@
 //! The clock of a trial: one origin for all that is timed in it.
 //!
-//! Where the kernel keeps its own time by the processor's counter, the counter is read directly, and its rate
-//! measured once a process against the kernel's clock; elsewhere that one is read. Invariants: it never goes
-//! back; a trial whose clock and the kernel's come apart can say so. What it is not: a time of day.
+//! Where the kernel keeps its own time by the processor's counter, the counter is read directly, and its
+//! rate measured once a process against the kernel's clock; elsewhere that one is read. Invariants: it
+//! never goes back; a trial whose clock and the kernel's come apart can say so.
 
 use std::sync::OnceLock;
 use std::time::Duration;

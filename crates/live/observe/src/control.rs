@@ -1,7 +1,7 @@
 //! How a running trial is told to stop, and how it says where it is.
 //!
-//! Drivers touch it once an interval, never once an operation. Invariant: sending progress never
-//! blocks; when nobody keeps up, messages are dropped. What it is not: the record of the trial.
+//! Drivers touch it once an interval, never once an operation. Invariant: sending progress never blocks;
+//! when nobody keeps up, messages are dropped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;

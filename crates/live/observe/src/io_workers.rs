@@ -2,8 +2,7 @@
 //! waiting ("punted" requests): zram, brd and md are such targets.
 //!
 //! They belong to this process, and so does their CPU; tools that count the submitting thread alone miss
-//! it. Invariant: only threads of this process. What it is not: exact; the kernel ends idle ones after
-//! some seconds, and CPU comes in clock ticks.
+//! it. Invariant: only threads of this process.
 
 use std::collections::BTreeMap;
 use std::fs;

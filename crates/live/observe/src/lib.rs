@@ -1,8 +1,7 @@
 //! What a trial costs the host, and what the host is.
 //!
-//! [`usage`] is read before and after a trial; [`Provenance`] once a run. Invariant: what cannot be
-//! read is "unknown", never a guess. What it is not: a tracer; it reads counters that the kernel keeps
-//! anyway.
+//! [`usage`] is read before and after a trial; [`Provenance`] once a run. Invariant: what cannot be read is
+//! "unknown", never a guess.
 
 mod block_device;
 mod clock;

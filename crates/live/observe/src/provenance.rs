@@ -1,7 +1,6 @@
 //! What the host is: enough to explain a figure years later.
 //!
-//! Invariant: a fact that cannot be read is the word "unknown". What it is not: an inventory; no host
-//! name, address or user is recorded.
+//! Invariant: a fact that cannot be read is the word "unknown".
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;

@@ -1,6 +1,6 @@
 //! Where and how readily this thread runs, and how long it wanted to and did not.
 //!
-//! Invariant: only the calling thread is changed. What it is not: a measurement of anybody else.
+//! Invariant: only the calling thread is changed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

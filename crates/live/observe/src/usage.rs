@@ -1,8 +1,7 @@
 //! CPU time, context switches, page faults and block counts of this process.
 //!
-//! The process is counted whole: io_uring worker threads belong to it, so their CPU is included,
-//! which per-thread accounting misses. Invariant: counters never decrease, so `since` is exact.
-//! What it is not: a profile.
+//! The process is counted whole: io_uring worker threads belong to it, so their CPU is included, which
+//! per-thread accounting misses. Invariant: counters never decrease, so `since` is exact.
 
 use stats::Usage;
 

@@ -2,8 +2,7 @@
 //! wakes it on the same or another processor.
 //!
 //! Invariants: needs no privileges; the affinity of the calling thread is not changed, for all is done on
-//! threads of its own. What it is not: an interrupt of a device; a timer's takes the same way into a thread
-//! that sleeps, on the processor where it sleeps.
+//! threads of its own.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -8,8 +8,7 @@
 //! ([`RealTime::left`]), waits for that long or for a request, and takes what is due.
 //!
 //! Invariants: instants given to the model never decrease; a completion is delivered once, and never
-//! earlier than the lead before its time. What it is not: a block device; front ends hand requests in and
-//! completions out.
+//! earlier than the lead before its time.
 
 #![forbid(unsafe_code)]
 

@@ -2,9 +2,9 @@
 //!
 //! A thread in `mount` or `sync` waits without hearing signals; what it waits for is answered by other
 //! threads of its process, which are gone by then. It keeps the way to the drive open, so that the kernel
-//! does not see that nobody serves it any more. Forcing the drive's mount off ends every request that waits.
-//! Invariants: only a process that has been killed is met, and of its mounts only drives of ours in its own
-//! work areas. What it is not: killing.
+//! does not see that nobody serves it any more. Forcing the drive's mount off ends every request that
+//! waits. Invariants: only a process that has been killed is met, and of its mounts only drives of ours in
+//! its own work areas.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,6 @@
 //! What can go wrong with a stack, with the next command to type.
 //!
-//! Invariant: each variant maps to one exit code. What it is not: errors of single operations during
-//! a measurement; those are data.
+//! Invariant: each variant maps to one exit code.
 
 use std::io;
 use std::path::PathBuf;

@@ -2,7 +2,6 @@
 //!
 //! Version 1 has a hierarchy for each controller, version 2 one for all. Invariants: a group is in the undo
 //! journal before it is made; what is in it goes back to where this process is on every way out.
-//! What it is not: a choice of limits.
 
 use std::fs::{self, File};
 use std::path::PathBuf;

@@ -2,10 +2,9 @@
 //! device in a second.
 //!
 //! Memory: `memory.limit_in_bytes` of version 1 or `memory.max` of version 2. Pages that another group has
-//! cached are charged to that one, so files must be put out of the cache first. Devices: `blkio.throttle` or
-//! `io.max`; of version 1 only what the process itself submits counts (direct I/O and what it flushes).
-//! Invariant: all limits of one value hold the same processes. What it is not: a limit on swap of version 1
-//! without swap accounting; there the group may swap.
+//! cached are charged to that one, so files must be put out of the cache first. Devices: `blkio.throttle`
+//! or `io.max`; of version 1 only what the process itself submits counts (direct I/O and what it flushes).
+//! Invariant: all limits of one value hold the same processes.
 
 use std::fs::File;
 use std::path::Path;

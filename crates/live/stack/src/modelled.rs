@@ -1,7 +1,6 @@
 //! Whether what a path lies on is a drive of ours that is a model.
 //!
-//! Invariant: followed through mounts, partitions, loop devices and devices on devices. What it is not: a
-//! guard; who hides a drive in a namespace of its own is not found.
+//! Invariant: followed through mounts, partitions, loop devices and devices on devices.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;

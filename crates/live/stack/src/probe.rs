@@ -1,6 +1,6 @@
 //! What a directory can do: free space, direct I/O.
 //!
-//! Invariant: leaves nothing behind. What it is not: a benchmark.
+//! Invariant: leaves nothing behind.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;

@@ -1,8 +1,8 @@
 //! The temporary file that block trials read and write.
 //!
-//! Filled with incompressible data before the first trial, so that no read is served from a hole and
-//! no device can shrink what it stores. Invariants: space is checked before the first byte; a failed
-//! or stopped fill leaves no file. What it is not: preconditioning to a steady state.
+//! Filled with incompressible data before the first trial, so that no read is served from a hole and no
+//! device can shrink what it stores. Invariants: space is checked before the first byte; a failed or
+//! stopped fill leaves no file.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

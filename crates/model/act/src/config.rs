@@ -1,7 +1,7 @@
 //! The configuration file of `act_storage`: `name: value` lines, `#` comments.
 //!
 //! Invariants: an unknown key, a value out of range and a missing mandatory key are errors with the line;
-//! defaults are those of the program. What it is not: a device opener.
+//! defaults are those of the program.
 
 use serde::{Serialize, Serializer};
 use thiserror::Error;

@@ -3,7 +3,7 @@
 //!
 //! Sources are the released program (`src/storage/cfg_storage.c`, `src/storage/act_storage.c`,
 //! `src/common/histogram.c`) where it and its README disagree. Invariant: pure; the same recording gives
-//! the same log. What it is not: a driver, or ACT's index test.
+//! the same log.
 
 #![forbid(unsafe_code)]
 

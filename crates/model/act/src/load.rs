@@ -3,7 +3,7 @@
 //! The formula is the program's: a large block holds a whole number of records (its README divides
 //! exactly). Two phases: `act` reproduces the program (its service threads all fire at the same instants,
 //! and lose the remainder of the rate divided by their number), `independent` offers the same rates with
-//! exponential gaps. What it is not: a measurement.
+//! exponential gaps.
 
 use units::{Bytes, Nanos, Share};
 use workload::{Arrivals, BlockPlan, OpenLoop, Pattern, RateStep, Sizes, Spacing};

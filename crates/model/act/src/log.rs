@@ -2,7 +2,7 @@
 //!
 //! Times are service times, as the program's are: from the call to its return, not from when the request
 //! was due. Invariants: counts are cumulative; a bucket `k` counts times from `2^(k-1)` up to `2^k` units,
-//! to the 0.1 % of the recording's histograms. What it is not: live; it is written when the test has ended.
+//! to the 0.1 % of the recording's histograms.
 
 use std::fmt::Write;
 

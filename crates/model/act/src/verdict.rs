@@ -3,8 +3,7 @@
 //!
 //! The limits are Aerospike's for certification, in every slice of one hour: fewer than 5 % of reads above
 //! 1 ms, 1 % above 8 ms and 0.1 % above 64 ms (README of the program). Invariants: a slice that is not
-//! complete is not judged, unless there is no other; a test that was given up fails. What it is not: a
-//! certificate; that takes 24 hours, and the same at twice the rate.
+//! complete is not judged, unless there is no other; a test that was given up fails.
 
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
 //! A device below another one, which remembers when it does something next.
 //!
 //! A stack looks at every event of its own when the next one is, and asking a device that is a stack itself
-//! goes all the way down. Invariant: what it remembers is what the device would say; only requests and events
-//! change that. What it is not: a stage; it takes no time.
+//! goes all the way down. Invariant: what it remembers is what the device would say; only requests and
+//! events change that.
 
 use units::Nanos;
 

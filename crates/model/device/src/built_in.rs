@@ -1,7 +1,6 @@
 //! The profiles that ship, as the texts of their files.
 //!
-//! Invariant: every file of `devices/` is here (tested where files can be read). What it is not: a search
-//! path; a profile that is not built in is a file.
+//! Invariant: every file of `devices/` is here (tested where files can be read).
 
 /// A profile by the name of its file.
 macro_rules! profiles {

@@ -7,7 +7,7 @@
 //! takes a log-normal time around `latency_median`, or, in a share of cases, `outlier_time`. # Source:
 //! Amazon's documentation of volume types; the constants' own sources stand in the profiles.
 //!
-//! Invariant: no more than the rate over any long time. What it is not: the provider's network.
+//! Invariant: no more than the rate over any long time.
 
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};

@@ -1,7 +1,6 @@
 //! A queue of events ordered by time, first in first out among equals.
 //!
-//! Invariant: deterministic order. What it is not: a simulation kernel; models and drivers own one
-//! each and agree through [`crate::Device::next_event`].
+//! Invariant: deterministic order.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,7 +1,6 @@
 //! Plans of faults: what goes wrong with a device, when, and how often, read from TOML.
 //!
-//! Invariants: an unknown key or a fault that cannot be is an error; nothing is drawn here. What it is not:
-//! the drawing, which is [`crate::FaultyDrive`], nor data, which lie in a store beside a model.
+//! Invariants: an unknown key or a fault that cannot be is an error; nothing is drawn here.
 
 use std::num::NonZeroU32;
 

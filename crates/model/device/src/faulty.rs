@@ -4,7 +4,7 @@
 //! virtual time; [`FaultyDrive`] says of each request what becomes of it, for whoever keeps the data.
 //!
 //! Invariants: without a plan everything is as without this module; the same plan and the same requests in
-//! the same order meet the same faults. What it is not: the reading of plans.
+//! the same order meet the same faults.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

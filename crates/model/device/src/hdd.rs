@@ -8,7 +8,7 @@
 //! positioned. # Source: Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling", 1994 (seek curve,
 //! rotation); Jacobson and Wilkes, 1991 (SPTF).
 //!
-//! Invariant: one request at a time. What it is not: zoned (every track is as fast), or a write cache.
+//! Invariant: one request at a time.
 
 use std::collections::VecDeque;
 

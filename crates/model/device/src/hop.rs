@@ -7,8 +7,7 @@
 //! go to them in turn, and each has a server of its own, while the wire and the device are shared.
 //! # Source: the constants' own, in the profiles.
 //!
-//! Invariant: a request never takes less than round trip, serial and wire time. What it is not: packet
-//! loss, congestion control, or a host that polls.
+//! Invariant: a request never takes less than round trip, serial and wire time.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};

@@ -3,9 +3,8 @@
 //! A model is told of requests and of the passing of time, and yields completions ([`Device`]). The
 //! same model serves a prediction in virtual time and, later, a live emulated disk.
 //!
-//! Invariants: no clock, no I/O, randomness from a seed only; every request completes exactly once
-//! and never before its service time; the same seed gives the same completions.
-//! What it is not: a host (system calls, wake-ups); that is `sim::HostModel`.
+//! Invariants: no clock, no I/O, randomness from a seed only; every request completes exactly once and
+//! never before its service time; the same seed gives the same completions.
 
 #![forbid(unsafe_code)]
 

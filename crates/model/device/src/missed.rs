@@ -1,7 +1,6 @@
 //! Why a model misses a published figure that no constant has seen.
 //!
-//! Invariant: a cause is named, never fitted: nothing here enters the model. What it is not: whether a figure
-//! is missed; `sim` computes that, and docs/VALIDATION.md counts it.
+//! Invariant: a cause is named, never fitted: nothing here enters the model.
 
 use std::collections::BTreeMap;
 

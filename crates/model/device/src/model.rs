@@ -1,7 +1,6 @@
 //! Any device model, dispatched statically.
 //!
-//! Invariant: an enum, so the loop that drives it has no indirect calls. What it is not: a registry;
-//! profiles are found by the caller.
+//! Invariant: an enum, so the loop that drives it has no indirect calls.
 
 use units::{Nanos, Seed};
 

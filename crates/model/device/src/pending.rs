@@ -1,7 +1,6 @@
 //! Requests whose end is known: a queue of completions by time.
 //!
-//! Invariant: each leaves once, in order of time. What it is not: a place for requests whose end depends on
-//! what comes later; those are events.
+//! Invariant: each leaves once, in order of time.
 
 use units::Nanos;
 

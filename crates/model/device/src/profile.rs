@@ -1,8 +1,8 @@
 //! Device profiles: the constants of a model, each with its source, and the published figures that
 //! the model is held against.
 //!
-//! Invariants: unknown keys are errors; every constant says whether it is measured, from a datasheet,
-//! from a paper or assumed. What it is not: the files themselves, which stand in `devices/`.
+//! Invariants: unknown keys are errors; every constant says whether it is measured, from a datasheet, from
+//! a paper or assumed.
 
 use std::cell::Cell;
 

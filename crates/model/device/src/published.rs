@@ -2,7 +2,7 @@
 //! several jobs together show; and what each figure is to the model, since only what no constant has seen
 //! says how good a model is.
 //!
-//! Invariant: nothing here enters the model. What it is not: the comparison, which is `sim`'s.
+//! Invariant: nothing here enters the model.
 
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};

@@ -10,8 +10,7 @@
 //! each started 4 KiB) and data and parity are written. A full stripe needs no reads.
 //! # Source: Linux `drivers/md/raid5.c` (`handle_stripe_dirtying`, `raid5_compute_sector`).
 //!
-//! Invariant: a write is done when data and parity are. What it is not: degraded, or a write-back cache
-//! with a battery; writers of one stripe do not wait for each other here.
+//! Invariant: a write is done when data and parity are.
 
 use std::ops::Range;
 

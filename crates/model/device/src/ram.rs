@@ -4,7 +4,7 @@
 //! A request takes `serial_time` plus `copy_time` for each started 4 KiB at one FIFO server, then
 //! `fixed_time` that no other waits for. # Source: the constants' own, in the profile.
 //!
-//! Invariant: reads and writes are alike. What it is not: a cache hierarchy.
+//! Invariant: reads and writes are alike.
 
 use serde::Deserialize;
 use units::Nanos;

@@ -1,6 +1,6 @@
 //! Numbered places for what is in flight, used again when free.
 //!
-//! Invariant: a number stands for one thing at a time. What it is not: shared.
+//! Invariant: a number stands for one thing at a time.
 
 /// Places for `T`.
 #[derive(Debug, Clone)]

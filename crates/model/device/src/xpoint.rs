@@ -16,7 +16,6 @@
 //! (rates, tails). Constants with their own sources stand in the profiles.
 //!
 //! Invariant: no garbage collection, so the state never depends on what was written before.
-//! What it is not: a model of the media's endurance or of power states.
 
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};

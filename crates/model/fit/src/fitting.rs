@@ -2,7 +2,7 @@
 //! others kept apart to test it with.
 //!
 //! Invariants: a point that was held out enters no constant; residuals are computed by running the fitted
-//! profile in virtual time, also at the points it was fitted to. What it is not: measuring.
+//! profile in virtual time, also at the points it was fitted to.
 
 use std::fmt::Write;
 

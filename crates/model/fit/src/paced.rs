@@ -4,8 +4,7 @@
 //! them, so it cannot tell a buffer from a queue. Writes by a schedule can: they wait for each other in a
 //! queue and do not in a buffer.
 //!
-//! Invariant: what decides between the two profiles is no evidence; it counts apart. What it is not: a size
-//! of the buffer, which nothing here was long enough to show.
+//! Invariant: what decides between the two profiles is no evidence; it counts apart.
 
 use std::fmt::Write;
 

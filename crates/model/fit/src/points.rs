@@ -1,7 +1,7 @@
 //! What a fit is made from: jobs as they were measured, and which of them are kept apart to test it with.
 //!
 //! Invariant: a job is fitted to or held out by what it is, never by what was measured; what was measured
-//! says only which schedules the device keeps up with. What it is not: the fit.
+//! says only which schedules the device keeps up with.
 
 use device::ProfileError;
 use stats::Histogram;

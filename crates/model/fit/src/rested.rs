@@ -3,8 +3,7 @@
 //! Medians, since a few in a hundred that wait for milliseconds would decide a mean of so few operations. Of
 //! a rate r the rest is exp(-g) / r, g Euler's constant: random gaps have that mean of their logarithm.
 //!
-//! Invariant: of schedules only those that choose enter; reads, mixes and others test it. What it is not:
-//! the choice between a buffer and none, which comes first.
+//! Invariant: of schedules only those that choose enter; reads, mixes and others test it.
 
 use std::fmt::Write;
 

@@ -1,7 +1,6 @@
 //! A row of a fitted profile's tables: quantiles of the times of a job, and the means between them.
 //!
-//! Invariant: a mean lies between its quantiles, and none is below the one before. What it is not: the
-//! choice of jobs, and what of their times is the device's.
+//! Invariant: a mean lies between its quantiles, and none is below the one before.
 
 use units::Nanos;
 

@@ -1,6 +1,6 @@
 //! A fitted profile run in virtual time at the jobs it was fitted to and tested with.
 //!
-//! Invariant: the host is the one that the profile says, none of its own. What it is not: the fit.
+//! Invariant: the host is the one that the profile says, none of its own.
 
 use device::{Condition, Model, Profile};
 use stats::{Recording, Timeline, estimate};

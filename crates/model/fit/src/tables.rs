@@ -1,7 +1,6 @@
 //! The tables of a fitted profile: which measured points are their rows, and their text.
 //!
-//! Invariant: rows of reads and of writes are at the same numbers in flight. What it is not: the fit, which
-//! says what of a measured time is the device's.
+//! Invariant: rows of reads and of writes are at the same numbers in flight.
 
 use std::fmt::Write;
 

@@ -1,7 +1,6 @@
 //! What the submitting thread needs for an operation, and what the device's times are beside it.
 //!
-//! Invariant: times of the device are never below a nanosecond. What it is not: the fit, which makes tables
-//! of them.
+//! Invariant: times of the device are never below a nanosecond.
 
 use std::collections::BTreeMap;
 

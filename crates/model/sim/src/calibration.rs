@@ -1,8 +1,7 @@
 //! What was measured of a host, and the submission paths that follow from it.
 //!
 //! Invariant: a path of a calibrated host has the name of the published path of its kind, and times of its
-//! own; what was published of that path says nothing of a prediction with it. What it is not: the
-//! measurement.
+//! own; what was published of that path says nothing of a prediction with it.
 
 use serde::{Deserialize, Serialize};
 use units::Nanos;

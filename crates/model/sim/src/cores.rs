@@ -1,8 +1,7 @@
 //! Threads on the cores of a host, one event for each piece of work.
 //!
 //! Invariants: work of a thread follows its earlier work; a core does one thing at a time, slower beside a
-//! busy sibling. What it is not: a scheduler; whoever asks first gets the core. Threads that share cores
-//! fairly are `machine`'s.
+//! busy sibling.
 
 use units::Nanos;
 

@@ -1,8 +1,8 @@
 //! The virtual-time driver: any clients against any target, with the workload code and the recorder of real
 //! trials.
 //!
-//! Invariants: time never goes back; at one instant clients that asked to be called come first, in the order
-//! in which they asked, then the target. What it is not: aware of what the target is.
+//! Invariants: time never goes back; at one instant clients that asked to be called come first, in the
+//! order in which they asked, then the target.
 
 use device::{Event, EventQueue};
 use stats::{Recorded, Recorder, Recording, Timeline};

@@ -1,8 +1,8 @@
 //! The host model: what a submission path costs in CPU and in latency.
 //!
-//! Invariants: an operation at queue depth 1 takes exactly `submit + device + wake + complete` plus
-//! jitter; `submit + complete + between` occupy the submitting thread, and a core where cores are counted,
-//! so one thread has a maximum rate. What it is not: a scheduler; whoever asks first gets the core.
+//! Invariants: an operation at queue depth 1 takes exactly `submit + device + wake + complete` plus jitter;
+//! `submit + complete + between` occupy the submitting thread, and a core where cores are counted, so one
+//! thread has a maximum rate.
 
 use std::borrow::Cow;
 

@@ -2,7 +2,6 @@
 //!
 //! Invariants: no clock, no I/O; the same plan and seed give the same recording, byte for byte; every
 //! operation issued completes exactly once.
-//! What it is not: device models (`device`) or workloads (`workload`), which it only connects.
 
 #![forbid(unsafe_code)]
 

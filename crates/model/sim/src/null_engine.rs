@@ -2,9 +2,7 @@
 //!
 //! A lookup reads the pages of its record, by pread(2) or through a map; a page that is not resident is
 //! read from the device by the thread that missed it, and whoever wants it meanwhile waits for that.
-//! Invariant: a page is read once however many want it at the same time. What it is not: a database; it
-//! writes nothing, has no read-ahead, and takes every operation for a lookup. Of the path's costs the
-//! jitter and the cores are the machine's.
+//! Invariant: a page is read once however many want it at the same time.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,11 +1,11 @@
 //! The page cache of Linux for one file: which of its pages are in memory.
 //!
-//! Two lists, active and inactive, with ages of evicted pages, as mm/workingset.c, mm/vmscan.c and mm/swap.c
-//! have it (Linux 6.18, without multi-generational LRU). Reclaim moves pages from the active to the inactive
-//! list when the statistics say that the inactive one is short, or that pages came back early; statistics of
-//! a memory group are flushed every 2 s only (`FLUSH_TIME` in mm/memcontrol.c), and that shows: see
-//! [`PageCache::in_group`]. Invariants: at most `frames` pages are resident; a page is on one list exactly
-//! when it is resident. What it is not: dirty pages or write-back; a clock; other files.
+//! Two lists, active and inactive, with ages of evicted pages, as mm/workingset.c, mm/vmscan.c and
+//! mm/swap.c have it (Linux 6.18, without multi-generational LRU). Reclaim moves pages from the active to
+//! the inactive list when the statistics say that the inactive one is short, or that pages came back early;
+//! statistics of a memory group are flushed every 2 s only (`FLUSH_TIME` in mm/memcontrol.c), and that
+//! shows: see [`PageCache::in_group`]. Invariants: at most `frames` pages are resident; a page is on one
+//! list exactly when it is resident.
 
 /// How the kernel sees that a resident page is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,12 @@
 //! Whether one system differs from another: the run is the unit, the difference comes before the verdict.
 //!
-//! Values are compared by their logarithms, so a difference is a ratio. Systems that took turns are compared
-//! pair by pair: from six pairs on by Student's t on the differences of pairs, with three to five by least
-//! squares on system and place in the order of running, which spends one degree of freedom on the host's
-//! drift and keeps more of them than pairs would. Systems that ran apart, in two sessions, are compared by
-//! Welch's t. A claim that they are equal is a test too: two one-sided ones (Schuirmann, 1987,
+//! Values are compared by their logarithms, so a difference is a ratio. Systems that took turns are
+//! compared pair by pair: from six pairs on by Student's t on the differences of pairs, with three to five
+//! by least squares on system and place in the order of running, which spends one degree of freedom on the
+//! host's drift and keeps more of them than pairs would. Systems that ran apart, in two sessions, are
+//! compared by Welch's t. A claim that they are equal is a test too: two one-sided ones (Schuirmann, 1987,
 //! 10.1007/BF01068419). Several figures that are judged together are corrected by Holm's procedure (1979).
 //! Invariants: fewer than three values a side give no difference; a value that is not above 0 gives none.
-//! What it is not: a choice of figures, or of words.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 

@@ -1,11 +1,10 @@
 //! How much latency grows on the way to the highest rate, from a few points of a closed loop.
 //!
-//! Points are few (depths that double) and latency is convex in the rate, so that a line between two of them
-//! gives 89 % where 48 is true. The curve between is therefore that of a closed queueing network of one
-//! serial station and a delay, by exact mean value analysis (M. Reiser and S. S. Lavenberg, JACM 27, 1980):
-//! fitted to the logarithms of all rates where it describes them within [`RESIDUAL_MAX`], else drawn through
-//! the two points around the target alone. Invariant: a function of the points. What it is not: a claim that
-//! the device is such a network; only the shape between points is taken from it.
+//! Points are few (depths that double) and latency is convex in the rate, so that a line between two of
+//! them gives 89 % where 48 is true. The curve between is therefore that of a closed queueing network of
+//! one serial station and a delay, by exact mean value analysis (M. Reiser and S. S. Lavenberg, JACM 27,
+//! 1980): fitted to the logarithms of all rates where it describes them within [`RESIDUAL_MAX`], else drawn
+//! through the two points around the target alone. Invariant: a function of the points.
 
 /// Share of the highest rate at which growth is reported.
 pub const NEARLY_ALL: f64 = 0.95;

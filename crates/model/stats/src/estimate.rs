@@ -1,13 +1,12 @@
 //! Figures from recordings: an estimate never travels without what its interval covers and its sample count.
 //!
-//! The unit is the run. From three repetitions on the interval is Student's t on the logarithms of one value
-//! a repetition, transformed back; of two it is their range. Of one run there is an interval *within* this
-//! run, which says nothing of the next: batch means with the correlation of neighbours taken out (a
+//! The unit is the run. From three repetitions on the interval is Student's t on the logarithms of one
+//! value a repetition, transformed back; of two it is their range. Of one run there is an interval *within*
+//! this run, which says nothing of the next: batch means with the correlation of neighbours taken out (a
 //! first-order autoregression; Law and Kelton, *Simulation Modeling and Analysis*, ch. 9), for percentiles
 //! by the share of each part of the run that lies above. An interval within a run is refused where it would
 //! not cover: few parts, few independent ones among them, a trend, or a correlation that is none of first
-//! order. `docs/METHODOLOGY.md` has the coverage of each by simulation. What it is not: a comparison of two
-//! runs.
+//! order. `docs/METHODOLOGY.md` has the coverage of each by simulation.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 

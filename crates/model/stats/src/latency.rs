@@ -1,7 +1,6 @@
 //! Latency histograms at rest: HDR V2 bytes, a few KiB each instead of 270.
 //!
-//! Invariant: encoding is canonical, so equal histograms have equal bytes. What it is not: what the
-//! recorder counts into; that is a plain [`Histogram`].
+//! Invariant: encoding is canonical, so equal histograms have equal bytes.
 
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
 

@@ -4,9 +4,8 @@
 //! of intervals, each with its full HDR histogram by operation class. [`estimate`] turns those into
 //! figures with intervals and refuses percentiles that the sample count cannot support.
 //!
-//! Invariants: nothing recorded is lost (operations that end after the measured time are kept as
-//! their own phase); merging recordings equals recording the union. No clock, no randomness.
-//! What it is not: a choice of what to say; `analysis` makes it.
+//! Invariants: nothing recorded is lost (operations that end after the measured time are kept as their own
+//! phase); merging recordings equals recording the union. No clock, no randomness.
 
 #![forbid(unsafe_code)]
 

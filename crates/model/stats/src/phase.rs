@@ -1,6 +1,6 @@
 //! The parts of a trial.
 //!
-//! Invariant: in order of time. What it is not: when they begin; that is the timeline's.
+//! Invariant: in order of time.
 
 /// Part of a trial that an interval belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

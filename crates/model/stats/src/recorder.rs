@@ -1,10 +1,9 @@
 //! The recorder: one for every driver, real or virtual.
 //!
-//! Invariants: `record` and `poll` take nanoseconds and allocate nothing except at the end of an
-//! interval, where what was counted is copied out. A sample belongs to
-//! the interval in which it completed; one that was due in the warm-up and completes after it is kept apart
-//! as well, since it is no latency of the measured time. What it is not: thread-safe; each client thread has
-//! its own and they are merged afterwards.
+//! Invariants: `record` and `poll` take nanoseconds and allocate nothing except at the end of an interval,
+//! where what was counted is copied out. A sample belongs to the interval in which it completed; one that
+//! was due in the warm-up and completes after it is kept apart as well, since it is no latency of the
+//! measured time.
 
 use units::Nanos;
 use workload::{Client, Issue, OpClass, Operation, Outcome};

@@ -3,8 +3,7 @@
 //! An operation belongs to the interval in which it completed: rates are made of those. Latencies are those
 //! of the operations that were *due* in the measured time, whenever they completed: a stall across the end
 //! would vanish otherwise, and one across the end of the warm-up would count though nothing of it was due.
-//! Invariant: `merge` equals recording both streams into one recorder (property-tested). What it is not: a
-//! file format; see `hlog`.
+//! Invariant: `merge` equals recording both streams into one recorder (property-tested).
 
 use std::collections::BTreeMap;
 

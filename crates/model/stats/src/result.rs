@@ -1,7 +1,7 @@
 //! What a trial gave: one type from every driver, real or virtual, to the archive.
 //!
 //! Invariants: whoever has part of it fills in that part, and nothing is decided by reading sentences; what
-//! limited a trial is a [`Limit`]. What it is not: what the trial was; that is its plan's.
+//! limited a trial is a [`Limit`].
 
 use std::collections::BTreeMap;
 use std::fmt;

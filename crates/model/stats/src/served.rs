@@ -1,6 +1,6 @@
 //! What an emulated drive delivered and what its model asked for, for each kind of request.
 //!
-//! Invariant: both are of the same requests. What it is not: the model's own error.
+//! Invariant: both are of the same requests.
 
 use std::fmt;
 

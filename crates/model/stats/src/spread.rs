@@ -1,8 +1,7 @@
 //! How the times of an interval spread, coarsely: for whoever watches a trial, not for figures.
 //!
 //! A quarter of an octave a bucket, from 1 us on, so a percentile of it is right to 19 %. Invariants: its
-//! size is fixed, and adding allocates nothing; counts stop at their largest. What it is not: the histogram
-//! that is kept.
+//! size is fixed, and adding allocates nothing; counts stop at their largest.
 
 use units::Nanos;
 

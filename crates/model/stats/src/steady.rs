@@ -4,7 +4,7 @@
 //! at most 10 % of it. One such window passes by chance and before a write cliff, and slow decay passes it
 //! far above its end; so two windows, one after the other, must pass, and their means differ by at most 5 %.
 //!
-//! Invariant: depends on the rounds alone. What it is not: a statement about what comes after the window.
+//! Invariant: depends on the rounds alone.
 
 /// Rounds in the window.
 pub const WINDOW: usize = 5;

@@ -1,7 +1,6 @@
 //! When a trial measures: its phases and the intervals that its time series has.
 //!
-//! Invariant: intervals tile the trial, and none crosses from one phase into another. What it is not: a
-//! clock.
+//! Invariant: intervals tile the trial, and none crosses from one phase into another.
 
 use units::Nanos;
 use workload::Until;

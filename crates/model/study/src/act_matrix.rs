@@ -1,7 +1,7 @@
 //! Aerospike ACT's storage test in a study.
 //!
 //! The load is written as ACT's own configuration file, so a file that exists can be pasted. Invariant:
-//! times of the trial come from that file. What it is not: the stack; `device-names` only name it.
+//! times of the trial come from that file.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! What a study must hold to across its fields: names, ranges, and what goes together.
 //!
-//! Invariant: a study that passes can be planned and run. What it is not: the grammar; that is the types'.
+//! Invariant: a study that passes can be planned and run.
 
 use std::collections::BTreeSet;
 

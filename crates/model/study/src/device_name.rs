@@ -1,6 +1,6 @@
 //! Where a stack's device comes from, as text in the study.
 //!
-//! Invariant: the text form reads back. What it is not: an opener.
+//! Invariant: the text form reads back.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,6 @@
 //! Values of fio's options in our words: numbers, distributions, names, and which options carry no load.
 //!
-//! Invariant: what has no equal here gives nothing, never something near. What it is not: the job file.
+//! Invariant: what has no equal here gives nothing, never something near.
 
 use toml::{Table, Value};
 

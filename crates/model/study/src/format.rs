@@ -1,7 +1,6 @@
 //! The study file as types; `docs/schema/study.schema.json` is generated from them.
 //!
 //! Invariants: every table refuses unknown keys; every default is written out in the resolved study.
-//! What it is not: meaning across fields; that is checked in `parse` and `plan`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,7 @@
 //! Key-value experiments: databases, what is done to them, and how they are set up.
 //!
 //! Workloads have the words of RocksDB's db_bench and of YCSB. Invariants: every job holds all that its
-//! trial needs; what goes together is checked before anything runs. What it is not: clients; the driver
-//! makes them of a job.
+//! trial needs; what goes together is checked before anything runs.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,8 +4,8 @@
 //! the place. It names stacks, experiments and a matrix by explicit arrays; [`plan`] turns it into
 //! trials in the order in which they run.
 //!
-//! Invariants: the resolved form of a study is itself a valid study that plans the same trials; the
-//! plan is fixed before the first trial. What it is not: execution; nothing here touches the host.
+//! Invariants: the resolved form of a study is itself a valid study that plans the same trials; the plan is
+//! fixed before the first trial.
 
 #![forbid(unsafe_code)]
 

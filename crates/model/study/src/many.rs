@@ -1,6 +1,6 @@
 //! One axis of a matrix: a value, or an array of values.
 //!
-//! Invariant: never empty. What it is not: an untagged enum; those lose the place of an error.
+//! Invariant: never empty.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Memory that a database and its page cache may take, as text in the study.
 //!
-//! Invariant: the text form reads back. What it is not: a limit; that is made on the host.
+//! Invariant: the text form reads back.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

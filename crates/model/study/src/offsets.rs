@@ -1,6 +1,6 @@
 //! How offsets are distributed, as text: `uniform`, `zipf:0.99`, `hot-spot:80%/20%`, `gaussian:15%`.
 //!
-//! Invariant: the text form is exact and reads back. What it is not: the sampler; that is the workload's.
+//! Invariant: the text form is exact and reads back.
 
 use std::fmt;
 use std::str::FromStr;

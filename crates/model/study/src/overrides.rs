@@ -1,10 +1,8 @@
 //! `--set key=value`: changes to a study from the command line, through the same parser.
 //!
 //! Keys are dotted; stacks and experiments are addressed by name: `stack.this-disk.size=4GiB`,
-//! `experiment.mix.measure=10s`;
-//! `*` stands for all of them. Invariants: the result is checked exactly like a file; another device does not
-//! keep the title of the one that it stands in for.
-//! What it is not: a second syntax; values are TOML, or text when they are not.
+//! `experiment.mix.measure=10s`; `*` stands for all of them. Invariants: the result is checked exactly like
+//! a file; another device does not keep the title of the one that it stands in for.
 
 use toml::{Table, Value};
 

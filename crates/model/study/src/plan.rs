@@ -1,10 +1,9 @@
 //! The plan: every trial of a study, in the order in which they run.
 //!
 //! Repetitions are interleaved. Where there are several, stacks run in an order drawn by the study's seed,
-//! and in the next repetition in the reverse of it, so that neither drift of the machine nor a beat of it (of
-//! four trials, say, which A B B A throughout would follow) becomes a difference between stacks.
+//! and in the next repetition in the reverse of it, so that neither drift of the machine nor a beat of it
+//! (of four trials, say, which A B B A throughout would follow) becomes a difference between stacks.
 //! Invariants: trial numbers are consecutive from 1; the plan depends on the study alone.
-//! What it is not: a forecast of results.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

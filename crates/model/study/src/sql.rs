@@ -1,7 +1,7 @@
 //! SQL experiments: servers, what sysbench's OLTP does to them, and how they are set up.
 //!
 //! Invariants: every job holds all that its trial needs; passwords are not in a study, since a study is
-//! kept with its run. What it is not: transactions; the workload makes those.
+//! kept with its run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,6 @@
 //! What a SQL experiment must hold to.
 //!
-//! Invariant: one that passes can be planned and run; no message repeats a password. What it is not: a
-//! look at the server.
+//! Invariant: one that passes can be planned and run; no message repeats a password.
 
 use units::Bytes;
 

@@ -1,6 +1,6 @@
 //! How rows are drawn, as text: sysbench's words, `uniform`, `gaussian`, `special`, `pareto`, `zipf:0.8`.
 //!
-//! Invariant: the text form reads back. What it is not: the arithmetic; that is the workload's.
+//! Invariant: the text form reads back.
 
 use std::fmt;
 use std::str::FromStr;

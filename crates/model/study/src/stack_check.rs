@@ -1,7 +1,6 @@
 //! What a stack must hold to, by itself and beside others.
 //!
-//! Invariant: one that passes can be opened wherever its device is. What it is not: what an experiment asks
-//! of it.
+//! Invariant: one that passes can be opened wherever its device is.
 
 use units::Bytes;
 

@@ -1,7 +1,6 @@
 //! What goes wrong with the drive of a stack, as it stands in the study.
 //!
-//! Invariant: what was read is what [`StackFaults::text`] says. What it is not: the meaning of its keys;
-//! that is checked where the device is known.
+//! Invariant: what was read is what [`StackFaults::text`] says.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

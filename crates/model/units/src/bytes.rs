@@ -1,7 +1,6 @@
 //! Sizes in bytes.
 //!
-//! Invariant: exact; `KiB` is 1024 and `kB` is 1000, never mixed up. What it is not: a file offset
-//! type with arithmetic of its own; offsets are `u64` once a size has been checked.
+//! Invariant: exact; `KiB` is 1024 and `kB` is 1000, never mixed up.
 
 use crate::text::{Grammar, quantity_text, three_digits};
 

@@ -4,7 +4,6 @@
 //! as a string with its unit (`"4KiB"`, `"30s"`, `"70%"`), so that no number travels without one.
 //!
 //! Invariants: `parse(format(x)) == x` for every value; sizes and times are exact integers.
-//! What it is not: a general units library; only what a storage study needs.
 
 #![forbid(unsafe_code)]
 

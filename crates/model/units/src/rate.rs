@@ -1,7 +1,6 @@
 //! Rates of arrivals.
 //!
-//! Invariant: a whole number a second, so a schedule computed from it is exact. What it is not: a
-//! measured rate; those are estimates with intervals.
+//! Invariant: a whole number a second, so a schedule computed from it is exact.
 
 use crate::text::{Grammar, human_count, quantity_text};
 

@@ -1,7 +1,7 @@
 //! Seeds: the only source of randomness on the model floor.
 //!
-//! Invariant: a seed derived for a label is a pure function of both, and different labels give
-//! unrelated streams. What it is not: a random generator; see `rand_xoshiro`.
+//! Invariant: a seed derived for a label is a pure function of both, and different labels give unrelated
+//! streams.
 
 /// A 64-bit seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

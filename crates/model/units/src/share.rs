@@ -1,7 +1,6 @@
 //! Shares of a whole, written as percentages.
 //!
-//! Invariant: kept in hundredths of a percent, so `"70%"` is exact. What it is not: a probability
-//! type for models; those are `f64`.
+//! Invariant: kept in hundredths of a percent, so `"70%"` is exact.
 
 use crate::text::{Grammar, ParseError, parse_exact, quantity_serde};
 

@@ -1,7 +1,7 @@
 //! Shared text handling of quantities: splitting number from unit, and serde by strings.
 //!
 //! Invariant: a bare number is never accepted where a unit is due, so `30` cannot silently mean
-//! milliseconds. What it is not: localisation; the decimal point is a point.
+//! milliseconds.
 
 use thiserror::Error;
 

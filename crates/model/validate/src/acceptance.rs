@@ -1,7 +1,7 @@
 //! A profile held against published figures: each of its acceptance jobs run in virtual time.
 //!
-//! What those errors say of a prediction is `worth`'s.
-//! Invariant: pure; the error is computed, never stored. What it is not: fitting.
+//! What those errors say of a prediction is `worth`'s. Invariant: pure; the error is computed, never
+//! stored.
 
 use device::{
     Acceptance, Condition, Durable, Evidence, JobPattern, MissCause, Model, Profile, Published,

@@ -1,8 +1,7 @@
 //! What several jobs together show of a device: how it takes mixes, how latency grows with load, what a
 //! used drive loses; each as one number.
 //!
-//! Invariant: pure; same profile and seed, same numbers. What it is not: the published numbers, which
-//! stand in the profiles.
+//! Invariant: pure; same profile and seed, same numbers.
 
 use std::cell::OnceCell;
 

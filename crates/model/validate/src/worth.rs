@@ -1,11 +1,11 @@
 //! What a prediction is worth: the error of the model on published figures that no constant has seen, at jobs
 //! like the one that is predicted.
 //!
-//! Like means: the same metric, the same kind (reads, writes, or a mix that differs by at most a fifth of all
-//! operations), order, state of the device, durability and host path; sizes within twice, operations in
+//! Like means: the same metric, the same kind (reads, writes, or a mix that differs by at most a fifth of
+//! all operations), order, state of the device, durability and host path; sizes within twice, operations in
 //! flight within four times (of a schedule: its rate within twice), writes beside it within twice. Figures
 //! that were fitted say that there was a fit, not how good it is. Invariant: one definition, for terminal,
-//! page, JSON and documents. What it is not: an interval.
+//! page, JSON and documents.
 
 use device::{Acceptance, Condition, Durable, Evidence, JobPattern};
 use serde::{Deserialize, Serialize};

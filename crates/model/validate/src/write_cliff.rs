@@ -2,7 +2,7 @@
 //!
 //! A drive that is smaller by a number, with the same planes, does the same in as much less time
 //! (collection goes by shares of the drive), so a small one is run and its times are multiplied. Invariant:
-//! pure. What it is not: a search for cliffs in a series; `stats::cliffs` is.
+//! pure.
 
 use device::{Condition, Model, Profile};
 use stats::Timeline;

@@ -1,10 +1,9 @@
 //! When operations are due: closed loop with think time, or an open-loop schedule.
 //!
-//! An open-loop schedule is fixed beforehand and does not wait for completions: what comes late is
-//! late, and response time counts from when it was due. Invariants: arrivals of several clients at a
-//! constant rate interleave evenly unless they are asked to fire in phase; times are computed from the
-//! number of the arrival, so that they do not drift; Poisson gaps are never truncated to coarse units.
-//! What it is not: a clock.
+//! An open-loop schedule is fixed beforehand and does not wait for completions: what comes late is late,
+//! and response time counts from when it was due. Invariants: arrivals of several clients at a constant
+//! rate interleave evenly unless they are asked to fire in phase; times are computed from the number of the
+//! arrival, so that they do not drift; Poisson gaps are never truncated to coarse units.
 
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;

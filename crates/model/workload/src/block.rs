@@ -1,10 +1,9 @@
 //! Block workloads: reads, writes and flushes, closed loop or open.
 //!
-//! Invariants: never more than `queue_depth` operations in flight; every operation lies inside the span
-//! and on one device; nothing is issued when it is over; a flush is issued when every earlier
-//! write of the client has completed, and nothing is issued until it has. In an open loop an operation
-//! that finds no room is issued late, with its intended time kept.
-//! What it is not: a driver.
+//! Invariants: never more than `queue_depth` operations in flight; every operation lies inside the span and
+//! on one device; nothing is issued when it is over; a flush is issued when every earlier write of the
+//! client has completed, and nothing is issued until it has. In an open loop an operation that finds no
+//! room is issued late, with its intended time kept.
 
 use std::collections::VecDeque;
 

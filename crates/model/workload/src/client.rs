@@ -1,7 +1,6 @@
 //! Clients as drivers take them: a workload, and how its operations are recorded.
 //!
-//! Invariant: measured and predicted trials of one job have the same clients. What it is not: a choice of
-//! what a job's clients do; `study` makes them.
+//! Invariant: measured and predicted trials of one job have the same clients.
 
 use crate::OpClass;
 

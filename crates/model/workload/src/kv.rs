@@ -1,8 +1,8 @@
 //! Key-value workloads: what one client does to the records of a database.
 //!
 //! Invariants: one operation in flight a client; a value is a pure function of its key and generation, so
-//! any reader can check what it got; a client that inserts has record numbers of its own, beyond the
-//! loaded ones. What it is not: a database; engines get keys and values as bytes.
+//! any reader can check what it got; a client that inserts has record numbers of its own, beyond the loaded
+//! ones.
 
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -4,8 +4,7 @@
 //! The same code is driven by io_uring on a real disk, by a real database engine, and by virtual
 //! time ([`Workload`] is the seam).
 //!
-//! Invariants: no clock, no I/O, no allocation after construction; the same seed gives the same
-//! operations. What it is not: a driver (they own the clock) or a recorder.
+//! Invariants: no clock, no I/O, no allocation after construction; the same seed gives the same operations.
 
 #![forbid(unsafe_code)]
 

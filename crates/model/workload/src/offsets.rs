@@ -3,7 +3,6 @@
 //! Invariants: every draw lies inside the span; a draw allocates nothing and takes constant time, so a
 //! device of any size costs no table. Hot blocks of a Zipf distribution are scattered over the span by a
 //! permutation, as records of a database are; those of a hot spot and of a Gaussian lie together.
-//! What it is not: a choice of sizes.
 
 use rand::Rng;
 use rand_distr::{Distribution, StandardNormal, Zipf};

@@ -1,6 +1,6 @@
 //! How many bytes an operation moves: one size, or a mix of sizes.
 //!
-//! Invariant: never empty; every size fits 32 bits. What it is not: alignment.
+//! Invariant: never empty; every size fits 32 bits.
 
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,9 +1,9 @@
 //! SQL transactions as sysbench's OLTP scripts have them, statement for statement.
 //!
-//! Two dialects: `oltp.lua` of sysbench 0.5 (one table a transaction) and the `oltp_*.lua` of 1.0 (the table
-//! drawn anew for each kind of statement). Invariants: one statement in flight a client; the order of
+//! Two dialects: `oltp.lua` of sysbench 0.5 (one table a transaction) and the `oltp_*.lua` of 1.0 (the
+//! table drawn anew for each kind of statement). Invariants: one statement in flight a client; the order of
 //! statements is fixed inside a transaction; a transaction that the server gave up begins again, and its
-//! time goes on. What it is not: SQL text; an engine makes that.
+//! time goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,8 +2,7 @@
 //!
 //! Its distributions by its own arithmetic (sysbench 1.0.20, `sb_rand.c`), over 64-bit tables: 12-fold sums
 //! instead of a normal distribution, a centred band instead of hot keys, truncation instead of rounding.
-//! Invariants: a draw lies in `1..=rows`; hot rows lie together, as theirs do. What it is not: a scattered
-//! distribution; key-value workloads have those.
+//! Invariants: a draw lies in `1..=rows`; hot rows lie together, as theirs do.
 
 use rand::Rng;
 use rand_distr::{Distribution, Zipf};

@@ -1,10 +1,9 @@
 //! Stamps that tell what a block is, so that wrong data can be named, not only noticed.
 //!
-//! Every 512-byte sector carries whose it is (the run), where it belongs (its byte offset), which write
-//! of that block put it there (the generation), and a CRC-32 over all of that and the payload. So a block
-//! of mixed generations (torn) differs from one that belongs elsewhere (misdirected), from one that is
-//! older than what was acknowledged (lost, or a stale read), and from one whose bits changed (damaged).
-//! What it is not: a check of blocks that were never stamped; a driver, which knows what to expect.
+//! Every 512-byte sector carries whose it is (the run), where it belongs (its byte offset), which write of
+//! that block put it there (the generation), and a CRC-32 over all of that and the payload. So a block of
+//! mixed generations (torn) differs from one that belongs elsewhere (misdirected), from one that is older
+//! than what was acknowledged (lost, or a stale read), and from one whose bits changed (damaged).
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;

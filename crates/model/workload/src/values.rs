@@ -1,7 +1,7 @@
 //! Keys and values: bytes that a record number and a generation give.
 //!
 //! Invariants: keys sort like their numbers; a value names its record and generation, so that it can be
-//! checked without knowing who wrote it. What it is not: a choice of records.
+//! checked without knowing who wrote it.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -3,8 +3,7 @@
 //! A codec that makes pages `ratio` times smaller and unpacks `decode` bytes a second pays on drives that
 //! give fewer than `decode (1 - 1 / ratio)` bytes a second, if reading is all there is. Codecs are measured
 //! on this host with pages of the workload's own rows; beside that stands what it did to the database.
-//! Invariant: the measured effect is of one stack, that codec over none. What it is not: a cause; a
-//! database packs holes into its files and flushes more, too.
+//! Invariant: the measured effect is of one stack, that codec over none.
 
 use archive::Run;
 use stats::estimate::{Estimate, ratio};

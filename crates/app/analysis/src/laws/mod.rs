@@ -3,7 +3,7 @@
 //!
 //! Every term is counted in the run itself; each law stands beside what was measured with its error, also
 //! where it does not hold. Invariant: nothing is fitted but what a law calls a constant, and that at one
-//! point, which then has no error. What it is not: a prediction for another drive.
+//! point, which then has no error.
 
 pub mod compression;
 pub mod file_cache;

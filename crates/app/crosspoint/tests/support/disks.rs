@@ -1,6 +1,6 @@
 //! What tests of attached disks share.
 //!
-//! Invariant: only disks of the test's own scratch directory are looked at. What it is not: a mock of one.
+//! Invariant: only disks of the test's own scratch directory are looked at.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: a scratch directory with its own state, the program, and skips.
 //!
-//! Invariant: no test touches the user's own state directory. What it is not: a mock of anything.
+//! Invariant: no test touches the user's own state directory.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod disks;

@@ -1,8 +1,7 @@
 //! Putting a closed database out of the page cache, so that the next reader starts cold; and how much of one
 //! is in it.
 //!
-//! Invariant: needs no privilege; touches only the files of one directory, or one device. What it is not:
-//! a limit on memory; what is read afterwards is cached again.
+//! Invariant: needs no privilege; touches only the files of one directory, or one device.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};

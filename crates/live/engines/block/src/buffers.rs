@@ -1,7 +1,7 @@
 //! Aligned buffers, one for each operation in flight.
 //!
 //! Invariants: each buffer is aligned for O_DIRECT and stays where it is for the life of the pool; no two
-//! pages written are equal, so that nothing below can store one for many. What it is not: growable.
+//! pages written are equal, so that nothing below can store one for many.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -1,9 +1,8 @@
 //! What every block of a target must hold: the last write acknowledged and the last one issued.
 //!
-//! The ledger is a mapped file, so it survives the end of the program (also by SIGKILL) and a later one
-//! can tell whether the target kept what it had acknowledged. It does not survive a power cut. Invariant:
-//! a block's entry is changed by one client only, before its write is issued and after it is
-//! acknowledged. What it is not: a copy of the data.
+//! The ledger is a mapped file, so it survives the end of the program (also by SIGKILL) and a later one can
+//! tell whether the target kept what it had acknowledged. It does not survive a power cut. Invariant: a
+//! block's entry is changed by one client only, before its write is issued and after it is acknowledged.
 
 use std::fs::{File, OpenOptions};
 use std::io;

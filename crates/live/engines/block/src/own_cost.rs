@@ -1,7 +1,7 @@
 //! What the tool itself costs an operation: on a null target, and on a ring that carries out nothing.
 //!
-//! Both run the same client and recorder as a trial, with every percentile on. Invariant: nothing touches
-//! a device. What it is not: part of a trial; it runs before one, in some milliseconds.
+//! Both run the same client and recorder as a trial, with every percentile on. Invariant: nothing touches a
+//! device.
 
 use io_uring::{IoUring, opcode};
 use observe::Clock;

@@ -1,7 +1,6 @@
 //! What block operations go to: one file or device, or several that lie one behind the other.
 //!
-//! Invariant: an operation that lies on one device by its plan goes to that device. What it is not: an
-//! opener; the safety guard is in `stack`.
+//! Invariant: an operation that lies on one device by its plan goes to that device.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};

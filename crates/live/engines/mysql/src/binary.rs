@@ -1,6 +1,6 @@
 //! The server's program: which, and whether it is new enough.
 //!
-//! Invariant: what is not known to work is refused before anything is made. What it is not: a server.
+//! Invariant: what is not known to work is refused before anything is made.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

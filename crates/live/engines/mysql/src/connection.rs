@@ -1,6 +1,6 @@
 //! A server as an engine: what is looked at before anything is measured, and what is asked meanwhile.
 //!
-//! Invariant: nothing is measured on a server that was not looked at. What it is not: statements.
+//! Invariant: nothing is measured on a server that was not looked at.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,8 @@
 //! MariaDB and MySQL: a private server of our own, and connections to any.
 //!
 //! Invariants: a private server has its own data directory, socket and log, reads no configuration of the
-//! machine's, and lets nobody else in; no error repeats a password; only a database that is ours, or that the
-//! study gives up by name, is written to. What it is not: a
-//! driver of clients.
+//! machine's, and lets nobody else in; no error repeats a password; only a database that is ours, or that
+//! the study gives up by name, is written to.
 
 mod binary;
 mod connection;

@@ -1,7 +1,7 @@
 //! Reaching a server: connecting with a time limit, and what its refusals mean.
 //!
 //! Invariant: a password is taken from the environment, kept in no structure that is written anywhere, and
-//! in no message. What it is not: statements.
+//! in no message.
 
 use std::time::Duration;
 

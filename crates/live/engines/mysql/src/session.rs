@@ -1,6 +1,6 @@
 //! One connection with the workload's statements, prepared or as text.
 //!
-//! Invariant: a statement's whole result is taken before the next. What it is not: a choice of rows.
+//! Invariant: a statement's whole result is taken before the next.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

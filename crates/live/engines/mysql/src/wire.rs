@@ -1,11 +1,10 @@
 //! Statements over a connection's own socket: sent without waiting, their results taken as they come.
 //!
-//! The client library connects, prepares and encodes; it can only wait for a result, and a thread that waits
-//! for each statement pays a sleep and a wake-up for it. Here one thread serves many connections: requests
-//! are encoded once by the library and their numbers and texts written over, and of a result only the ends
-//! of its packets are looked for. Invariants: one request in flight; a result is taken whole before the next;
-//! between requests the library may use the connection too. What it is not: the protocol; values are left
-//! to the library.
+//! The client library connects, prepares and encodes; it can only wait for a result, and a thread that
+//! waits for each statement pays a sleep and a wake-up for it. Here one thread serves many connections:
+//! requests are encoded once by the library and their numbers and texts written over, and of a result only
+//! the ends of its packets are looked for. Invariants: one request in flight; a result is taken whole
+//! before the next; between requests the library may use the connection too.
 //!
 //! Source: MariaDB Knowledge Base, "Client/Server Protocol", "Result Set Packets" and "COM_STMT_EXECUTE".
 

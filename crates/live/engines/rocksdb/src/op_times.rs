@@ -1,9 +1,9 @@
 //! Where single operations of RocksDB spend their time, as it counts that itself: its perf context.
 //!
 //! RocksDB reads the clock between the steps of an operation if it is asked to, which every operation would
-//! pay for. So one of [`EACH`] is timed; counts are of the thread, taken when its session ends.
-//! Invariants: operations that are not timed pay a count; what is summed, the whole and its steps, is of
-//! timed operations alone. What it is not: a trace; scans and batches are not timed.
+//! pay for. So one of [`EACH`] is timed; counts are of the thread, taken when its session ends. Invariants:
+//! operations that are not timed pay a count; what is summed, the whole and its steps, is of timed
+//! operations alone.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;

@@ -16,8 +16,7 @@
 //! lists of their own, 32 lines cleaned where no clean one is left); Linux
 //! `Documentation/admin-guide/device-mapper/cache.rst`.
 //!
-//! Invariant: a line is dirty exactly when the slow device lacks its last write. What it is not: cleaning
-//! of idle lines, or a sequential cut-off.
+//! Invariant: a line is dirty exactly when the slow device lacks its last write.
 
 mod lines;
 

@@ -1,6 +1,6 @@
 //! What is known of one kind of request, reads or writes, by size.
 //!
-//! Invariant: no request is less work than the smallest. What it is not: the time of a request among others.
+//! Invariant: no request is less work than the smallest.
 
 use super::rows::Table;
 

@@ -1,7 +1,6 @@
 //! What reads and writes among each other take over what they take alone.
 //!
-//! Invariant: at a measured size, share and number in flight the ratio is the measured one. What it is not:
-//! the share of writes, which the device keeps.
+//! Invariant: at a measured size, share and number in flight the ratio is the measured one.
 
 use units::Nanos;
 

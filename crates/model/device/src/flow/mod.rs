@@ -29,8 +29,7 @@
 //! multiplied by what it takes longer after such a rest.
 //!
 //! Invariant: in a closed loop at a measured depth and mix the mean and the quantiles are those of its
-//! table. What it is not: a mechanism; it knows nothing of what the device is, nor of what it was not
-//! shown.
+//! table.
 
 mod buffer;
 mod kinds;

@@ -1,7 +1,6 @@
 //! What a measured device is known by, and why it may be impossible.
 //!
-//! Invariant: what passes has a row for each number in flight, of rising times above 0. What it is not: the
-//! device.
+//! Invariant: what passes has a row for each number in flight, of rising times above 0.
 
 use serde::Deserialize;
 use units::{Bytes, Nanos, Share};

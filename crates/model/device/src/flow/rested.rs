@@ -1,7 +1,6 @@
 //! What a thread that has rested takes longer: its processor slept, and its caches are cold.
 //!
 //! Invariant: a request of a thread that has others in flight, or has just had, takes what the tables say.
-//! What it is not: a wait for the device.
 
 use units::Nanos;
 

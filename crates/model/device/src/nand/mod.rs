@@ -26,7 +26,7 @@
 //! amplification: datasheets, cited in the profiles.
 //!
 //! Invariant: what is owed to collection is programmed before more host data is accepted than the buffer
-//! and one burst hold. What it is not: idle garbage collection, wear, or overwriting within the buffer.
+//! and one burst hold.
 
 mod arbiter;
 mod page_level;

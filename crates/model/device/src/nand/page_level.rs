@@ -4,9 +4,8 @@
 //! the free blocks run low, the block with the fewest valid pages is collected: its valid pages move to a
 //! block for moved data, and it is erased. Host data and moved data are kept in blocks apart.
 //!
-//! Memory: 9 bytes a page, so 2.2 GB for a drive of 1 TB; the closed form needs none.
-//! Invariants: a page has exactly one place; the valid counts of the blocks sum to the pages written.
-//! What it is not: timed, striped over dies, or levelled for wear.
+//! Memory: 9 bytes a page, so 2.2 GB for a drive of 1 TB; the closed form needs none. Invariants: a page
+//! has exactly one place; the valid counts of the blocks sum to the pages written.
 
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;

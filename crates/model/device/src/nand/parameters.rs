@@ -1,6 +1,4 @@
 //! The constants of a NAND profile, and which of them no drive can have.
-//!
-//! What it is not: values; they stand in the profiles, each with its source.
 
 use serde::Deserialize;
 use units::{Bytes, Nanos, Share};

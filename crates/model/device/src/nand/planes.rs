@@ -9,8 +9,7 @@
 //! work ends is not, so its end is asked again when it seems due.
 //!
 //! Invariants: reads of a plane are served in order and never overlap its work; work takes exactly its time
-//! in all, and what going on adds for each time that it made way. What it is not: the choice of what to do
-//! next, which is `writes`'.
+//! in all, and what going on adds for each time that it made way.
 
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -13,7 +13,7 @@
 //! while its spare pages last, then far more than in the end: what it collects is as good as all valid.
 //! Writes that continue another one amplify by a constant of their own.
 //!
-//! Invariant: no time in here. What it is not: wear levelling, trim, or a mapping cache.
+//! Invariant: no time in here.
 
 use serde::Deserialize;
 use units::Share;

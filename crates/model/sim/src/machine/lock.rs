@@ -2,8 +2,7 @@
 //! condition.
 //!
 //! Invariants: only threads that wait there are made ready; one thread has it at a time; whoever lets it go
-//! makes the next one ready, which has it from then on. What it is not: a spin; who waits uses no
-//! processor.
+//! makes the next one ready, which has it from then on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -3,9 +3,8 @@
 //! A thread is an `async fn` that computes, sleeps, takes locks and asks a device; the machine polls it by
 //! its own order of events. No runtime, no clock, no waker: a thread waits for one thing at a time, and
 //! whatever ends its wait puts it into the queue of the ready. Nothing is allocated once the threads are
-//! made and the queues have grown. Invariants: time never goes back; the same threads give the same order of
-//! events; at one instant timers come first, then processors, then the device. What it is not: a choice of
-//! what the threads do; [`crate::NullEngine`] is one.
+//! made and the queues have grown. Invariants: time never goes back; the same threads give the same order
+//! of events; at one instant timers come first, then processors, then the device.
 
 mod lock;
 mod processors;

@@ -1,7 +1,6 @@
 //! The threads of a machine as a target: one serves each client, others may work in the background.
 //!
-//! Invariant: a client's operations are served in the order in which they were issued. What it is not: a
-//! limit on what is in flight; workloads see to that.
+//! Invariant: a client's operations are served in the order in which they were issued.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

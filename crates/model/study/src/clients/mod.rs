@@ -1,7 +1,6 @@
 //! From what a job asks for to the clients that do it, for every kind of job, real or virtual.
 //!
-//! Invariant: measured, emulated and predicted trials of one job have the same clients. What it is not: a
-//! driver, or a host; how many processors there are is an argument.
+//! Invariant: measured, emulated and predicted trials of one job have the same clients.
 
 mod block;
 mod databases;
