@@ -248,7 +248,7 @@ pub enum Verb {
     #[command(hide = true)]
     Engine,
     /// Serve a modelled drive for another process of this program; JSON lines on stdin and stdout
-    #[command(hide = true, name = runner::DRIVE_VERB)]
+    #[command(hide = true, name = runner::drives::DRIVE_VERB)]
     ServeDrive,
     /// Print completions for a shell
     #[command(

@@ -20,7 +20,7 @@ pub(crate) fn condition(word: &str) -> Result<study::Condition, String> {
 /// Arguments of `attach`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AttachArguments {
-    /// Device model: a name from `crosspoint device list`, or a profile file; none: list what is attached
+    /// Device model: a name from `device list`, or a profile file [default: list attached drives]
     pub model: Option<String>,
     /// Size of the disk, at most the model's
     #[arg(long, default_value = "4GiB")]
@@ -28,31 +28,28 @@ pub struct AttachArguments {
     /// Directory below which the disk appears
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
-    /// File that keeps the data, made if need be; without it data are in memory and go when it is detached
+    /// File that keeps the data [default: in memory, lost when detached]
     #[arg(long)]
     pub store: Option<PathBuf>,
-    /// Plan of faults, a TOML file (docs/FAULTS.md): errors, stalls, lies, power cuts
+    /// Fault plan, a TOML file (docs/FAULTS.md): errors, stalls, dropped flushes, power cuts
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
-    /// Answer at once, without a trace on the model and without faults, until SIGUSR2 comes: its life begins
-    /// then with what was put on it (another one goes back)
+    /// Preload: no modelled latency or faults until SIGUSR2; a second one re-enters the preload
     #[arg(long)]
     pub staged: bool,
-    /// Make a block device of it, too (root)
+    /// Make a block device as well (root)
     #[arg(long)]
     pub block: bool,
-    /// Stretch the time of the device so many times
+    /// Run the device N times slower
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub scale: u32,
     /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
     #[arg(long, default_value = "steady", value_parser = condition)]
     pub condition: study::Condition,
-    /// Waits shorter than this are spent looking instead of sleeping, 0us for none; without it as long as
-    /// sleeps overshoot on this machine, at most 120 us
+    /// Poll instead of sleeping for shorter waits [default: as long as sleeps overshoot here, at most 120us]
     #[arg(long)]
     pub spin: Option<units::Nanos>,
-    /// How requests come from the kernel: auto (rings where there are), rings (FUSE over io_uring, Linux
-    /// 6.14) or classic
+    /// Transport: auto, rings (FUSE over io_uring, Linux 6.14) or classic
     #[arg(long, default_value = "auto")]
     pub transport: TransportWord,
     /// The run that makes it for itself

@@ -69,7 +69,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             Ok(exit::OK)
         }
         Verb::Engine => Ok(crate::host::host()),
-        Verb::ServeDrive => match runner::serve_drive() {
+        Verb::ServeDrive => match runner::drives::serve_drive() {
             Ok(()) => Ok(exit::OK),
             Err(error) => {
                 say!("error: {error}: this verb is for other processes of this program");

@@ -194,7 +194,8 @@ fn without_io_uring_threads_are_used_and_the_result_says_so() {
     command.arg("doctor");
     forbid_io_uring(&mut command);
     let doctor = command.output().expect("it runs");
-    assert!(stdout(&doctor).contains("limited  io_uring"), "{}", stdout(&doctor));
+    let told = "limited  block            io_uring: Operation not permitted";
+    assert!(stdout(&doctor).contains(told), "{}", stdout(&doctor));
 }
 
 /// Makes io_uring_setup fail with EPERM in the child, as container run-times do (seccomp filter).

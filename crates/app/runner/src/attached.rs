@@ -58,18 +58,6 @@ pub struct Disk {
     pub ended: bool,
 }
 
-/// Why a disk that a run wants is not attached: what the process that was to serve it says in its place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NotServed {
-    /// Why.
-    pub refused: String,
-    /// What to do.
-    pub next: String,
-    /// The time scale with which it can be served, where that is what helps.
-    pub scale: Option<u32>,
-}
-
 /// Bytes of a file, blanks at its end included.
 const LENGTH: usize = 16 << 10;
 

@@ -22,7 +22,8 @@ use units::{Bytes, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
-use crate::emulated::{self, Emulated, Servers};
+use crate::drives::check_faults;
+use crate::emulated::{self, Drives};
 use crate::estimate::file_space;
 use crate::measured::{check_writes, open_file};
 use crate::predicted::Modelled;
@@ -49,10 +50,8 @@ pub(crate) struct Targets<'a> {
     areas: BTreeMap<String, WorkArea>,
     /// Volumes for databases that were made, by stack. Before the devices: undone before those go.
     volumes: BTreeMap<String, Volume>,
-    /// Disks of attached models, by stack. After the volumes on them.
-    emulated: BTreeMap<String, Emulated>,
-    /// Their processes.
-    pub servers: Servers,
+    /// Emulated drives, by stack. After the volumes on them.
+    pub drives: Drives,
     /// Stacks whose file is filled.
     filled: BTreeMap<String, PathBuf>,
     /// Block devices by the study's names for them, resolved before the first trial and held until the
@@ -82,8 +81,7 @@ impl<'a> Targets<'a> {
             attachable: BTreeMap::new(),
             areas: BTreeMap::new(),
             volumes: BTreeMap::new(),
-            emulated: BTreeMap::new(),
-            servers: Servers::default(),
+            drives: Drives::default(),
             filled: BTreeMap::new(),
             held: BTreeMap::new(),
             passed: BTreeSet::new(),
@@ -123,7 +121,7 @@ impl<'a> Targets<'a> {
                     next,
                 })?;
                 known(&profile, jobs.iter().copied())?;
-                emulated::check_faults(stack)?;
+                check_faults(stack)?;
                 self.attachable.insert(stack.name.clone(), profile);
             }
             DeviceName::Model(name) => {
@@ -287,35 +285,34 @@ impl<'a> Targets<'a> {
     /// Attaches the model of a stack anew; gives the file that is the disk.
     fn attach(&mut self, stack: &Stack, block: bool) -> Result<PathBuf, RunnerError> {
         self.volumes.remove(&stack.name);
-        self.emulated.remove(&stack.name);
+        self.drives.remove(&stack.name);
         let journal = self.journal;
         self.area(stack)?;
         let (area, profile) = (&self.areas[&stack.name], &self.attachable[&stack.name]);
         let DeviceName::Model(name) = &stack.device else {
             unreachable!("invariant: only models are attached");
         };
-        let made = Emulated::start(journal, area, (stack, name, profile.capacity), block)?;
+        let made = emulated::start(journal, area, (stack, name, profile.capacity), block)?;
         let path = made.file().to_owned();
-        self.servers.note(&stack.name, made.process());
-        self.emulated.insert(stack.name.clone(), made);
+        self.drives.add(&stack.name, Arc::new(made));
         Ok(path)
     }
 
     /// Whether a stack's model is attached now.
     pub fn is_emulated(&self, stack: &str) -> bool {
-        self.emulated.contains_key(stack)
+        self.drives.of(stack).is_some()
     }
 
     /// What is put on an attached model that is `staged` from now on is there before its life begins, until
     /// that ends; nothing happens to other stacks.
     pub fn stage(&mut self, stack: &Stack, staging: bool) -> Result<(), RunnerError> {
-        let attached = self.emulated.get_mut(&stack.name).filter(|_| stack.staged);
-        Ok(attached.map_or(Ok(()), |attached| attached.stage(staging))?)
+        let drive = self.drives.of(&stack.name).filter(|_| stack.staged);
+        Ok(drive.map_or(Ok(()), |drive| drive.stage(staging))?)
     }
 
     /// What an attached model has delivered in a trial; none of others, and where nothing was counted.
     pub fn served(&self, stack: &str) -> Option<Served> {
-        self.emulated.get(stack)?.served(self.servers.marks(stack)?)
+        self.drives.served(stack)
     }
 
     /// The device of the volume that was made for a stack's databases, and what may be done to it.
@@ -347,8 +344,9 @@ impl<'a> Targets<'a> {
             self.attach(stack, true)?;
             let (journal, format) = (self.journal, format_of(stack.file_system));
             self.area(stack)?;
-            let (area, emulated) = (&self.areas[&stack.name], &self.emulated[&stack.name]);
-            let made = Volume::on_loop_of(journal, area, emulated.block()?, format)?;
+            let area = &self.areas[&stack.name];
+            let drive = self.drives.of(&stack.name).expect("invariant: it was attached above");
+            let made = Volume::on_loop_of(journal, area, emulated::block(&drive)?, format)?;
             self.volumes.insert(stack.name.clone(), made);
         }
         if !self.volumes.contains_key(&stack.name) {

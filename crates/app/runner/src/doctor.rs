@@ -77,7 +77,7 @@ fn usable(engine: &Handler) -> Check {
         Err(error) => Check {
             name,
             status: Status::Limited,
-            detail: format!("{}; other engines can be measured", error.reason()),
+            detail: error.reason(),
             fix: Some(descriptor.install.to_owned()),
         },
     }

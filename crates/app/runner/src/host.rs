@@ -18,7 +18,7 @@ use crate::block_trial::BlockExecutor;
 use crate::context::{Execution, Executor, RunContext};
 use crate::database_trial::KeyValueExecutor;
 use crate::devices::Targets;
-use crate::emulated::CountingAnew;
+use crate::emulated::ResetCounts;
 use crate::options::Options;
 use crate::race::RaceExecutor;
 use crate::sql_trial::SqlExecutor;
@@ -96,7 +96,7 @@ impl Executor for HostExecutor<'_> {
         trial: &Trial,
         watcher: &mut dyn Watcher,
     ) -> Result<Execution, RunnerError> {
-        let watcher = &mut CountingAnew::new(watcher, self.bench.targets.servers.clone());
+        let watcher = &mut ResetCounts::new(watcher, self.bench.targets.drives.clone());
         let bench = &mut self.bench;
         let mut execution = match trial.execution() {
             Kind::Virtual => {

@@ -11,11 +11,11 @@ mod calibrate;
 mod catalog;
 mod context;
 mod cut_databases;
-mod cut_drive;
 mod database_trial;
 mod databases;
 mod devices;
 mod doctor;
+pub mod drives;
 mod emulated;
 mod error;
 mod estimate;
@@ -44,11 +44,10 @@ pub use catalog::{
     read_text,
 };
 pub use cut_databases::Kept;
-pub use cut_drive::{DRIVE_VERB, serve_drive};
 pub use databases::HOST_VERB;
 pub use devices::check_model;
 pub use doctor::{Check, Status, doctor};
-pub use emulated::check_faults;
+pub use drives::check_faults;
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
 pub use execute::{Resumed, default_folder, execute, resume};

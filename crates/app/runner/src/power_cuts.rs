@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use archive::output::make_directory;
 use attach::{PowerCut, Store};
-use stack::{Format, Journal, StackError, Undo, Volume, WorkArea};
+use stack::{Format, Journal, StackError, Volume, WorkArea};
 use study::{Job, Trial};
-use units::{Bytes, Seed, Share};
+use units::{Bytes, Nanos, Seed, Share};
 
 use crate::RunnerError;
 use crate::cut_databases::{CutDatabase, Kept, SURE};
-use crate::cut_drive::{CutDrive, CutPlan, DriveSpec};
+use crate::drives::{CutPlan, DriveProcess, DriveSpec};
 
 /// Least drives: file systems want some room.
 const SIZE_LEAST: Bytes = Bytes::mib(64);
@@ -111,9 +111,12 @@ pub fn power_cuts(
     Ok(cuts)
 }
 
+/// Path latency that the model leaves to the client: more than any, so that no model is too fast.
+const PATH: Nanos = Nanos::from_millis(10);
+
 /// The drive of all cuts.
 struct Drive {
-    served: CutDrive,
+    served: DriveProcess,
     area: WorkArea,
 }
 
@@ -134,11 +137,15 @@ impl Drive {
             return Err(refused(reason, "--size 256MiB".into()).into());
         }
         let area = WorkArea::create(journal, plan.at, "power-cuts")?;
-        let place = area.fresh("drive")?;
-        journal.note(Undo::Unmount { path: place.clone() })?;
-        let model = plan.model.to_owned();
-        let spec = DriveSpec { model, size: plan.size, seed: plan.seed.0, mount_point: place };
-        Ok(Self { served: CutDrive::start(journal, spec)?, area })
+        let spec = DriveSpec {
+            condition: study::Condition::Fresh,
+            seed: plan.seed.0,
+            spin: Some(Nanos::ZERO),
+            path: Some(PATH),
+            transport: Some(attach::Transport::Classic),
+            ..DriveSpec::own(plan.model, plan.size, area.fresh("drive")?)
+        };
+        Ok(Self { served: DriveProcess::start(&spec, Some(journal.mark()))?, area })
     }
 
     fn volume(&self, journal: &Journal, format: Format) -> Result<Volume, StackError> {

@@ -43,7 +43,7 @@ pub static DESCRIPTOR: Descriptor = Descriptor {
 /// Threads with pread and pwrite are used instead.
 pub fn probe() -> Result<String, EngineError> {
     let limited = |reason| {
-        let reason = format!("{reason}; threads with pread and pwrite are used instead");
+        let reason = format!("io_uring: {reason}; threads with pread and pwrite are used instead");
         EngineError::refused(reason, DESCRIPTOR.install)
     };
     io_uring_available().map(|()| "io_uring".to_owned()).map_err(limited)

@@ -1,0 +1,230 @@
+//! A drive's server, as the process that uses the drive sees it.
+
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use attach::PowerCut;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stack::{Mark, StackError, release, state_directory};
+use stats::Served;
+
+use super::{CutPlan, DRIVE_VERB, DriveSpec, NotServed, Request, Response};
+use crate::RunnerError;
+use crate::attached::{Disk, all};
+
+/// Time for an answer to a question.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time to make a drive, to copy it, or to end: others may use the disk that it is on.
+const WORK_MAX: Duration = Duration::from_secs(600);
+/// Time to end in.
+const END_MAX: Duration = Duration::from_secs(20);
+
+/// The server of a drive; dropped, it ends and the drive is gone.
+#[derive(Debug)]
+pub struct DriveProcess {
+    child: Child,
+    channel: Mutex<Channel>,
+    disk: Disk,
+    left: bool,
+}
+
+#[derive(Debug)]
+struct Channel {
+    input: ChildStdin,
+    output: ChildStdout,
+    /// Bytes of the next answer.
+    heard: Vec<u8>,
+}
+
+impl Channel {
+    /// Sends a request and waits for its answer; after an error nothing more can be asked.
+    fn ask(&mut self, request: &Request, within: Duration) -> std::io::Result<Response> {
+        let mut text = serde_json::to_string(request)?;
+        text.push('\n');
+        self.input.write_all(text.as_bytes())?;
+        let began = Instant::now();
+        loop {
+            if let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.heard.drain(..=end).collect();
+                return Ok(serde_json::from_slice(&line)?);
+            }
+            let left = within.saturating_sub(began.elapsed());
+            let left = Timespec::try_from(left).map_err(std::io::Error::other)?;
+            let mut ready = [PollFd::new(&self.output, PollFlags::IN)];
+            if poll(&mut ready, Some(&left))? == 0 {
+                return Err(std::io::Error::other("the process that serves it does not answer"));
+            }
+            let mut part = [0; 4096];
+            match self.output.read(&mut part)? {
+                0 => {
+                    return Err(std::io::Error::other("the process that serves it has ended"));
+                }
+                count => self.heard.extend_from_slice(&part[..count]),
+            }
+        }
+    }
+}
+
+impl DriveProcess {
+    /// Starts a server and waits until its drive exists. What is made on the host is noted by the server.
+    /// `mark`: of the run that it belongs to.
+    ///
+    /// # Errors
+    /// [`RunnerError::NotAttached`] for a drive that this host is too slow for, [`StackError::Refused`] for
+    /// one that cannot be served here.
+    pub fn start(spec: &DriveSpec, mark: Option<&Mark>) -> Result<Self, RunnerError> {
+        let failed = |error| StackError::io("serve a drive in", &spec.at)(error);
+        let spawn = || {
+            let mut command = Command::new(std::env::current_exe()?);
+            command.arg(DRIVE_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
+            if mark.is_none() {
+                // Whoever waits for the end of this program's errors must not wait for the drive's.
+                command.stderr(Stdio::null());
+            }
+            // Ctrl-C is for the parent: the drive goes after its users.
+            command.process_group(0);
+            if let Some(mark) = mark {
+                mark.put_on(&mut command);
+            }
+            command.spawn()
+        };
+        let mut child = spawn().map_err(failed)?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (input, output) = pipes.expect("invariant: both were asked for");
+        let mut channel = Channel { input, output, heard: Vec::new() };
+        let answer = channel.ask(&Request::Serve(Box::new(spec.clone())), WORK_MAX);
+        let error = match answer {
+            Ok(Response::Serving(disk)) => {
+                let channel = channel.into();
+                return Ok(Self { child, channel, disk: *disk, left: false });
+            }
+            Ok(Response::Refused(NotServed { device, reason, next, scale })) => match scale {
+                Some(_) => RunnerError::NotAttached { device, reason, next, scale },
+                None => StackError::Refused { device, reason, next }.into(),
+            },
+            Ok(Response::Failed(reason)) => failed(std::io::Error::other(reason)).into(),
+            Ok(other) => failed(unexpected(&other)).into(),
+            Err(error) => failed(error).into(),
+        };
+        let _ = child.kill();
+        let _ = child.wait();
+        Err(error)
+    }
+
+    /// The drive as it was when it was made.
+    #[must_use]
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// The file that is the drive.
+    pub(crate) fn file(&self) -> &Path {
+        &self.disk.file
+    }
+
+    /// Lets the server run when this process ends: the drive is a user's.
+    pub fn leave(mut self) {
+        self.left = true;
+    }
+
+    fn ask(&self, request: &Request, within: Duration) -> Result<Response, StackError> {
+        let mut channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
+        channel.ask(request, within).map_err(StackError::io("use the drive at", self.file()))
+    }
+
+    fn wrong(&self, response: Response) -> StackError {
+        let error = match response {
+            Response::Failed(reason) => std::io::Error::other(reason),
+            other => unexpected(&other),
+        };
+        StackError::io("use the drive at", self.file())(error)
+    }
+
+    fn done(&self, request: &Request, within: Duration) -> Result<(), StackError> {
+        match self.ask(request, within)? {
+            Response::Done => Ok(()),
+            other => Err(self.wrong(other)),
+        }
+    }
+
+    /// Forgets what was counted so far.
+    pub(crate) fn reset_counts(&self) -> Result<(), StackError> {
+        self.done(&Request::ResetCounts, ANSWER_MAX)
+    }
+
+    /// What it has delivered since counts were reset.
+    pub(crate) fn served(&self) -> Result<Served, StackError> {
+        match self.ask(&Request::GetServed, ANSWER_MAX)? {
+            Response::Served(served) => Ok(served),
+            other => Err(self.wrong(other)),
+        }
+    }
+
+    /// Begins or ends the preload.
+    pub(crate) fn stage(&self, staging: bool) -> Result<(), StackError> {
+        self.done(&Request::Stage(staging), ANSWER_MAX)
+    }
+
+    /// Faults from now on; without a plan there are none any more, and the power is back.
+    pub(crate) fn begin_faults(&self, plan: Option<CutPlan>) -> Result<(), StackError> {
+        self.done(&Request::Begin(plan), ANSWER_MAX)
+    }
+
+    /// Cuts the power now, unless it is off.
+    pub(crate) fn cut_power(&self) -> Result<(), StackError> {
+        self.done(&Request::CutPower, ANSWER_MAX)
+    }
+
+    /// What the power cut did; none while there is power.
+    pub(crate) fn power_cut(&self) -> Result<Option<PowerCut>, StackError> {
+        match self.ask(&Request::GetPowerCut, ANSWER_MAX)? {
+            Response::PowerCut(cut) => Ok(cut),
+            other => Err(self.wrong(other)),
+        }
+    }
+
+    /// Copies what is on the drive to a file that does not exist yet.
+    pub(crate) fn copy_to(&self, path: &Path) -> Result<(), StackError> {
+        self.done(&Request::CopyTo(path.to_owned()), WORK_MAX)
+    }
+
+    /// Ends the server in order.
+    ///
+    /// # Errors
+    /// When the drive is in use.
+    pub(crate) fn end(mut self) -> Result<(), StackError> {
+        self.done(&Request::End, END_MAX)?;
+        self.child.wait().map(|_| ()).map_err(StackError::io("end the server of", self.file()))
+    }
+}
+
+fn unexpected(response: &Response) -> std::io::Error {
+    std::io::Error::other(format!("unexpected answer: {response:?}"))
+}
+
+impl Drop for DriveProcess {
+    fn drop(&mut self) {
+        if self.left {
+            return;
+        }
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let ended = self.done(&Request::End, END_MAX).is_ok();
+            let began = Instant::now();
+            while ended && began.elapsed() < END_MAX && matches!(self.child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        // One that was stopped, or whose drive is held: its clients get errors, and nothing waits for it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // The loop device first: once it is unmounted nobody knows what that is over.
+        let backing = self.disk.block.is_some().then_some(self.disk.file.as_path());
+        let _ = release(self.disk.file.parent().unwrap_or(Path::new("/")), backing);
+        // What it noted of itself goes, too.
+        let _ = state_directory().map(|state| all(&state));
+    }
+}

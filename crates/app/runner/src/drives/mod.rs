@@ -1,0 +1,161 @@
+//! Modelled drives as live files, each served by a process of its own: what it is asked and answers.
+//!
+//! A process that is killed while a thread of it waits for the drive, in mount(2) for example, ends only when
+//! the drive has answered: it must not serve the drive itself. Messages are JSON lines over the server's
+//! standard input and output.
+
+mod client;
+mod server;
+
+use std::path::PathBuf;
+
+use attach::{PowerCut, Transport};
+use device::{Fault, FaultPlan, FaultPlanError, Window};
+use serde::{Deserialize, Serialize};
+use stats::Served;
+use study::{Condition, Stack};
+use units::{Bytes, Nanos, Seed, Share};
+
+use crate::RunnerError;
+use crate::attached::Disk;
+
+pub use client::DriveProcess;
+pub use server::{serve_attached, serve_drive};
+
+/// The hidden verb under which this program serves a drive.
+pub const DRIVE_VERB: &str = "serve-drive";
+
+/// The drive to serve.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DriveSpec {
+    /// Name of the model, or path of a profile.
+    pub model: String,
+    /// Size of the disk: whole blocks of 4 KiB, at most the model's capacity.
+    pub size: Bytes,
+    /// State of the modelled drive.
+    pub condition: Condition,
+    /// Seed of its random draws.
+    pub seed: u64,
+    /// File that keeps the data; none: memory.
+    pub store: Option<PathBuf>,
+    /// Directory below which the disk appears.
+    pub at: PathBuf,
+    /// Times slower than the model.
+    pub scale: u32,
+    /// Waits shorter than this are polled; none: as long as sleeps overshoot on this machine.
+    pub spin: Option<Nanos>,
+    /// Path latency that the model leaves to its clients; none: that of synchronous I/O on this host.
+    pub path: Option<Nanos>,
+    /// Transport; none: the fastest that works.
+    pub transport: Option<Transport>,
+    /// Make a block device of it as well.
+    pub block: bool,
+    /// Preload: no modelled latency and no faults until that ends.
+    pub staged: bool,
+    /// Text of a fault plan.
+    pub faults: Option<String>,
+    /// The run that the drive belongs to; none: a user's.
+    pub owner: Option<u32>,
+}
+
+impl DriveSpec {
+    /// A drive of `size` in memory that belongs to this process.
+    #[must_use]
+    pub fn own(model: &str, size: Bytes, at: PathBuf) -> Self {
+        Self {
+            model: model.to_owned(),
+            size,
+            condition: Condition::Steady,
+            seed: 1,
+            store: None,
+            at,
+            scale: 1,
+            spin: None,
+            path: None,
+            transport: None,
+            block: false,
+            staged: false,
+            faults: None,
+            owner: Some(std::process::id()),
+        }
+    }
+
+    /// The fault plan.
+    fn fault_plan(&self) -> Result<Option<FaultPlan>, FaultPlanError> {
+        self.faults.as_deref().map(FaultPlan::parse).transpose()
+    }
+}
+
+/// When the power fails, and how honest the drive is.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct CutPlan {
+    pub seed: u64,
+    /// The power fails at this write, from 1.
+    pub write: u64,
+    /// Fraction of the flushes that are acknowledged and dropped.
+    pub dropped_flushes: Share,
+}
+
+impl CutPlan {
+    fn faults(self) -> FaultPlan {
+        let cut = Fault::PowerCut { at: None, write: Some(self.write), protected: false };
+        let lie = Fault::LyingFlush { share: self.dropped_flushes, when: Window::default() };
+        let faults = if self.dropped_flushes > Share::NONE { vec![cut, lie] } else { vec![cut] };
+        FaultPlan { seed: Seed(self.seed), faults }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// First.
+    Serve(Box<DriveSpec>),
+    /// Forget what was counted so far.
+    ResetCounts,
+    GetServed,
+    /// Begin or end the preload.
+    Stage(bool),
+    /// Faults from now on; none: the power is back.
+    Begin(Option<CutPlan>),
+    CutPower,
+    GetPowerCut,
+    CopyTo(PathBuf),
+    /// Last: refused while the drive is in use.
+    End,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Response {
+    Done,
+    Serving(Box<Disk>),
+    Served(Served),
+    PowerCut(Option<PowerCut>),
+    Refused(NotServed),
+    Failed(String),
+}
+
+/// Why a drive cannot be served here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct NotServed {
+    device: String,
+    reason: String,
+    next: String,
+    /// The time scale at which it can be served, where the host is too slow for it.
+    scale: Option<u32>,
+}
+
+/// Whether the fault plan of a stack's drive is valid.
+///
+/// # Errors
+/// [`RunnerError::Faults`] with what is allowed.
+pub fn check_faults(stack: &Stack) -> Result<(), RunnerError> {
+    let Some(faults) = &stack.faults else { return Ok(()) };
+    let parsed = FaultPlan::parse(&faults.text());
+    parsed.map(|_| ()).map_err(|error| RunnerError::Faults {
+        of: format!("stack `{}`", stack.name),
+        reason: match error {
+            // Its place is not that in the study.
+            FaultPlanError::Syntax(error) => error.message().to_owned(),
+            error => error.to_string(),
+        },
+    })
+}
