@@ -28,7 +28,8 @@ const TABLES: [(&str, &str); 13] = [
 ];
 
 /// What stands for values that are no words: name of the type, and how the reference calls it.
-const SCALARS: [(&str, &str); 10] = [
+const SCALARS: [(&str, &str); 11] = [
+    ("EngineName", "name of an engine (below)"),
     ("Bytes", "size"),
     ("Nanos", "time"),
     ("Rate", "rate"),
@@ -61,6 +62,7 @@ pub fn reference(schema: &Value) -> Result<String, String> {
         of_table(&mut out, (heading, table), schema)?;
     }
     words(&mut out, schema);
+    list_engines(&mut out);
     let _ = write!(out, "\n{END}");
     Ok(out)
 }
@@ -98,6 +100,27 @@ fn words(out: &mut String, schema: &Value) {
                 of.clear();
             }
         }
+    }
+}
+
+/// Every engine with its options. The skeleton is listed in tests alone.
+fn list_engines(out: &mut String) {
+    let _ = writeln!(
+        out,
+        "\n### Engines\n\n| engine | table | needs | options of its own |\n|---|---|---|---|"
+    );
+    for engine in engines::descriptors().filter(|one| one.name != "skeleton") {
+        let option =
+            |one: &study::OptionDoc| format!("`{}` ({}): {}", one.name, one.values, one.doc);
+        let options: Vec<String> = engine.options.iter().map(option).collect();
+        let (needs, options) = (engine.needs.unwrap_or("nothing"), options.join("; "));
+        let _ = writeln!(
+            out,
+            "| `{}` ({}) | `{}` | {needs} | {options} |",
+            engine.name,
+            engine.title,
+            engine.table()
+        );
     }
 }
 

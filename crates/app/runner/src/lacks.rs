@@ -206,12 +206,12 @@ fn missing_program(file_system: FileSystem) -> Option<(String, String)> {
 fn program(job: &Job) -> Option<(String, String)> {
     match job {
         Job::Sql(job) => absent_server(job),
-        Job::Kv(job) if job.library == "auto" => {
-            let engine = engines::find(job.engine.word(), Operations::KeyValue)?;
-            let absent = (engine.probe)().err()?;
-            Some((absent.reason(), engine.descriptor.install.to_owned()))
-        }
         Job::Kv(job) => {
+            let engine = engines::find(job.engine.word(), Operations::KeyValue)?;
+            if job.library == "auto" || !engine.descriptor.has_option("library") {
+                let absent = (engine.probe)().err()?;
+                return Some((absent.reason(), engine.descriptor.install.to_owned()));
+            }
             let gone = job.library.contains('/') && !Path::new(&job.library).is_file();
             gone.then(|| {
                 let next = "library = \"auto\" takes the machine's".to_owned();

@@ -1,10 +1,10 @@
 //! A measured trial: its client threads, their common start, and what they leave as one result.
 //!
-//! All clients open their sessions, then start together at one origin of time. A thread that cannot start
-//! passes the barrier all the same, so that none waits for ever.
+//! All clients open their sessions, then start together at one origin of time. A thread that cannot start is
+//! counted all the same, so that none waits for ever.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Barrier, OnceLock};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use observe::{Clock, Control, Counter, sample};
@@ -33,7 +33,7 @@ pub struct TrialSpec {
 pub struct Trial<'a> {
     pub(crate) spec: &'a TrialSpec,
     pub(crate) control: &'a Control<'a>,
-    start: Barrier,
+    start: Gate,
     /// The common origin of time, set when all clients are ready.
     clock: OnceLock<Clock>,
     over: AtomicBool,
@@ -75,6 +75,43 @@ impl Trial<'_> {
     }
 }
 
+/// Where clients wait for each other before they start.
+#[derive(Debug, Default)]
+struct Gate {
+    /// Clients that have arrived, and whether it is open.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, (usize, bool)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, waits: impl Fn((usize, bool)) -> bool) {
+        let state = self.changed.wait_while(self.state(), |state| waits(*state));
+        drop(state);
+    }
+
+    fn arrive(&self) {
+        self.state().0 += 1;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, clients: usize) {
+        self.wait_while(|(arrived, _)| arrived < clients);
+    }
+
+    fn open(&self) {
+        self.state().1 = true;
+        self.changed.notify_all();
+    }
+
+    fn wait_open(&self) {
+        self.wait_while(|(_, open)| !open);
+    }
+}
+
 /// A client thread's place in a trial, until it starts. Dropped before that, it ends the trial.
 #[derive(Debug)]
 pub struct Seat<'a> {
@@ -104,8 +141,8 @@ impl<'a> Seat<'a> {
     /// Waits for the other clients and returns the common clock.
     pub(crate) fn start(mut self) -> Clock {
         self.started = true;
-        self.trial.start.wait();
-        self.trial.start.wait();
+        self.trial.start.arrive();
+        self.trial.start.wait_open();
         *self.trial.clock.get_or_init(Clock::start)
     }
 }
@@ -114,8 +151,7 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         if !self.started {
             self.trial.end();
-            self.trial.start.wait();
-            self.trial.start.wait();
+            self.trial.start.arrive();
         }
     }
 }
@@ -196,7 +232,7 @@ where
     let trial = Trial {
         spec,
         control,
-        start: Barrier::new(clients.len() + 1),
+        start: Gate::default(),
         clock: OnceLock::new(),
         over: AtomicBool::new(false),
         lag_ns: AtomicU64::new(0),
@@ -251,23 +287,31 @@ where
         let sampler = watch.map(|(read, every)| {
             scope.spawn(move || sample(&mut |now| read(now), every, &trial.clock, done))
         });
-        let threads: Vec<_> = (0u32..)
-            .zip(clients)
-            .map(|(number, Starter { body, background, .. })| {
-                scope.spawn(move || body(Seat { trial, number, background, started: false }))
-            })
-            .collect();
+        let (mut threads, mut refused) = (Vec::with_capacity(clients.len()), None);
+        for (number, Starter { body, background, .. }) in (0u32..).zip(clients) {
+            let seat = Seat { trial, number, background, started: false };
+            match std::thread::Builder::new().spawn_scoped(scope, move || body(seat)) {
+                Ok(thread) => threads.push(thread),
+                // The closure and its seat are gone: that ended the trial and was counted.
+                Err(error) => {
+                    let reason = format!("{error}; {number} threads are running");
+                    refused = Some(EngineError::failed("client", "start a thread", reason));
+                    break;
+                }
+            }
+        }
+        trial.start.wait_for(threads.len() + usize::from(refused.is_some()));
         // All have their sessions.
-        trial.start.wait();
         if !trial.is_over() {
             ready();
         }
         let _ = trial.clock.set(Clock::start());
-        trial.start.wait();
+        trial.start.open();
         let panicked = |_| {
             EngineError::failed("client", "run a client thread", "it panicked; please report this")
         };
-        let left = threads.into_iter().map(|thread| thread.join().map_err(panicked)?).collect();
+        let left = threads.into_iter().map(|thread| thread.join().map_err(panicked)?);
+        let left = left.chain(refused.map(Err)).collect();
         done.store(true, Ordering::Relaxed);
         let counters = sampler.map(|sampler| {
             sampler.thread().unpark();
