@@ -110,13 +110,15 @@ pub fn serve(handlers: &[Handler]) -> std::io::Result<()> {
     let has =
         |one: &&Handler| one.descriptor.name == name && one.descriptor.operations == operations;
     let reply = match handlers.iter().find(has) {
-        Some(handler) => answer(&request, handler.verbs, &words).unwrap_or_else(failed),
+        Some(handler) => {
+            answer(&request, handler.verbs, &words).unwrap_or_else(|error| failed(&error))
+        }
         None => Reply::Failed(format!("this program has no {name}")),
     };
     say(&reply)
 }
 
-fn failed(error: EngineError) -> Reply {
+fn failed(error: &EngineError) -> Reply {
     match (error.kind(), error.help()) {
         (ErrorKind::Corruption | ErrorKind::Lost, _) => Reply::Wrong(error.to_string()),
         (ErrorKind::Refused | ErrorKind::NotOurs, Some(help)) => {

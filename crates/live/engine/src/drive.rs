@@ -126,14 +126,16 @@ impl<Op: Recorded> Driver<'_, Op> {
         loop {
             let mut due = None;
             while !self.over() {
-                let step = held.take().map_or_else(|| workload.next(now), Step::Issue);
-                let issue = match step {
-                    Step::Issue(issue) => issue,
-                    Step::WaitUntil(until) => {
-                        due = Some(until);
-                        break;
-                    }
-                    Step::WaitCompletion | Step::Finished => break,
+                let issue = match held.take() {
+                    Some(issue) => issue,
+                    None => match workload.next(now) {
+                        Step::Issue(issue) => issue,
+                        Step::WaitUntil(until) => {
+                            due = Some(until);
+                            break;
+                        }
+                        Step::WaitCompletion | Step::Finished => break,
+                    },
                 };
                 self.trial.watch_lag(issue.intended, now);
                 match session.submit(&issue) {

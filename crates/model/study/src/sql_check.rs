@@ -131,6 +131,27 @@ type Wrong = (&'static str, String);
 /// In the place of a key: the value is a secret.
 const SECRET: &str = "";
 
+/// An embedded engine has no server to reach, to set or to change.
+fn check_embedded(engines: Engines, sql: &SqlMatrix) -> Result<(), Wrong> {
+    let embedded = sql
+        .engine
+        .values()
+        .iter()
+        .any(|name| engines.find(name, Operations::Sql).is_some_and(|engine| !engine.server));
+    let server_only = [
+        ("dsn", sql.dsn.is_some()),
+        ("settings", !sql.settings.is_empty()),
+        ("compression", sql.compression.values() != [SqlCompression::None]),
+        ("change", !sql.change.is_empty()),
+    ];
+    if let Some((key, _)) = server_only.into_iter().find(|(_, set)| embedded && *set) {
+        let servers = engines.with(Operations::Sql).filter(|one| one.server);
+        let names: Vec<&str> = servers.map(|one| one.name).collect();
+        return Err((key, format!("{key} needs an engine with a server: {}", names.join(", "))));
+    }
+    Ok(())
+}
+
 fn check_together(engines: Engines, sql: &SqlMatrix) -> Result<(), Wrong> {
     let both = sql.compression.values().contains(&SqlCompression::Table)
         && sql.page_size.values().iter().any(|size| size.get() > 16 << 10);
@@ -163,22 +184,7 @@ fn check_together(engines: Engines, sql: &SqlMatrix) -> Result<(), Wrong> {
             return Err((key, message));
         }
     }
-    let embedded = sql
-        .engine
-        .values()
-        .iter()
-        .any(|name| engines.find(name, Operations::Sql).is_some_and(|engine| !engine.server));
-    let server_only = [
-        ("dsn", sql.dsn.is_some()),
-        ("settings", !sql.settings.is_empty()),
-        ("compression", sql.compression.values() != [SqlCompression::None]),
-        ("change", !sql.change.is_empty()),
-    ];
-    if let Some((key, _)) = server_only.into_iter().find(|(_, set)| embedded && *set) {
-        let servers = engines.with(Operations::Sql).filter(|one| one.server);
-        let names: Vec<&str> = servers.map(|one| one.name).collect();
-        return Err((key, format!("{key} needs an engine with a server: {}", names.join(", "))));
-    }
+    check_embedded(engines, sql)?;
     if sql.prepared && sql.dialect == SqlDialect::Sysbench10 {
         // 9 statements a table and connection: the server's own limit is a million at most.
         let most = sql.threads.values().iter().max().copied().unwrap_or(1);

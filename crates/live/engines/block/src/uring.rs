@@ -67,7 +67,7 @@ impl Ring {
             sides: Sides { submitter, queue, ends },
             data,
             buffers: &mut self.buffers,
-            slots: vec![None; depth],
+            lengths: vec![0; depth],
             fixed: self.fixed,
             batch: group.batch.max(1),
             write_flags: if group.plan.dsync { libc::RWF_DSYNC } else { 0 },
@@ -118,8 +118,8 @@ pub(crate) struct Uring<'a> {
     sides: Sides<'a>,
     data: Checked<'a>,
     buffers: &'a mut Buffers,
-    /// `[slot]`: what is in flight in it.
-    slots: Vec<Option<BlockOp>>,
+    /// `[slot]`: bytes that its operation is to move.
+    lengths: Vec<u32>,
     fixed: bool,
     /// Completions to wait for at once.
     batch: u32,
@@ -132,7 +132,7 @@ impl Session for Uring<'_> {
     type Op = BlockOp;
 
     fn capacity(&self) -> usize {
-        self.slots.len()
+        self.lengths.len()
     }
 
     #[inline]
@@ -145,7 +145,7 @@ impl Session for Uring<'_> {
         if pushed.is_err() {
             return Submit::Full;
         }
-        self.slots[slot as usize] = Some(issue.op);
+        self.lengths[slot as usize] = issue.op.length;
         *self.in_flight += 1;
         Submit::Queued
     }
@@ -154,10 +154,10 @@ impl Session for Uring<'_> {
         self.wait(wait.due_in).map_err(|error| EngineError::failed("io_uring", "wait", error))?;
         self.sides.ends.sync();
         for entry in &mut self.sides.ends {
-            let slot = entry.user_data() as usize;
-            let Some(op) = self.slots.get_mut(slot).and_then(Option::take) else { continue };
+            let slot = entry.user_data() as u32;
             *self.in_flight -= 1;
-            done.push(Completion { id: OpId(slot as u32), ended: ended(op, entry.result()) });
+            let ended = ended(self.lengths[slot as usize], entry.result());
+            done.push(Completion { id: OpId(slot), ended });
         }
         // Their places are the kernel's again, and it has taken what was submitted.
         self.sides.ends.sync();
@@ -177,9 +177,9 @@ impl Session for Uring<'_> {
 
 /// How an operation ended, by its completion's result.
 #[inline]
-fn ended(op: BlockOp, result: i32) -> Ended {
+fn ended(length: u32, result: i32) -> Ended {
     match result {
-        bytes if bytes == op.length as i32 => Ok(op.length),
+        bytes if bytes == length as i32 => Ok(length),
         // A short transfer inside the span: the target lost its end.
         bytes if bytes >= 0 => Err(EngineError::Os(libc::EIO)),
         errno => Err(EngineError::Os(-errno)),

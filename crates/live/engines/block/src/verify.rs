@@ -47,10 +47,8 @@ pub(crate) fn after(
 ) -> Result<(), Box<Corruption>> {
     match op.class {
         OpClass::Write => ledger.acknowledge(op.offset),
-        OpClass::Read => {
-            if check_block(ledger, target, op.offset, &buffer[..op.length as usize])? {
-                ledger.count_check();
-            }
+        OpClass::Read if check_block(ledger, target, op.offset, &buffer[..op.length as usize])? => {
+            ledger.count_check();
         }
         _ => {}
     }

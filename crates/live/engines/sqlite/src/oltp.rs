@@ -40,7 +40,7 @@ pub struct SqliteClient {
 }
 
 /// Waiting for a lock timed out: the transaction is retried.
-fn failed(error: rusqlite::Error) -> EngineError {
+fn failed(error: &rusqlite::Error) -> EngineError {
     let busy = matches!(
         error.sqlite_error_code(),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)
@@ -51,15 +51,15 @@ fn failed(error: rusqlite::Error) -> EngineError {
 }
 
 fn connect(path: &PathBuf, job: &SqlJob) -> Result<Connection, EngineError> {
-    let connection = Connection::open(path).map_err(failed)?;
+    let connection = Connection::open(path).map_err(|error| failed(&error))?;
     let (journal, synchronous) = match job.durability {
         Durability::None => ("MEMORY", "OFF"),
         Durability::Os => ("WAL", "OFF"),
         Durability::Device => ("WAL", "FULL"),
     };
-    connection.busy_timeout(Duration::from_secs(60)).map_err(failed)?;
+    connection.busy_timeout(Duration::from_secs(60)).map_err(|error| failed(&error))?;
     let set = |name: &str, value: &dyn rusqlite::ToSql| {
-        connection.pragma_update(None, name, value).map_err(failed)
+        connection.pragma_update(None, name, value).map_err(|error| failed(&error))
     };
     set("page_size", &(job.page_size.get() as i64))?;
     set("journal_mode", &journal)?;
@@ -142,16 +142,16 @@ impl SqliteClient {
         let mut cached;
         let mut fresh;
         let statement = if self.prepared {
-            cached = self.connection.prepare_cached(text).map_err(failed)?;
+            cached = self.connection.prepare_cached(text).map_err(|error| failed(&error))?;
             &mut *cached
         } else {
-            fresh = self.connection.prepare(text).map_err(failed)?;
+            fresh = self.connection.prepare(text).map_err(|error| failed(&error))?;
             &mut fresh
         };
-        let mut rows = statement.query(params_from_iter(values)).map_err(failed)?;
-        while let Some(row) = rows.next().map_err(failed)? {
+        let mut rows = statement.query(params_from_iter(values)).map_err(|error| failed(&error))?;
+        while let Some(row) = rows.next().map_err(|error| failed(&error))? {
             // The value is taken, as a client of a server takes it.
-            row.get_ref(0).map_err(failed)?;
+            row.get_ref(0).map_err(|error| failed(&error))?;
         }
         Ok(())
     }
@@ -207,29 +207,32 @@ impl Statements for SqliteClient {
             "CREATE TABLE IF NOT EXISTS sbtest{table} (id INTEGER PRIMARY KEY, \
              k INTEGER DEFAULT 0 NOT NULL, c TEXT DEFAULT '' NOT NULL, pad TEXT DEFAULT '' NOT NULL)"
         );
-        self.connection.execute(&create, []).map_err(failed)?;
+        self.connection.execute(&create, []).map_err(|error| failed(&error))?;
         let highest = format!("SELECT COALESCE(MAX(id), 0) FROM sbtest{table}");
-        let highest: i64 =
-            self.connection.query_row(&highest, [], |row| row.get(0)).map_err(failed)?;
+        let highest: i64 = self
+            .connection
+            .query_row(&highest, [], |row| row.get(0))
+            .map_err(|error| failed(&error))?;
         Ok(u64::try_from(highest).unwrap_or(0))
     }
 
     fn insert(&mut self, table: u32, rows: &[Row<'_>]) -> Result<(), EngineError> {
-        let transaction = self.connection.transaction().map_err(failed)?;
+        let transaction = self.connection.transaction().map_err(|error| failed(&error))?;
         {
             let insert = format!("INSERT INTO sbtest{table} (id, k, c, pad) VALUES (?, ?, ?, ?)");
-            let mut statement = transaction.prepare_cached(&insert).map_err(failed)?;
+            let mut statement =
+                transaction.prepare_cached(&insert).map_err(|error| failed(&error))?;
             for row in rows {
                 let (c, pad) = (String::from_utf8_lossy(row.c), String::from_utf8_lossy(row.pad));
                 let values = params![row.id as i64, row.k as i64, c, pad];
-                statement.execute(values).map_err(failed)?;
+                statement.execute(values).map_err(|error| failed(&error))?;
             }
         }
-        transaction.commit().map_err(failed)
+        transaction.commit().map_err(|error| failed(&error))
     }
 
     fn create_index(&mut self, table: u32) -> Result<(), EngineError> {
         let create = format!("CREATE INDEX IF NOT EXISTS k_{table} ON sbtest{table}(k)");
-        self.connection.execute(&create, []).map(|_| ()).map_err(failed)
+        self.connection.execute(&create, []).map(|_| ()).map_err(|error| failed(&error))
     }
 }
