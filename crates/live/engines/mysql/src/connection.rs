@@ -23,14 +23,14 @@ pub trait Reach {
     /// Connects.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] with what to do.
+    /// [`engine::ErrorKind::Refused`] with what to do.
     fn connect(&self) -> Result<Conn, EngineError>;
 
     /// What the server calls itself, and whether it can be used: its version, that the database is ours or
     /// given up by the study, and the right to make, fill and drop tables in it.
     ///
     /// # Errors
-    /// [`EngineError::Refused`] with what to do.
+    /// [`engine::ErrorKind::Refused`] with what to do.
     fn check(&self, job: &SqlJob) -> Result<(Flavour, String), EngineError>;
 }
 

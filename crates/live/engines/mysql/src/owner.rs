@@ -199,7 +199,7 @@ pub struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Co
 /// load into each other's tables.
 ///
 /// # Errors
-/// [`EngineError::Refused`] when another run holds it.
+/// [`engine::ErrorKind::Refused`] when another run holds it.
 pub fn hold(target: &Target) -> Result<Held, EngineError> {
     let mut conn = connect_briefly(target)?;
     conn.query_drop("SET SESSION wait_timeout = 2147483").map_err(told)?;
@@ -227,7 +227,7 @@ const FOLLOWERS: [(&str, &str); 4] = [
 /// whether this user may.
 ///
 /// # Errors
-/// [`EngineError::Refused`] without the right, or what the server said.
+/// [`engine::ErrorKind::Refused`] without the right, or what the server said.
 pub fn before_change(target: &Target, job: &SqlJob) -> Result<Vec<(String, String)>, EngineError> {
     let mut conn = connect_briefly(target)?;
     let mut before = Vec::new();
