@@ -394,7 +394,10 @@ fn a_drive_server_without_a_drive_ends() {
         .spawn()
         .expect("it starts");
     let mut input = child.stdin.take().expect("stdin");
-    let spec = r#"{"model":"none","size":"64MiB","seed":1,"mount_point":"/nowhere"}"#;
+    let spec = r#"{"model":"none","size":"64MiB","condition":"steady","seed":1,"store":null,
+        "at":"/nowhere","scale":1,"spin":null,"path":null,"transport":null,"block":false,
+        "staged":false,"faults":null,"owner":null}"#;
+    let spec = spec.replace('\n', "");
     std::io::Write::write_all(&mut input, format!("{{\"Serve\":{spec}}}\n").as_bytes())
         .expect("sent");
     // Standard input stays open.

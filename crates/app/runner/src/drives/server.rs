@@ -100,7 +100,7 @@ pub fn serve_attached(
 /// When standard input holds an invalid request, or nobody reads the answers.
 pub fn serve_drive() -> std::io::Result<()> {
     let requests = requests();
-    let Ok(Ok(Request::Serve(spec))) = requests.recv() else {
+    let Request::Serve(spec) = requests.recv().map_err(std::io::Error::other)?? else {
         return Err(std::io::Error::other("no drive was asked for"));
     };
     let asked = Asked::listen()?;
