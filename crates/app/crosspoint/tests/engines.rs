@@ -30,7 +30,7 @@ fn an_engine_of_one_crate_and_one_line_is_found_everywhere() {
     assert!(ran.status.success(), "{}", support::stderr(&ran));
     write("unknown.toml", &study.replace("skeleton", "skeletton"));
     let refused = support::stderr(&scratch.run("plan unknown.toml"));
-    for part in ["skeletton", "allowed: lmdb", "sqlite, skeleton"] {
+    for part in ["skeletton", "allowed: lmdb", ", skeleton"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use observe::Control;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use stats::Timeline;
-use study::{Durability, Job, KvJob};
+use study::{Durability, Job, KvJob, Options};
 use units::{Nanos, Seed};
 use workload::{Client, KvAction, KvClient, KvRole, OpClass, ValueShape, Values, write_key};
 
@@ -18,6 +18,8 @@ use crate::{EngineError, ErrorKind, KeyValue, KeyValueEngine, Place, TrialSpec};
 const RECORDS: u64 = 500;
 const VALUE: usize = 200;
 const KEY: usize = 20;
+/// Records of a batch on a file system that is too small.
+const BATCH: u64 = 1000;
 
 /// The job of the suite for an engine.
 ///
@@ -26,15 +28,16 @@ const KEY: usize = 20;
 #[must_use]
 pub fn job<E: KeyValueEngine>(durability: Durability) -> KvJob {
     let text = format!(
-        "schema = 1\nname = \"contract\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \
-         \"e\"\n[experiment.kv]\nengine = {:?}\nrecords = {RECORDS}\nkey_size = {KEY}\nvalue_size = \
-         \"{VALUE}B\"\nreaders = 3\ndurability = {:?}\nload_batch = 64\n",
+        "schema = 2\nname = \"contract\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \
+         \"e\"\n[experiment.job]\nengine = {:?}\nworkload = \"read_while_writing\"\n\
+         records = {RECORDS}\nkey_size = {KEY}\nvalue_size = \"{VALUE}B\"\nclients = 3\n\
+         durability = {:?}\nload_batch = 64\n",
         E::DESCRIPTOR.name,
         durability.word()
     );
     let plan = study::plan(&study::parse(&text, study::Engines::ANY).expect("a study"));
     match &plan.trials[0].job {
-        Job::Kv(job) => (**job).clone(),
+        Job::Kv(job) => KvJob { options: Options::of(E::DESCRIPTOR.options), ..(**job).clone() },
         _ => unreachable!("invariant: a key-value job was written"),
     }
 }
@@ -271,11 +274,26 @@ fn check_full_disk<E: KeyValueEngine>(dir: &Path) {
     let mounted = Tmpfs(dir);
     let filled = || -> Result<(), EngineError> {
         let engine: E = open(dir, Durability::Device)?;
-        let many = KvSpec { records: 100_000, load_batch: 1000, ..spec() };
+        let many = KvSpec { records: 100_000, load_batch: BATCH as u32, ..spec() };
         load(&engine, &many, None, &mut |_| true)?;
         engine.close()
     };
     let error = filled().expect_err("20 MB do not fit 4 MiB");
     assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
+    mount_remount(dir, MountFlags::empty(), c"size=64m").expect("tmpfs grows");
+    let whole = || -> Result<u64, EngineError> {
+        let engine: E = open(dir, Durability::Device)?;
+        let values = Values::new(ValueShape::of(VALUE), Seed(1));
+        let (mut key, mut count) = ([0; KEY], 0);
+        engine.access()?.scan(&[], &mut |found, bytes| {
+            write_key(count, &mut key);
+            assert!(found == key && values.check(count, bytes), "record {count}");
+            count += 1;
+            true
+        })?;
+        engine.close().map(|()| count)
+    };
+    let count = whole().expect("it opens after the error");
+    assert_eq!(count % BATCH, 0, "of the batch that failed nothing is stored");
     drop(mounted);
 }

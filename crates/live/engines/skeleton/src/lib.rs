@@ -1,11 +1,12 @@
 //! The smallest complete engine: copy it to add one.
 //!
-//! Records are appended to a log file and found through an index in memory, as in Bitcask. It is listed only
-//! in test builds, where it shows that an engine is one crate and one line of the list of engines.
+//! Commits are appended to a log file, each as a frame with its length and checksum, and records are found
+//! through an index in memory, as in Bitcask. It is listed only in test builds, where it shows that an engine
+//! is one crate and one line of the list of engines.
 //!
 //! To add an engine: implement [`Engine`] and one operation set ([`KeyValueEngine`] or
 //! [`engine::SqlEngine`]), describe it in a [`Descriptor`], run the contract suite, add a line to
-//! `crates/app/engines`.
+//! `crates/app/engines`. Then `cargo xtask schema` writes its options into docs/STUDY.md.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,44 +35,71 @@ type Index = BTreeMap<Vec<u8>, (u64, u32)>;
 pub struct Skeleton {
     log: File,
     sync: bool,
-    /// Bytes of the log that hold whole records; held while appending.
-    end: Mutex<u64>,
+    /// End of the last whole frame; none after a failed flush, since what it left is unknown. The lock
+    /// serialises appends.
+    end: Mutex<Option<u64>>,
     index: RwLock<Index>,
 }
 
-/// Length of a value that says that the key was deleted.
+/// Value length that marks a deleted key.
 const DELETED: u32 = u32::MAX;
-/// Bytes before a record: lengths of key and value.
+/// Bytes before a record: lengths of key and value. Bytes before a frame: its length and checksum.
 const HEADER: usize = 8;
+/// Most bytes of a frame, a key or a value.
+const LONGEST: usize = 1 << 30;
 
 fn failed(action: &'static str) -> impl Fn(Error) -> EngineError {
     move |error| EngineError::failed("skeleton", action, error)
 }
 
-fn append(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) {
+fn append(out: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) -> Result<(), EngineError> {
+    if key.len().max(value.unwrap_or_default().len()) > LONGEST {
+        return Err(failed("append")(ErrorKind::InvalidInput.into()));
+    }
     let length = value.map_or(DELETED, |value| value.len() as u32);
     out.extend_from_slice(&(key.len() as u32).to_le_bytes());
     out.extend_from_slice(&length.to_le_bytes());
     out.extend_from_slice(key);
     out.extend_from_slice(value.unwrap_or_default());
+    Ok(())
 }
 
-/// Applies whole records of `log`, whose first byte is at `from`; returns the end of the last.
-fn replay(log: &[u8], from: u64, index: &mut Index) -> u64 {
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+/// Applies the records of a frame, whose first byte is at `from` of the log.
+fn apply(records: &[u8], from: u64, index: &mut Index) {
     let mut at = 0;
-    let word = |at: usize| log.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes);
-    while let (Some(key), Some(value)) = (word(at), word(at + 4)) {
+    while let (Some(key), Some(value)) = (word(records, at), word(records, at + 4)) {
         let start = at + HEADER + key as usize;
-        let end = start + if value == DELETED { 0 } else { value as usize };
-        let (Some(key), true) = (log.get(at + HEADER..start), end <= log.len()) else { break };
+        let Some(key) = records.get(at + HEADER..start) else { break };
         if value == DELETED {
             index.remove(key);
+            at = start;
         } else {
             index.insert(key.to_vec(), (from + start as u64, value));
+            at = start + value as usize;
         }
+    }
+}
+
+/// Applies the whole frames of `log`; returns the end of the last. A frame that was cut short, or never
+/// reached the disk, has no valid checksum: nothing of its commit is applied.
+fn replay(log: &[u8], index: &mut Index) -> usize {
+    let mut at = 0;
+    while let (Some(length), Some(sum)) = (word(log, at), word(log, at + 4)) {
+        let (start, end) = (at + HEADER, at + HEADER + length as usize);
+        let Some(records) = log.get(start..end).filter(|records| !records.is_empty()) else {
+            break;
+        };
+        if crc32fast::hash(records) != sum {
+            break;
+        }
+        apply(records, start as u64, index);
         at = end;
     }
-    from + at as u64
+    at
 }
 
 impl Engine for Skeleton {
@@ -84,19 +112,24 @@ impl Engine for Skeleton {
     }
 
     fn open(place: &Place, job: &KvJob) -> Result<Self, EngineError> {
-        let path = place.path()?.join("log");
+        let directory = place.path()?;
         let mut log = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)
+            .open(directory.join("log"))
             .map_err(failed("open the log"))?;
+        File::open(directory)
+            .and_then(|it| it.sync_all())
+            .map_err(failed("flush the directory"))?;
         let (mut whole, mut index) = (Vec::new(), Index::new());
         log.read_to_end(&mut whole).map_err(failed("read the log"))?;
-        let end = replay(&whole, 0, &mut index);
+        let end = replay(&whole, &mut index) as u64;
+        // What follows is of a commit that failed; a shorter one over it would leave a part of it.
+        log.set_len(end).map_err(failed("cut the log"))?;
         let sync = job.durability == Durability::Device;
-        Ok(Self { log, sync, end: end.into(), index: index.into() })
+        Ok(Self { log, sync, end: Some(end).into(), index: index.into() })
     }
 
     fn version(&self) -> String {
@@ -113,15 +146,30 @@ impl KeyValueEngine for Skeleton {
 }
 
 impl Skeleton {
-    /// Appends records and makes them visible.
+    /// Appends records as one frame and makes them visible; of a failed commit nothing is stored.
     fn commit(&self, records: &[u8]) -> Result<(), EngineError> {
+        let fits = u32::try_from(records.len()).ok().filter(|_| records.len() <= LONGEST);
+        let length = fits.ok_or_else(|| failed("append")(ErrorKind::InvalidInput.into()))?;
         let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        self.log.write_all_at(records, *end).map_err(failed("append"))?;
-        if self.sync {
-            self.log.sync_data().map_err(failed("flush"))?;
+        let at =
+            end.ok_or_else(|| failed("append after a failed flush")(ErrorKind::Other.into()))?;
+        let mut frame = Vec::with_capacity(HEADER + records.len());
+        frame.extend_from_slice(&length.to_le_bytes());
+        frame.extend_from_slice(&crc32fast::hash(records).to_le_bytes());
+        frame.extend_from_slice(records);
+        let mut written = self.log.write_all_at(&frame, at);
+        if written.is_ok() && self.sync {
+            written = self.log.sync_data();
+            // The kernel may have dropped what it could not write: nothing is known of the log's end.
+            *end = end.filter(|_| written.is_ok());
+        }
+        if let Err(error) = written {
+            self.log.set_len(at).map_err(failed("cut the log"))?;
+            return Err(failed("append")(error));
         }
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        *end = replay(records, *end, &mut index);
+        apply(records, at + HEADER as u64, &mut index);
+        *end = Some(at + frame.len() as u64);
         Ok(())
     }
 
@@ -151,17 +199,14 @@ impl KeyValue for &Skeleton {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), EngineError> {
-        if u32::try_from(value.len()).is_ok_and(|length| length != DELETED) {
-            let mut record = Vec::with_capacity(HEADER + key.len() + value.len());
-            append(&mut record, key, Some(value));
-            return self.commit(&record);
-        }
-        Err(failed("put")(ErrorKind::InvalidInput.into()))
+        let mut record = Vec::with_capacity(HEADER + key.len() + value.len());
+        append(&mut record, key, Some(value))?;
+        self.commit(&record)
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), EngineError> {
         let mut record = Vec::new();
-        append(&mut record, key, None);
+        append(&mut record, key, None)?;
         self.commit(&record)
     }
 
@@ -171,9 +216,9 @@ impl KeyValue for &Skeleton {
     ) -> Result<(), EngineError> {
         let (mut key, mut value, mut records) = (Vec::new(), Vec::new(), Vec::new());
         while next(&mut key, &mut value) {
-            append(&mut records, &key, Some(&value));
+            append(&mut records, &key, Some(&value))?;
         }
-        self.commit(&records)
+        if records.is_empty() { Ok(()) } else { self.commit(&records) }
     }
 
     fn scan(
@@ -200,5 +245,35 @@ mod tests {
     fn skeleton_keeps_the_contract() {
         let dir = tempfile::tempdir().unwrap();
         engine::kv::contract::check::<Skeleton>("tests::skeleton_keeps_the_contract", dir.path());
+    }
+
+    /// A commit that a power cut tore, or left as zeros, must not come back in part.
+    #[test]
+    fn a_torn_commit_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let job = engine::kv::contract::job::<Skeleton>(Durability::Device);
+        let open = || Skeleton::open(&Place::Directory(dir.path().to_owned()), &job).unwrap();
+        let two = |mut access: &Skeleton| {
+            let mut left = 0u8..2;
+            let batch = &mut |key: &mut Vec<u8>, value: &mut Vec<u8>| {
+                let next = left.next();
+                *key = vec![b'k', next.unwrap_or_default()];
+                *value = vec![b'v'; 100];
+                next.is_some()
+            };
+            access.put_batch(batch).unwrap();
+        };
+        (&open()).put(b"first", b"kept").unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        two(&open());
+        let frame = std::fs::read(&path).unwrap();
+        for torn in [frame[..frame.len() - 1].to_vec(), [&whole[..], &[0; 300]].concat()] {
+            std::fs::write(&path, torn).unwrap();
+            let skeleton = open();
+            assert!((&skeleton).get(b"first", &mut |_| ()).unwrap());
+            assert!(!(&skeleton).get(b"k\0", &mut |_| ()).unwrap(), "half a commit");
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "what was torn is gone");
+        }
     }
 }
