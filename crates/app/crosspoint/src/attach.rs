@@ -7,7 +7,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use attach::Transport;
 use device::{FaultPlan, FaultPlanError};
 use runner::RunnerError;
 use runner::attached::{Disk, all, find};
@@ -16,7 +15,7 @@ use serde_json::json;
 use stack::{StackError, state_directory, still_used};
 use units::Nanos;
 
-use crate::cli::{AttachArguments, TransportWord};
+use crate::cli::{AUTO, AttachArguments};
 use crate::exit::{self, ExitCode};
 use crate::show::Failure;
 
@@ -34,8 +33,8 @@ pub fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-fn refused(device: String, reason: String, next: &str) -> Failure {
-    StackError::Refused { device, reason, next: next.to_owned() }.into()
+fn refused(device: &str, reason: String, next: &str) -> Failure {
+    StackError::refused(&device, reason, next.to_owned()).into()
 }
 
 /// The drive that the arguments ask for; what is wrong with them is found here, not in the process that
@@ -43,11 +42,7 @@ fn refused(device: String, reason: String, next: &str) -> Failure {
 fn spec_of(model: &str, arguments: &AttachArguments) -> Result<DriveSpec, Failure> {
     runner::profile(model)?;
     let faults = arguments.faults.as_deref().map(plan_of_faults).transpose()?;
-    let transport = match arguments.transport {
-        TransportWord::Auto => None,
-        TransportWord::Rings => Some(Transport::Rings),
-        TransportWord::Classic => Some(Transport::Classic),
-    };
+    let transport = Some(arguments.transport.clone()).filter(|word| word != AUTO);
     Ok(DriveSpec {
         condition: arguments.condition,
         store: arguments.store.clone(),
@@ -115,7 +110,7 @@ fn show(disk: &Disk, json: bool) {
     out!(
         "floor:  {floor} through FUSE ({}){block} and back; clients see the model's times and a \
          kernel's, no more",
-        disk.transport.word()
+        disk.transport
     );
     let short = disk.block.as_ref().unwrap_or(&disk.file);
     out!("detach: crosspoint detach {}", short.display());
@@ -210,13 +205,13 @@ fn run_of(disk: &Disk) -> Option<u32> {
 fn detach_one(disk: Disk, state: &Path) -> Result<Disk, Failure> {
     if let Some(run) = run_of(&disk) {
         let reason = format!("process {run}, a run that is going on, made it for itself");
-        return Err(refused(disk.file.display().to_string(), reason, "end that first"));
+        return Err(refused(&disk.file.display().to_string(), reason, "end that first"));
     }
     disk.goes_on()?;
     let users = still_used(&disk.file, disk.block.as_deref(), PASSING_BY);
     if !users.is_empty() {
         let reason = format!("it is in use by {}", users.join(", "));
-        return Err(refused(disk.file.display().to_string(), reason, "end that first"));
+        return Err(refused(&disk.file.display().to_string(), reason, "end that first"));
     }
     Ok(disk.end(state, PATIENCE)?)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 
 pub use crate::cli_device::{DeviceAction, FitArguments};
-pub use crate::cli_drives::{AttachArguments, CutFileSystem, PowerCutsArguments, TransportWord};
+pub use crate::cli_drives::{AUTO, AttachArguments, CutFileSystem, PowerCutsArguments};
 pub use crate::cli_job::JobArguments;
 use crate::exit;
 pub use crate::progress::ProgressKind;

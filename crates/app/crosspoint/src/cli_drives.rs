@@ -49,9 +49,10 @@ pub struct AttachArguments {
     /// Poll instead of sleeping for shorter waits [default: as long as sleeps overshoot here, at most 120us]
     #[arg(long)]
     pub spin: Option<units::Nanos>,
-    /// Transport: auto, rings (FUSE over io_uring, Linux 6.14) or classic
-    #[arg(long, default_value = "auto")]
-    pub transport: TransportWord,
+    /// Transport: rings is FUSE over io_uring (Linux 6.14), classic is FUSE by read and write, auto is the
+    /// first that works
+    #[arg(long, default_value = AUTO, value_parser = transport_words())]
+    pub transport: String,
     /// The run that makes it for itself
     #[arg(long, hide = true)]
     pub owner: Option<u32>,
@@ -120,13 +121,10 @@ pub struct PowerCutsArguments {
     pub json: bool,
 }
 
-/// How requests come from the kernel to an attached disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum TransportWord {
-    /// Rings where there are
-    Auto,
-    /// FUSE over io_uring
-    Rings,
-    /// FUSE by read and write
-    Classic,
+/// The first transport that works.
+pub const AUTO: &str = "auto";
+
+/// Accepts the word of a transport.
+fn transport_words() -> PossibleValuesParser {
+    PossibleValuesParser::new(std::iter::once(AUTO).chain(attach::transports()))
 }

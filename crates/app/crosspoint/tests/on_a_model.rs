@@ -11,7 +11,7 @@ use support::{DiskScratch, Scratch, expect, is_root, sh, skip, stderr};
 /// a loop device over it, and on what is mounted from that.
 #[test]
 fn what_lies_on_a_model_is_not_measured() {
-    if let Err((missing, _)) = attach::available() {
+    if let Err(attach::Missing { reason: missing, .. }) = attach::available() {
         return skip("what_lies_on_a_model_is_not_measured", &missing);
     }
     let scratch = DiskScratch(Scratch::new());

@@ -99,7 +99,7 @@ fn a_second_ctrl_c_records_no_failed_trial() {
 /// must not stay.
 #[test]
 fn a_second_ctrl_c_leaves_no_drive_mounted() {
-    if let Err((missing, _)) = attach::available() {
+    if let Err(attach::Missing { reason: missing, .. }) = attach::available() {
         return skip("a_second_ctrl_c_leaves_no_drive_mounted", &missing);
     }
     let scratch = DiskScratch(Scratch::new());

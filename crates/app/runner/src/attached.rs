@@ -9,7 +9,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use attach::Transport;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use stack::{StackError, check_directory, is_loop_over};
@@ -34,7 +33,7 @@ pub struct Disk {
     /// The block device over it.
     pub block: Option<PathBuf>,
     /// How requests come.
-    pub transport: Transport,
+    pub transport: String,
     /// What the way through the kernel and back takes.
     pub floor_ns: u64,
     /// What was delivered.
@@ -164,11 +163,11 @@ pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
             Ok(1..) => "crosspoint clean (something was killed before it had undone what it made)",
             _ => "crosspoint attach",
         };
-        StackError::Refused {
-            device: wanted.display().to_string(),
-            reason: format!("it is not attached; attached: {there}"),
-            next: next.into(),
-        }
+        StackError::refused(
+            &wanted.display(),
+            format!("it is not attached; attached: {there}"),
+            next,
+        )
     })
 }
 
@@ -195,11 +194,11 @@ impl Disk {
         if !is_stopped(self.process) {
             return Ok(());
         }
-        Err(StackError::Refused {
-            device: self.file.display().to_string(),
-            reason: format!("process {}, which serves it, was stopped", self.process),
-            next: format!("kill -CONT {}", self.process),
-        })
+        Err(StackError::refused(
+            &self.file.display(),
+            format!("process {}, which serves it, was stopped", self.process),
+            format!("kill -CONT {}", self.process),
+        ))
     }
 
     /// Whether its loop device or its mount, which nobody serves any more, is there.
@@ -210,11 +209,11 @@ impl Disk {
     }
 
     fn died(&self) -> StackError {
-        StackError::Refused {
-            device: self.file.display().to_string(),
-            reason: "the process that served it has died".into(),
-            next: "crosspoint clean".into(),
-        }
+        StackError::refused(
+            &self.file.display(),
+            "the process that served it has died",
+            "crosspoint clean",
+        )
     }
 
     /// Asks the process that serves it to end, and waits until it has; gives what it served.
@@ -246,11 +245,11 @@ impl Disk {
             let _ = file.read_to_string(&mut text);
             last = serde_json::from_str(&text).unwrap_or(last);
             if last.stayed != before.stayed {
-                return Err(StackError::Refused {
-                    device: self.file.display().to_string(),
-                    reason: last.used_by,
-                    next: "end that first".into(),
-                });
+                return Err(StackError::refused(
+                    &self.file.display(),
+                    last.used_by,
+                    "end that first",
+                ));
             }
             if gone {
                 let _ = fs::remove_file(&path);
@@ -261,10 +260,10 @@ impl Disk {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Err(StackError::Refused {
-            device: self.file.display().to_string(),
-            reason: format!("process {} serves it still: it is in use", self.process),
-            next: "crosspoint detach, once nothing uses it".into(),
-        })
+        Err(StackError::refused(
+            &self.file.display(),
+            format!("process {} serves it still: it is in use", self.process),
+            "crosspoint detach, once nothing uses it",
+        ))
     }
 }

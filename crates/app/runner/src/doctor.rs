@@ -87,7 +87,9 @@ fn attaching() -> Check {
     let name = "attach";
     match attach::available() {
         Ok(how) => Check { name, status: Status::Ok, detail: how.into(), fix: None },
-        Err((detail, fix)) => Check { name, status: Status::Missing, detail, fix: Some(fix) },
+        Err(attach::Missing { reason: detail, next }) => {
+            Check { name, status: Status::Missing, detail, fix: Some(next) }
+        }
     }
 }
 

@@ -48,10 +48,8 @@ pub(crate) fn start(
 /// The block device of a drive, and the file that this is over.
 pub(crate) fn block(drive: &DriveProcess) -> Result<(&Path, &Path), StackError> {
     let block = drive.disk().block.as_deref().map(|block| (block, drive.file()));
-    block.ok_or_else(|| StackError::Refused {
-        device: drive.file().display().to_string(),
-        reason: "it has no block device".into(),
-        next: "crosspoint doctor".into(),
+    block.ok_or_else(|| {
+        StackError::refused(&drive.file().display(), "it has no block device", "crosspoint doctor")
     })
 }
 

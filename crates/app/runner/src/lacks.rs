@@ -145,9 +145,14 @@ fn needs_root(stack: &Stack, jobs: &[&Job]) -> Option<&'static str> {
 }
 
 /// Where the data would be: there, and with room.
+fn missing_transport() -> Option<(String, String)> {
+    let attach::Missing { reason, next } = attach::available().err()?;
+    Some((reason, next))
+}
+
 fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     match &stack.device {
-        DeviceName::Model(_) => attach::available().err().or_else(|| {
+        DeviceName::Model(_) => missing_transport().or_else(|| {
             // Its data are in memory as far as they are written.
             let needed = file_space(stack, jobs).min(stack.size());
             let free = observe::memory_available()?;
@@ -208,14 +213,15 @@ fn program(job: &Job) -> Option<(String, String)> {
         Job::Sql(job) => absent_server(job),
         Job::Kv(job) => {
             let engine = engines::find(job.engine.word(), Operations::KeyValue)?;
-            if job.library == "auto" || !engine.descriptor.has_option("library") {
+            let library = job.options.text("library");
+            if ["", "auto"].contains(&library) {
                 let absent = (engine.probe)().err()?;
                 return Some((absent.reason(), engine.descriptor.install.to_owned()));
             }
-            let gone = job.library.contains('/') && !Path::new(&job.library).is_file();
+            let gone = library.contains('/') && !Path::new(library).is_file();
             gone.then(|| {
                 let next = "library = \"auto\" takes the machine's".to_owned();
-                (format!("library {} is no file", job.library), next)
+                (format!("library {library} is no file"), next)
             })
         }
         Job::Block(_) | Job::Act(_) => None,

@@ -27,11 +27,11 @@ pub(crate) fn open_file(path: &Path, direct: bool) -> Result<File, RunnerError> 
 /// Refuses a plan that would write to a stack that may only be read.
 pub(crate) fn check_writes(stack: &Stack, jobs: &[&Job]) -> Result<(), RunnerError> {
     if jobs.iter().any(|job| job.writes_blocks()) && !stack.allow_write {
-        return Err(RunnerError::Stack(StackError::Refused {
-            device: stack.device.text(),
-            reason: format!("the study writes to it, but stack `{}` allows no writes", stack.name),
-            next: format!("if its data may be lost: --set stack.{}.allow_write=true", stack.name),
-        }));
+        return Err(RunnerError::Stack(StackError::refused(
+            &stack.device.text(),
+            format!("the study writes to it, but stack `{}` allows no writes", stack.name),
+            format!("if its data may be lost: --set stack.{}.allow_write=true", stack.name),
+        )));
     }
     Ok(())
 }
@@ -79,8 +79,9 @@ pub(crate) fn run(
     let (groups, each) = block_groups(&trial.job, extent).map_err(refuse)?;
     let target = Target::new(place.files, each);
     let max_lag = match &trial.job {
-        Job::Act(job) if job.config.max_lag_sec > 0 => {
-            Some(Nanos::from_secs(u64::from(job.config.max_lag_sec)))
+        Job::Act(job) => {
+            let most = job.config().map_or(0, |config| config.max_lag_sec);
+            (most > 0).then(|| Nanos::from_secs(u64::from(most)))
         }
         _ => None,
     };

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use archive::output::make_directory;
-use attach::{PowerCut, Store};
+use attach::{Missing, PowerCut, Store};
 use stack::{Format, Journal, StackError, Volume, WorkArea};
 use study::{Job, Trial};
 use units::{Bytes, Nanos, Seed, Share};
@@ -122,12 +122,10 @@ struct Drive {
 
 impl Drive {
     fn attach(plan: &PowerCuts<'_>, journal: &Journal) -> Result<Self, RunnerError> {
-        let refused = |reason: String, next: String| StackError::Refused {
-            device: format!("model:{}", plan.model),
-            reason,
-            next,
+        let refused = |reason: String, next: String| {
+            StackError::refused(&format!("model:{}", plan.model), reason, next)
         };
-        attach::available().map_err(|(reason, next)| refused(reason, next))?;
+        attach::available().map_err(|Missing { reason, next }| refused(reason, next))?;
         let profile = crate::profile(plan.model)?;
         if plan.size < SIZE_LEAST || plan.size > profile.capacity {
             let reason = format!(
@@ -142,7 +140,7 @@ impl Drive {
             seed: plan.seed.0,
             spin: Some(Nanos::ZERO),
             path: Some(PATH),
-            transport: Some(attach::Transport::Classic),
+            transport: Some("classic".into()),
             ..DriveSpec::own(plan.model, plan.size, area.fresh("drive")?)
         };
         Ok(Self { served: DriveProcess::start(&spec, Some(journal.mark()))?, area })
@@ -159,11 +157,11 @@ impl Drive {
         if users.is_empty() {
             return Ok(());
         }
-        Err(StackError::Refused {
-            device: self.served.file().display().to_string(),
-            reason: format!("it is still in use by {}", users.join(", ")),
-            next: "end that, then: crosspoint clean".into(),
-        })
+        Err(StackError::refused(
+            &self.served.file().display(),
+            format!("it is still in use by {}", users.join(", ")),
+            "end that, then: crosspoint clean",
+        ))
     }
 }
 
@@ -283,13 +281,13 @@ pub fn study_of(command: &str) -> Option<String> {
     let with =
         |one: &&'static study::Descriptor| one.command == command && one.power_cuts.is_some();
     let descriptor = engines::descriptors().find(with)?;
-    let (name, table) = (descriptor.name, descriptor.table());
+    let name = descriptor.name;
     let keys = descriptor.power_cuts.unwrap_or_default();
-    let job = format!("[experiment.{table}]\nengine = {name:?}\n{keys}");
+    let job = format!("[experiment.job]\nengine = {name:?}\n{keys}");
     let seconds = SURE.as_secs();
     Some(format!(
-        "schema = 1\nname = \"power-cuts\"\n[[stack]]\nname = \"drive\"\ndevice = \"file\"\n\
-         [[experiment]]\nname = \"writes\"\nwarm_up = \"0s\"\nmeasure = \"{seconds}s\"\n\
+        "schema = 2\nname = \"power-cuts\"\n[[stack]]\nname = \"drive\"\ndevice = \"file\"\n\
+         [[experiment]]\nname = \"writes\"\nwarm_up = \"0s\"\nduration = \"{seconds}s\"\n\
          interval = \"1s\"\non_error = \"stop\"\n{job}"
     ))
 }

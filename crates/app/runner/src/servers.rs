@@ -77,7 +77,7 @@ pub(crate) fn environment(stack: &str, error: &EngineError) -> RunnerError {
     let reason = error.help().map_or_else(|| error.to_string(), |_| error.reason());
     if error.kind() == ErrorKind::NotOurs {
         let device = format!("stack {stack}");
-        return stack::StackError::Refused { device, reason, next }.into();
+        return stack::StackError::refused(&device, reason, next).into();
     }
     RunnerError::Environment { stack: stack.into(), reason, next }
 }
@@ -107,7 +107,8 @@ pub(crate) fn shared(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Runni
 
 /// The cache of a job, once the bytes of its tables are known.
 pub(crate) fn pool_of(job: &SqlJob, tables: Option<u64>) -> Bytes {
-    let memory = || job.buffer_pool.bytes(Bytes(tables.unwrap_or(job.data().get())));
+    let memory =
+        || job.options.pool("buffer_pool").bytes(Bytes(tables.unwrap_or(job.data().get())));
     server_of(job)
         .map_or_else(|| memory().unwrap_or_else(|| job.data()), |server| (server.pool)(job, tables))
 }

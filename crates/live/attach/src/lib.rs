@@ -8,27 +8,21 @@
 //! and what the way to a real device takes, no more; a model that is faster than that way is refused unless
 //! it is stretched; what was delivered is measured all the time.
 
-mod answering;
-mod classic;
 mod failures;
 mod fidelity;
-mod follow;
+mod fuse;
+mod handing;
 mod medium;
-mod mount;
-mod places;
 mod readiness;
-mod ring;
 mod serving_times;
 mod spin;
 mod store;
 mod timed;
+mod transport;
 mod unflushed;
-mod wire;
 
 use std::fs::OpenOptions;
 use std::io;
-use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,22 +30,19 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use device::{Completion, Device, FaultPlan, Request};
+use device::{Completion, Device, FaultPlan, Model, Request};
 use rustix::fs::OFlags;
-use rustix::process::{getegid, geteuid};
-use serde::{Deserialize, Serialize};
 use stats::Served;
 use units::Nanos;
 
-pub use mount::{allows_rings, available};
 pub use spin::{SPIN_MAX, Spin};
 pub use store::Store;
 pub use timed::Pace;
+pub use transport::{AttachError, Missing};
 pub use unflushed::{LostBlock, PowerCut};
 
-use classic::ClassicServer;
-use ring::{RingServer, Rings};
 use timed::{ServedDisk, Way};
+use transport::{Opened, Transport};
 
 /// What the fuzz targets read besides: requests as the kernel lays them out.
 pub mod parsing {
@@ -60,8 +51,8 @@ pub mod parsing {
     pub fn request(bytes: &[u8]) -> bool {
         let (head, rest) = bytes.split_at(bytes.len().min(128));
         let (arguments, data) = rest.split_at(rest.len().min(128));
-        let apart = crate::wire::FuseRequest::of_parts(head, arguments, data).is_some();
-        crate::wire::FuseRequest::parse(bytes).is_some() || apart
+        let apart = crate::fuse::wire::FuseRequest::of_parts(head, arguments, data).is_some();
+        crate::fuse::wire::FuseRequest::parse(bytes).is_some() || apart
     }
 }
 
@@ -71,179 +62,93 @@ const BATCHES: usize = 8;
 /// For how long a way that is too slow for the model is measured again before the model is refused.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
-/// Why a device cannot be attached.
-#[derive(Debug)]
-pub enum AttachError {
-    /// What failed, and how.
-    Io(&'static str, io::Error),
-    /// This kernel hands nothing over through rings, or does not let this user.
-    NoRings,
-    /// The way there and back takes longer than the device.
-    TooFast {
-        /// What the device takes for a read of 4 KiB.
-        takes: Nanos,
-        /// What the way to a real device takes.
-        path: Nanos,
-        /// What the way takes.
-        floor: Nanos,
-        /// The least scale with which it can be attached.
-        scale: u32,
-    },
+/// The transports, fastest first: `auto` takes the first that works.
+static TRANSPORTS: &[&dyn Transport] = &[&fuse::FuseRings, &fuse::FuseClassic];
+
+/// Words of the transports.
+pub fn transports() -> impl Iterator<Item = &'static str> {
+    TRANSPORTS.iter().map(|one| one.word())
 }
 
-impl std::fmt::Display for AttachError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Io(what, error) => write!(out, "{what}: {error}"),
-            Self::NoRings => out.write_str(
-                "FUSE over io_uring is not here: it needs Linux 6.14 or later, and root or \
-                 /sys/module/fuse/parameters/enable_uring",
-            ),
-            Self::TooFast { takes, path, floor, scale } => write!(
-                out,
-                "too fast to be emulated on this machine now: a read of the drive takes {takes} (and a \
-                 kernel's way to one {path}), the way through FUSE and back {floor}; {scale} times slower \
-                 it can be attached"
-            ),
+/// The transports with the word `wanted`; all of them without one.
+fn candidates(wanted: Option<&str>) -> impl Iterator<Item = &'static dyn Transport> {
+    let wanted = wanted.map(str::to_owned);
+    let is = move |one: &&dyn Transport| wanted.as_deref().is_none_or(|word| word == one.word());
+    TRANSPORTS.iter().copied().filter(is)
+}
+
+/// How a disk can be attached here.
+///
+/// # Errors
+/// What is missing.
+pub fn available() -> Result<&'static str, Missing> {
+    let mut missing = Missing::new("there is no transport", "crosspoint doctor");
+    for one in TRANSPORTS {
+        match one.available() {
+            Ok(()) => return Ok(one.about()),
+            Err(error) => missing = error,
         }
     }
+    Err(missing)
 }
 
-impl std::error::Error for AttachError {}
-
-/// How requests come from the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    /// FUSE over io_uring: a thread for each processor.
-    Rings,
-    /// FUSE by reading and writing `/dev/fuse`: one thread.
-    Classic,
-}
-
-impl Transport {
-    /// The word in studies, options and figures.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Rings => "rings",
-            Self::Classic => "classic",
-        }
-    }
-}
-
-/// What the thread that attached does with a disk, whatever its model.
-trait Disk: Send + Sync + std::fmt::Debug {
-    fn served(&self, floor: Nanos) -> Served;
-    fn begin_anew(&self);
-    fn inside(&self) -> Nanos;
-    fn begin_timing(&self, way: Way);
-    fn end_timing(&self);
-    fn stage(&self, staging: bool);
-    fn begin_faults(&self, plan: Option<FaultPlan>);
-    fn cut_power(&self) -> io::Result<()>;
-    fn power_cut(&self) -> Option<PowerCut>;
-    fn copy_to(&self, path: &Path) -> io::Result<()>;
-    fn stop(&self);
-}
-
-impl<D: Device + Clone + Send + std::fmt::Debug> Disk for ServedDisk<D> {
-    fn served(&self, floor: Nanos) -> Served {
-        self.state.served(floor, self.pace.scale)
-    }
-
-    fn begin_anew(&self) {
-        self.state.begin_anew();
-    }
-
-    fn inside(&self) -> Nanos {
-        self.state.inside()
-    }
-
-    fn begin_timing(&self, way: Way) {
-        Self::begin_timing(self, way);
-    }
-
-    fn end_timing(&self) {
-        self.state.end_timing();
-    }
-
-    fn stage(&self, staging: bool) {
-        Self::stage(self, staging);
-    }
-
-    fn begin_faults(&self, plan: Option<FaultPlan>) {
-        Self::begin_faults(self, plan);
-    }
-
-    fn cut_power(&self) -> io::Result<()> {
-        self.medium.cut()
-    }
-
-    fn power_cut(&self) -> Option<PowerCut> {
-        self.medium.power_cut()
-    }
-
-    fn copy_to(&self, path: &Path) -> io::Result<()> {
-        self.medium.store().copy_to(path)
-    }
-
-    fn stop(&self) {
-        self.state.stop.store(true, Ordering::Relaxed);
-    }
+/// Whether attaching by `wanted` changes a setting of the host for a moment.
+#[must_use]
+pub fn changes_host(wanted: Option<&str>) -> bool {
+    candidates(wanted).any(Transport::changes_host)
 }
 
 /// A device that is attached; it is served until it is unmounted, or [`Attached::ended`].
 #[derive(Debug)]
 pub struct Attached {
-    place: PathBuf,
-    disk: Arc<dyn Disk>,
+    file: PathBuf,
+    disk: Arc<ServedDisk>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     pace: Pace,
     /// What a read takes on the model alone.
     takes: Nanos,
     floor: Nanos,
-    transport: Transport,
-}
-
-/// The file of a disk that is attached at `place`.
-fn file_at(place: &Path) -> PathBuf {
-    place.join(wire::NAME)
+    transport: &'static str,
 }
 
 impl Attached {
-    /// Mounts at the empty directory `place`, measures the way, and serves what `device` makes there.
-    /// Without a `transport` it is the best that the kernel has. `unmount` is how it is undone where that
-    /// fails.
+    /// Attaches at the empty directory `place` what `device` makes of `store`, and measures the way.
+    /// Without a `transport` it is the first that works. `unmount` is how it is undone where that fails.
     ///
     /// # Errors
     /// [`AttachError`]; then nothing is mounted, unless unmounting failed as well.
-    pub fn new<D: Device + Clone + Send + std::fmt::Debug + 'static>(
+    pub fn new(
         place: &Path,
-        (device, store): (D, Store),
-        (pace, transport): (Pace, Option<Transport>),
+        (device, store): (Model, Store),
+        (pace, transport): (Pace, Option<&str>),
         unmount: &dyn Fn(),
     ) -> Result<Self, AttachError> {
         let takes = read_time(device.clone());
-        let (fuse, transport) = mount::mount(place, transport)?;
-        let owner = (geteuid().as_raw(), getegid().as_raw());
-        let disk = Arc::new(ServedDisk::new(store, device, pace, owner));
-        let own: Arc<dyn Disk> = Arc::<ServedDisk<D>>::clone(&disk);
-        let mut made = Self {
-            place: place.to_owned(),
-            disk: own,
-            threads: Vec::new(),
-            pace,
-            takes,
-            floor: Nanos::ZERO,
-            transport,
-        };
-        let served = made.serve(fuse, disk);
-        let served = served.map_err(|error| AttachError::Io("start a thread", error));
-        match served.and_then(|()| made.measure(&file_at(place))) {
+        let disk = Arc::new(ServedDisk::new(store, device, pace));
+        let missing = Missing::new("there is no such transport", "crosspoint attach --help");
+        let mut opened = Err(AttachError::Missing(missing));
+        for transport in candidates(transport) {
+            let one = transport.available().map_err(AttachError::Missing);
+            opened = one.and_then(|()| transport.open(place, &disk)).map(|one| (one, transport));
+            if !matches!(opened, Err(AttachError::Missing(_))) {
+                break;
+            }
+        }
+        let (Opened { file, threads }, transport) = opened?;
+        let (transport, floor) = (transport.word(), Nanos::ZERO);
+        let mut made = Self { file, disk, threads: Vec::new(), pace, takes, floor, transport };
+        let mut served = Ok(());
+        for thread in threads {
+            match thread {
+                Ok(thread) => made.threads.push(thread),
+                Err(error) => served = Err(error),
+            }
+        }
+        let file = made.file.clone();
+        match served.and_then(|()| made.measure(&file)) {
             Ok(()) => Ok(made),
             Err(error) => {
-                made.disk.stop();
+                made.stop();
                 unmount();
                 // Where a thread knows why, that is the reason.
                 match (error, made.ended()) {
@@ -254,17 +159,21 @@ impl Attached {
         }
     }
 
+    fn stop(&self) {
+        self.disk.state.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Measures the way to `file`, the disk's or a block device over it, anew: what clients there see are
     /// the model's times from now on.
     ///
     /// # Errors
     /// [`AttachError`]; where the way takes too long for the model, it is not timed any more.
     pub fn measure(&mut self, file: &Path) -> Result<(), AttachError> {
-        self.disk.end_timing();
+        self.disk.state.end_timing();
         let (takes, Pace { scale, path, .. }) = (self.takes, self.pace);
         let began = Instant::now();
         let look = || {
-            let way = probe(file, || self.disk.inside());
+            let way = probe(file, || self.disk.state.inside());
             way.map_err(|error| AttachError::Io("measure the way", error))
         };
         let mut way = look()?;
@@ -283,37 +192,10 @@ impl Attached {
         Ok(())
     }
 
-    /// Starts the threads that serve.
-    fn serve<D: Device + Send + std::fmt::Debug + 'static>(
-        &mut self,
-        fuse: OwnedFd,
-        disk: Arc<ServedDisk<D>>,
-    ) -> io::Result<()> {
-        let named = |number: usize| std::thread::Builder::new().name(format!("attached-{number}"));
-        // Timers of these threads are exact to what the kernel can.
-        let exact = || rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        if self.transport == Transport::Classic {
-            self.threads.push(named(0).spawn(move || {
-                let _ = exact();
-                ClassicServer::new(fuse, disk).run()
-            })?);
-            return Ok(());
-        }
-        let rings = Arc::new(Rings::new(fuse, disk, mount::processors()?));
-        for number in 0..rings.processors() {
-            let rings = Arc::clone(&rings);
-            self.threads.push(named(number).spawn(move || {
-                let _ = exact();
-                RingServer::of_thread(&rings, number)?.run()
-            })?);
-        }
-        Ok(())
-    }
-
     /// The file that is the disk.
     #[must_use]
-    pub fn file(&self) -> PathBuf {
-        file_at(&self.place)
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// What the way through the kernel and back takes.
@@ -324,19 +206,19 @@ impl Attached {
 
     /// How requests come.
     #[must_use]
-    pub const fn transport(&self) -> Transport {
+    pub const fn transport(&self) -> &'static str {
         self.transport
     }
 
     /// What was served since it was attached, or since counting began anew.
     #[must_use]
     pub fn served(&self) -> Served {
-        self.disk.served(self.floor)
+        self.disk.state.served(self.floor, self.pace.scale)
     }
 
     /// Counts anew from now on.
     pub fn begin_anew(&self) {
-        self.disk.begin_anew();
+        self.disk.state.begin_anew();
     }
 
     /// From now on what is put on it takes no time and leaves no trace on the model; when that ends the
@@ -357,13 +239,13 @@ impl Attached {
     /// # Errors
     /// When the store cannot be written.
     pub fn cut_power(&self) -> io::Result<()> {
-        self.disk.cut_power()
+        self.disk.medium.cut()
     }
 
     /// What the power cut did; none while there is power.
     #[must_use]
     pub fn power_cut(&self) -> Option<PowerCut> {
-        self.disk.power_cut()
+        self.disk.medium.power_cut()
     }
 
     /// Copies what is on it, as it is now, to a sparse file that there is not yet; also while there is no
@@ -372,7 +254,7 @@ impl Attached {
     /// # Errors
     /// When that cannot be written.
     pub fn copy_to(&self, path: &Path) -> io::Result<()> {
-        self.disk.copy_to(path)
+        self.disk.medium.store().copy_to(path)
     }
 
     /// Whether it is still served; it is not once somebody has unmounted it.
@@ -386,14 +268,14 @@ impl Attached {
     /// # Errors
     /// Why serving ended before that.
     pub fn ended(self) -> io::Result<Served> {
-        self.disk.stop();
+        self.stop();
         let mut ended = Ok(());
         for thread in self.threads {
             let one = thread.join();
             let one = one.unwrap_or_else(|_| Err(io::Error::other("a thread that serves died")));
             ended = ended.and(one);
         }
-        ended.map(|()| self.disk.served(self.floor))
+        ended.map(|()| self.disk.state.served(self.floor, self.pace.scale))
     }
 }
 
@@ -408,7 +290,7 @@ fn least_scale(floor: Nanos, (takes, path): (Nanos, Nanos)) -> u32 {
 const BLOCKS: u64 = 16 << 10;
 
 /// What a read of 4 KiB takes on an idle device, median of many.
-fn read_time<D: Device>(mut device: D) -> Nanos {
+fn read_time(mut device: Model) -> Nanos {
     const READS: u64 = 101;
     let (mut now, mut done, mut took) = (Nanos::ZERO, Vec::new(), Vec::new());
     for number in 0..READS {

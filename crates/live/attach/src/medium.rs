@@ -15,7 +15,6 @@ use units::Nanos;
 use crate::failures::{errno, lock};
 use crate::store::Store;
 use crate::unflushed::{Key, PowerCut, Unflushed};
-use crate::wire::FuseOperation;
 
 const EIO: i32 = Errno::IO.raw_os_error();
 
@@ -95,20 +94,20 @@ impl Medium {
 
     /// A request has come: what it changes is changed. The number of the error with which it will end.
     #[inline]
-    pub fn comes(&self, key: Key, request: &Request, asked: &FuseOperation<'_>) -> Option<i32> {
+    pub fn comes(&self, key: Key, request: &Request, change: Change<'_>) -> Option<i32> {
         if !self.is_planned.load(Ordering::Acquire) {
-            return change(&self.store, asked).err();
+            return change.made(&self.store).err();
         }
-        self.comes_with_faults((key, request), asked)
+        self.comes_with_faults((key, request), change)
     }
 
     fn comes_with_faults(
         &self,
         (key, request): (Key, &Request),
-        asked: &FuseOperation<'_>,
+        change: Change<'_>,
     ) -> Option<i32> {
         let mut planned = lock(&self.planned);
-        let Some(planned) = planned.as_mut() else { return change(&self.store, asked).err() };
+        let Some(planned) = planned.as_mut() else { return change.made(&self.store).err() };
         if planned.cut.is_some() {
             return Some(EIO);
         }
@@ -116,7 +115,7 @@ impl Medium {
         match planned.drive.judge(planned.now(), request) {
             Judgement::PowerCut => {
                 // What is under way when the power goes may be there, in part, or not at all.
-                let _ = self.done(of, asked, &mut planned.unflushed);
+                let _ = self.done(of, change, &mut planned.unflushed);
                 let _ = self.cut_now(planned);
                 Some(EIO)
             }
@@ -127,14 +126,14 @@ impl Medium {
             }
             Judgement::Lies => None,
             Judgement::Rots(draw) => {
-                let done = self.done(of, asked, &mut planned.unflushed);
+                let done = self.done(of, change, &mut planned.unflushed);
                 done.and_then(|()| {
                     self.rot((request.offset, request.length), draw).map_err(|e| errno(&e))
                 })
                 .err()
             }
             Judgement::Right | Judgement::FailsBeyond(_) => {
-                self.done(of, asked, &mut planned.unflushed).err()
+                self.done(of, change, &mut planned.unflushed).err()
             }
         }
     }
@@ -143,21 +142,23 @@ impl Medium {
     fn done(
         &self,
         (key, request): (Key, &Request),
-        asked: &FuseOperation<'_>,
+        change: Change<'_>,
         unflushed: &mut Unflushed,
     ) -> Result<(), i32> {
         match request.operation {
             Operation::Read => return Ok(()),
             Operation::Flush => unflushed.flush_comes(key),
             Operation::Write | Operation::Discard | Operation::WriteZeroes => {
-                let range = match *asked {
-                    FuseOperation::Discard { offset, length } => (offset, length),
-                    _ => (request.offset, u64::from(request.length)),
+                let range = match change {
+                    Change::Discard { offset, length } => (offset, length),
+                    Change::Write { .. } | Change::None => {
+                        (request.offset, u64::from(request.length))
+                    }
                 };
                 unflushed.changes(key, &self.store, range).map_err(|error| errno(&error))?;
             }
         }
-        change(&self.store, asked)
+        change.made(&self.store)
     }
 
     /// Turns one bit of a range over.
@@ -189,15 +190,28 @@ impl Medium {
     }
 }
 
-/// Does what a request changes.
-///
-/// # Errors
-/// The number of the error that it is to be answered with.
-fn change(store: &Store, asked: &FuseOperation<'_>) -> Result<(), i32> {
-    let done = match *asked {
-        FuseOperation::Write { offset, data } => store.write(offset, data),
-        FuseOperation::Discard { offset, length } => store.discard(offset, length),
-        _ => Ok(()),
-    };
-    done.map_err(|error| errno(&error))
+/// What a request changes on the medium.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Change<'a> {
+    /// Nothing.
+    None,
+    /// These bytes are there from now on.
+    Write { offset: u64, data: &'a [u8] },
+    /// A range is zeros from now on.
+    Discard { offset: u64, length: u64 },
+}
+
+impl Change<'_> {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// The number of the error that the request is to be answered with.
+    fn made(self, store: &Store) -> Result<(), i32> {
+        let done = match self {
+            Self::Write { offset, data } => store.write(offset, data),
+            Self::Discard { offset, length } => store.discard(offset, length),
+            Self::None => Ok(()),
+        };
+        done.map_err(|error| errno(&error))
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-use device::{Completion, Device, FaultPlan, Faulty, Operation, Request};
+use device::{Completion, FaultPlan, Faulty, Model, Operation, Request};
 use observe::{ThreadClock, ThreadTimes};
 use realtime::RealTime;
 use stats::{Histogram, Served};
@@ -97,18 +97,18 @@ impl UnderWay {
 
 /// The model, and what is with it.
 #[derive(Debug)]
-pub(crate) struct TimedModel<D> {
-    clock: RealTime<Faulty<D>>,
+pub(crate) struct TimedModel {
+    clock: RealTime<Faulty<Model>>,
     /// As it is before its first request.
-    unused: D,
+    unused: Model,
     pace: Pace,
     slots: Vec<Option<UnderWay>>,
     free: Vec<u32>,
     done: Vec<Completion>,
 }
 
-impl<D: Device + Clone> TimedModel<D> {
-    fn new(device: D, pace: Pace) -> Self {
+impl TimedModel {
+    fn new(device: Model, pace: Pace) -> Self {
         let unused = device.clone();
         let clock = RealTime::new(Faulty::new(device)).stretched(pace.scale);
         let room = 4096;
@@ -128,7 +128,7 @@ impl<D: Device + Clone> TimedModel<D> {
     }
 }
 
-impl<D: Device> TimedModel<D> {
+impl TimedModel {
     /// The way through the kernel and back takes `floor`: where that is more than the way to a real
     /// device, answers come so much too early.
     fn calibrate(&mut self, floor: Nanos) {
@@ -377,20 +377,18 @@ impl Turn {
 
 /// What every thread that serves one disk shares.
 #[derive(Debug)]
-pub(crate) struct ServedDisk<D> {
+pub(crate) struct ServedDisk {
     pub medium: Medium,
     pub pace: Pace,
-    /// User and group that own it.
-    pub owner: (u32, u32),
     pub state: ServeState,
-    model: Mutex<TimedModel<D>>,
+    model: Mutex<TimedModel>,
 }
 
-impl<D: Device + Clone> ServedDisk<D> {
-    pub fn new(store: Store, device: D, pace: Pace, owner: (u32, u32)) -> Self {
+impl ServedDisk {
+    pub fn new(store: Store, device: Model, pace: Pace) -> Self {
         let model = Mutex::new(TimedModel::new(device, pace));
         let medium = Medium::new(store);
-        Self { medium, pace, owner, state: ServeState::new(), model }
+        Self { medium, pace, state: ServeState::new(), model }
     }
 
     /// What is put on it takes no time and leaves no trace on the model, until that ends: it begins its life
@@ -403,8 +401,8 @@ impl<D: Device + Clone> ServedDisk<D> {
     }
 }
 
-impl<D: Device> ServedDisk<D> {
-    pub fn model(&self) -> MutexGuard<'_, TimedModel<D>> {
+impl ServedDisk {
+    pub fn model(&self) -> MutexGuard<'_, TimedModel> {
         lock(&self.model)
     }
 
@@ -500,7 +498,7 @@ mod tests {
     use device::{Constant, ConstantKind, Ram, RamParameters};
 
     /// Takes a millisecond.
-    fn disk() -> TimedModel<Ram> {
+    fn disk() -> TimedModel {
         let constant =
             |value| Constant { value, kind: ConstantKind::Assumed, source: "test".into() };
         let device = Ram::new(&RamParameters {
@@ -509,7 +507,7 @@ mod tests {
             fixed_time: constant(Nanos::ZERO),
         });
         TimedModel::new(
-            device,
+            Model::Ram(device),
             Pace { scale: 1, spin: Spin::Exactly(Nanos::ZERO), path: Nanos::ZERO },
         )
     }

@@ -9,20 +9,6 @@ use std::sync::mpsc::SyncSender;
 use stats::{Recorder, Recording, Summary};
 use units::Nanos;
 
-/// A sleep ends later than it should by up to so much; the rest is waited for awake.
-const SPIN: Nanos = Nanos::from_micros(120);
-
-/// Waits until something is due in `left`, but no longer than an `interval`, so that its end is told in time.
-/// The last 0.12 ms are left to the caller, who asks for the time again.
-pub fn rest(left: Nanos, interval: Nanos) {
-    let sleep = left.min(interval);
-    if sleep > SPIN {
-        std::thread::sleep((sleep - SPIN).into());
-    } else {
-        std::hint::spin_loop();
-    }
-}
-
 /// An interval that one client has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Progress {

@@ -16,7 +16,7 @@ mod wake_ups;
 
 pub use block_device::BlockDevice;
 pub use clock::Clock;
-pub use control::{Control, Keep, Progress, rest};
+pub use control::{Control, Keep, Progress};
 pub use host_cpu::{HostCpu, cores, cpus};
 pub use io_workers::IoWorkers;
 pub use provenance::{Provenance, StorageFacts, memory_available};

@@ -53,6 +53,15 @@ pub enum StackError {
 }
 
 impl StackError {
+    /// What is refused, why, and what to do instead.
+    pub fn refused(
+        device: &(impl std::fmt::Display + ?Sized),
+        reason: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        Self::Refused { device: device.to_string(), reason: reason.into(), next: next.into() }
+    }
+
     /// Whether somebody else had what was needed.
     #[must_use]
     pub fn is_busy(&self) -> bool {

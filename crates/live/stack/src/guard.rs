@@ -56,11 +56,7 @@ pub struct HeldDevice {
 }
 
 fn refuse(named: &Path, reason: impl Into<String>, next: impl Into<String>) -> StackError {
-    StackError::Refused {
-        device: named.display().to_string(),
-        reason: reason.into(),
-        next: next.into(),
-    }
+    StackError::refused(&named.display(), reason, next)
 }
 
 impl HeldDevice {

@@ -75,11 +75,11 @@ const MEMORY: (&str, &str) = ("memory", "memory");
 const DEVICE: (&str, &str) = ("blkio", "io");
 
 fn missing(what: &str, next: &str) -> StackError {
-    StackError::Refused {
-        device: format!("{what} limit"),
-        reason: format!("no control group hierarchy has the {what} controller"),
-        next: next.into(),
-    }
+    StackError::refused(
+        &format!("{what} limit"),
+        format!("no control group hierarchy has the {what} controller"),
+        next,
+    )
 }
 
 impl Limits {

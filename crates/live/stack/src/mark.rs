@@ -103,11 +103,11 @@ pub(crate) fn is_plain(path: &Path) -> bool {
 }
 
 pub(crate) fn not_ours(what: &Path) -> StackError {
-    StackError::Refused {
-        device: what.display().to_string(),
-        reason: "not made by Crosspoint".into(),
-        next: "undo it yourself if you are sure".into(),
-    }
+    StackError::refused(
+        &what.display(),
+        "not made by Crosspoint",
+        "undo it yourself if you are sure",
+    )
 }
 
 #[cfg(test)]

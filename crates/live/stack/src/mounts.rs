@@ -93,11 +93,7 @@ pub(crate) fn run(
     what: &Path,
     (input, mark): (Stdio, Option<&Mark>),
 ) -> Result<String, StackError> {
-    let refuse = |reason: String, next: String| StackError::Refused {
-        device: what.display().to_string(),
-        reason,
-        next,
-    };
+    let refuse = |reason: String, next: String| StackError::refused(&what.display(), reason, next);
     let mut command = Command::new(program);
     command.args(arguments).stdin(input);
     if let Some(mark) = mark {
@@ -154,11 +150,11 @@ pub(crate) fn unmount(path: &Path) -> Result<bool, StackError> {
                 } else {
                     by.join(", ")
                 };
-                return Err(StackError::Refused {
-                    device: path.display().to_string(),
-                    reason: format!("it cannot be unmounted ({error}); held by {by}"),
-                    next: "end what holds it, then: crosspoint clean".into(),
-                });
+                return Err(StackError::refused(
+                    &path.display(),
+                    format!("it cannot be unmounted ({error}); held by {by}"),
+                    "end what holds it, then: crosspoint clean",
+                ));
             }
         }
     }
@@ -335,11 +331,11 @@ fn still_there(left: &[String], backing: &Path) -> StackError {
             format!("umount {}, then", places.join(" ")),
         ),
     };
-    StackError::Refused {
-        device: backing.display().to_string(),
-        reason: format!("its loop device {} is still {reason}", left.join(", ")),
-        next: format!("{next}: crosspoint clean"),
-    }
+    StackError::refused(
+        &backing.display(),
+        format!("its loop device {} is still {reason}", left.join(", ")),
+        format!("{next}: crosspoint clean"),
+    )
 }
 
 #[cfg(test)]

@@ -29,11 +29,11 @@ pub(crate) fn end_marked(mark: &Mark) -> Result<usize, StackError> {
         }
         if began.elapsed() > GONE_MAX {
             let names: Vec<String> = there.iter().map(|pid| name_of(*pid)).collect();
-            return Err(StackError::Refused {
-                device: "processes of a run".into(),
-                reason: format!("they do not end: {}", names.join(", ")),
-                next: "they wait for a device; when it answers: crosspoint clean".into(),
-            });
+            return Err(StackError::refused(
+                &"processes of a run",
+                format!("they do not end: {}", names.join(", ")),
+                "they wait for a device; when it answers: crosspoint clean",
+            ));
         }
         for number in there {
             if end(number, mark) {

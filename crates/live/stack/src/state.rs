@@ -19,10 +19,12 @@ pub fn state_directory() -> Result<PathBuf, StackError> {
     from("CROSSPOINT_STATE_DIR")
         .or_else(|| from("XDG_STATE_HOME").map(|dir| dir.join("crosspoint")))
         .or_else(|| from("HOME").map(|dir| dir.join(".local/state/crosspoint")))
-        .ok_or_else(|| StackError::Refused {
-            device: "the directory of undo journals".into(),
-            reason: "neither CROSSPOINT_STATE_DIR nor XDG_STATE_HOME nor HOME is set".into(),
-            next: "CROSSPOINT_STATE_DIR=/a/directory/of/yours crosspoint ...".into(),
+        .ok_or_else(|| {
+            StackError::refused(
+                &"the directory of undo journals",
+                "neither CROSSPOINT_STATE_DIR nor XDG_STATE_HOME nor HOME is set",
+                "CROSSPOINT_STATE_DIR=/a/directory/of/yours crosspoint ...",
+            )
         })
 }
 
@@ -71,11 +73,11 @@ fn check(dir: &Path) -> Result<(), StackError> {
         0 => return Ok(()),
         _ => "others may write to it".to_owned(),
     };
-    Err(StackError::Refused {
-        device: dir.display().to_string(),
-        reason: format!("undo journals are kept there, and {whose}"),
-        next: "CROSSPOINT_STATE_DIR=/a/directory/of/yours crosspoint ...".into(),
-    })
+    Err(StackError::refused(
+        &dir.display(),
+        format!("undo journals are kept there, and {whose}"),
+        "CROSSPOINT_STATE_DIR=/a/directory/of/yours crosspoint ...",
+    ))
 }
 
 #[cfg(test)]

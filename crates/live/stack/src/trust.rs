@@ -35,10 +35,12 @@ pub fn check_before_making(path: &Path) -> Result<(), StackError> {
 
 fn check_places(named: &Path, dir: &Path, links: u32) -> Result<(), StackError> {
     let user = User::current();
-    let refused = |place: &Path, why: String| StackError::Refused {
-        device: named.display().to_string(),
-        reason: format!("{} {why}", place.display()),
-        next: "choose a directory that you own, in directories that you or root own".into(),
+    let refused = |place: &Path, why: String| {
+        StackError::refused(
+            &named.display(),
+            format!("{} {why}", place.display()),
+            "choose a directory that you own, in directories that you or root own",
+        )
     };
     // Without a slash at its end, which would follow a link.
     let given = std::path::absolute(dir).map_err(StackError::io("use directory", dir))?;

@@ -86,10 +86,12 @@ pub(crate) fn undo(
             Ok(removed.then(|| format!("removed the group {}", path.display())))
         }
         Undo::RestoreSetting { dsn, name, value } => {
-            restore(dsn, name, value).map_err(|reason| StackError::Refused {
-                device: dsn.clone(),
-                reason: format!("{name} could not be set back to {value}: {reason}"),
-                next: format!("SET GLOBAL {name} = {value}, or start the server anew"),
+            restore(dsn, name, value).map_err(|reason| {
+                StackError::refused(
+                    &dsn.clone(),
+                    format!("{name} could not be set back to {value}: {reason}"),
+                    format!("SET GLOBAL {name} = {value}, or start the server anew"),
+                )
             })?;
             Ok(Some(format!("set {name} of {dsn} back to {value}")))
         }
@@ -139,11 +141,11 @@ fn remove_tree(path: &Path, mark: &Mark) -> Result<Option<String>, StackError> {
         return Err(not_ours(path));
     }
     if holds_mount(path) {
-        return Err(StackError::Refused {
-            device: path.display().to_string(),
-            reason: "something is still mounted in it".into(),
-            next: "umount it, then: crosspoint clean".into(),
-        });
+        return Err(StackError::refused(
+            &path.display(),
+            "something is still mounted in it",
+            "umount it, then: crosspoint clean",
+        ));
     }
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

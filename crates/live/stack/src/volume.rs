@@ -253,12 +253,11 @@ pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackErro
         return Ok(device);
     }
     let _ = detach(backing, PATIENCE);
-    Err(StackError::Refused {
-        device: name,
-        reason: "the kernel gives a loop device over it no direct I/O: it would answer from memory"
-            .into(),
-        next: "work_dir or --at on ext4, XFS or Btrfs".into(),
-    })
+    Err(StackError::refused(
+        &name,
+        "the kernel gives a loop device over it no direct I/O: it would answer from memory",
+        "work_dir or --at on ext4, XFS or Btrfs",
+    ))
 }
 
 /// Whether a loop device goes past the page cache below it.
@@ -272,9 +271,9 @@ fn need_root() -> Result<(), StackError> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }
-    Err(StackError::Refused {
-        device: "a device or file system of its own".into(),
-        reason: "only root can make one".into(),
-        next: "sudo, or file_system = \"as_is\"".into(),
-    })
+    Err(StackError::refused(
+        &"a device or file system of its own",
+        "only root can make one",
+        "sudo, or file_system = \"as_is\"",
+    ))
 }

@@ -104,7 +104,7 @@ impl DriveProcess {
             }
             Ok(Response::Refused(NotServed { device, reason, next, scale })) => match scale {
                 Some(_) => RunnerError::NotAttached { device, reason, next, scale },
-                None => StackError::Refused { device, reason, next }.into(),
+                None => StackError::refused(&device, reason, next).into(),
             },
             Ok(Response::Failed(reason)) => failed(std::io::Error::other(reason)).into(),
             Ok(other) => failed(unexpected(&other)).into(),

@@ -9,7 +9,7 @@ mod server;
 
 use std::path::PathBuf;
 
-use attach::{PowerCut, Transport};
+use attach::PowerCut;
 use device::{Fault, FaultPlan, FaultPlanError, Window};
 use serde::{Deserialize, Serialize};
 use stats::Served;
@@ -47,7 +47,7 @@ pub struct DriveSpec {
     /// Path latency that the model leaves to its clients; none: that of synchronous I/O on this host.
     pub path: Option<Nanos>,
     /// Transport; none: the fastest that works.
-    pub transport: Option<Transport>,
+    pub transport: Option<String>,
     /// Make a block device of it as well.
     pub block: bool,
     /// Preload: no modelled latency and no faults until that ends.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use attach::{AttachError, Attached, Pace, SPIN_MAX, Spin, Store, Transport};
+use attach::{AttachError, Attached, Missing, Pace, SPIN_MAX, Spin, Store};
 use device::{FaultPlan, Model};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR2};
 use sim::HostModel;
@@ -168,8 +168,8 @@ fn refusal(error: RunnerError) -> Response {
     }
 }
 
-fn refused(device: String, reason: String, next: &str) -> RunnerError {
-    StackError::Refused { device, reason, next: next.to_owned() }.into()
+fn refused(device: &str, reason: String, next: &str) -> RunnerError {
+    StackError::refused(device, reason, next.to_owned()).into()
 }
 
 /// A drive is of whole blocks, and no larger than its model.
@@ -181,14 +181,14 @@ fn check_size(model: &str, size: Bytes, capacity: Bytes) -> Result<(), RunnerErr
         "a disk of {} is not possible: whole blocks of 4 KiB, one at least, at most {capacity}",
         size.exact()
     );
-    Err(refused(format!("model:{model}"), reason, "--size 4GiB"))
+    Err(refused(&format!("model:{model}"), reason, "--size 4GiB"))
 }
 
 impl Serving {
     fn begin(spec: &DriveSpec) -> Result<Self, RunnerError> {
         let model = &spec.model;
-        if let Err((reason, next)) = attach::available() {
-            return Err(refused(format!("model:{model}"), reason, &next));
+        if let Err(Missing { reason, next }) = attach::available() {
+            return Err(refused(&format!("model:{model}"), reason, &next));
         }
         let profile = crate::profile(model)?;
         check_size(model, spec.size, profile.capacity)?;
@@ -323,7 +323,7 @@ fn store(spec: &DriveSpec) -> Result<Store, RunnerError> {
     check_directory(parent.unwrap_or(Path::new(".")))?;
     Store::in_file(path, spec.size).map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => refused(
-            path.display().to_string(),
+            &path.display().to_string(),
             error.to_string(),
             "crosspoint attach lists what is attached; crosspoint detach FILE",
         ),
@@ -353,8 +353,8 @@ fn make(
     let failed = |error: AttachError| -> RunnerError {
         let (device, reason) = (format!("model:{}", spec.model), error.to_string());
         match error {
-            AttachError::NoRings => refused(device, reason, "--transport classic"),
-            AttachError::Io(..) => refused(device, reason, "crosspoint doctor"),
+            AttachError::Missing(Missing { next, .. }) => refused(&device, reason, &next),
+            AttachError::Io(..) => refused(&device, reason, "crosspoint doctor"),
             AttachError::TooFast { scale, .. } => {
                 let next = format!("--scale {scale}");
                 // Emulation overhead varies: twice of what it takes now.
@@ -365,13 +365,13 @@ fn make(
     };
     // Killed in the middle of it, it stays allowed until `clean`.
     let meanwhile = Journal::new(&state_directory()?, engines::restore);
-    if spec.transport != Some(Transport::Classic) && attach::allows_rings() {
+    if attach::changes_host(spec.transport.as_deref()) {
         meanwhile.note(Undo::ForbidRings)?;
     }
-    let made = Attached::new(&place, (device, store), (pace, spec.transport), &unmount);
+    let made = Attached::new(&place, (device, store), (pace, spec.transport.as_deref()), &unmount);
     let _ = meanwhile.undo_all();
     let mut attached = made.map_err(failed)?;
-    let file = attached.file();
+    let file = attached.file().to_owned();
     let mut block = None;
     if spec.block {
         let made = loop_over(journal, &file).map_err(RunnerError::from).and_then(|made| {
@@ -388,7 +388,7 @@ fn make(
         title: String::new(),
         size: spec.size.get(),
         store: spec.store.clone(),
-        transport: attached.transport(),
+        transport: attached.transport().to_owned(),
         floor_ns: attached.floor().get(),
         file,
         block,

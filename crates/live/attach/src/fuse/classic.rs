@@ -9,25 +9,28 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use device::{Device, Operation};
+use device::Operation;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use units::Nanos;
 
-use crate::answering::{Decision, FailedChanges, decide, hand_over};
+use super::answering::{Decision, change, decide};
+use super::follow::Follower;
+use super::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
 use crate::failures::errno;
-use crate::follow::Follower;
+use crate::handing::{FailedChanges, hand_over};
 use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
-use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
 
 /// Requests that are taken before what is due is looked at again.
 const BATCH: usize = 32;
 /// With no more requests under way than this, it is served where the client runs.
 const FEW: usize = 2;
 
-pub(crate) struct ClassicServer<D> {
+pub(crate) struct ClassicServer {
     fuse: OwnedFd,
-    disk: Arc<ServedDisk<D>>,
+    disk: Arc<ServedDisk>,
+    /// User and group that own the file.
+    owner: (u32, u32),
     serving: Arc<Serving>,
     /// When the last request was read.
     read: Instant,
@@ -39,14 +42,15 @@ pub(crate) struct ClassicServer<D> {
     turn: Turn,
 }
 
-impl<D: Device> ClassicServer<D> {
+impl ClassicServer {
     /// Of the calling thread.
-    pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk<D>>) -> Self {
+    pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk>, owner: (u32, u32)) -> Self {
         let serving = disk.state.enter();
         let turn = Turn::new(disk.pace.spin);
         Self {
             fuse,
             disk,
+            owner,
             serving,
             read: Instant::now(),
             under_way: 0,
@@ -128,13 +132,13 @@ impl<D: Device> ClassicServer<D> {
         if matches!(message.asked, FuseOperation::Read { .. } | FuseOperation::Write { .. }) {
             self.follower.follow(message.process, self.read, self.under_way > FEW);
         }
-        match decide(self.disk.medium.store(), self.disk.owner, &message, &mut self.answer) {
+        match decide(self.disk.medium.store(), self.owner, &message, &mut self.answer) {
             Decision::Silent => Ok(()),
             Decision::Now(error) => self.send(message.unique, error),
             Decision::Timed(operation, offset, length) => {
                 let what = (operation, offset, length);
                 let slot = UnderWay::new((message.unique, 0), what, self.read);
-                if hand_over(&self.disk, slot, &message.asked, &mut self.failed) {
+                if hand_over(&self.disk, slot, change(&message.asked), &mut self.failed) {
                     self.under_way += 1;
                     return Ok(());
                 }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-use crate::wire::OUT_HEADER;
+use super::wire::OUT_HEADER;
 
 /// The rings of threads that serve.
 pub(crate) type ServerRing = IoUring<squeue::Entry128, cqueue::Entry>;

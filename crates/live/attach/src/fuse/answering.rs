@@ -2,12 +2,12 @@
 //!
 //! Invariant: every request that expects an answer gets one.
 
-use device::{Device, Operation};
+use device::Operation;
 use rustix::io::Errno;
 
+use super::wire::{Attributes, FILE, FuseAnswer, FuseOperation, FuseRequest, NAME, ROOT};
+use crate::medium::Change;
 use crate::store::Store;
-use crate::timed::{ServedDisk, UnderWay};
-use crate::wire::{Attributes, FILE, FuseAnswer, FuseOperation, FuseRequest, NAME, ROOT};
 
 /// What is to be done about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,45 +80,18 @@ pub(crate) fn decide(
     Decision::Now(error.map(Errno::raw_os_error))
 }
 
+/// What a request changes on the medium.
+pub(crate) const fn change<'a>(asked: &FuseOperation<'a>) -> Change<'a> {
+    match *asked {
+        FuseOperation::Write { offset, data } => Change::Write { offset, data },
+        FuseOperation::Discard { offset, length } => Change::Discard { offset, length },
+        _ => Change::None,
+    }
+}
+
 /// How much of a range the model gets: there are no longer discards than this.
 fn part_of(store: &Store, offset: u64, length: u64) -> u32 {
     length.min(store.size().get().saturating_sub(offset)).min(1 << 30) as u32
-}
-
-/// Hands a request to the model if requests are timed by now, and does what it changes meanwhile. Whether it
-/// was handed over; else it is to be answered at once.
-pub(crate) fn hand_over<D: Device>(
-    disk: &ServedDisk<D>,
-    slot: UnderWay,
-    asked: &FuseOperation<'_>,
-    failed: &mut FailedChanges,
-) -> bool {
-    let timed = disk.is_timed();
-    if timed {
-        disk.model().submit(slot);
-    }
-    if let Some(error) = disk.medium.comes(slot.key(), &slot.request(0), asked) {
-        failed.note(slot.token, error);
-    }
-    timed
-}
-
-/// Requests that will end with an error, while the model times them: next to never any.
-#[derive(Debug, Default)]
-pub(crate) struct FailedChanges(Vec<(u64, i32)>);
-
-impl FailedChanges {
-    /// The one with that token failed.
-    fn note(&mut self, token: u64, error: i32) {
-        self.0.push((token, error));
-    }
-
-    /// The error of the one with that token, which is answered now.
-    #[inline]
-    pub fn take(&mut self, token: u64) -> Option<i32> {
-        let place = self.0.iter().position(|(failed, _)| *failed == token)?;
-        Some(self.0.swap_remove(place).1)
-    }
 }
 
 /// One without bytes asks nothing of the model.

@@ -10,18 +10,19 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use device::{Device, Operation};
+use device::Operation;
 use io_uring::opcode;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use units::Nanos;
 
-use crate::answering::{Decision, FailedChanges, decide, hand_over};
+use super::answering::{Decision, change, decide};
+use super::places::{Place, PlaceOf, ServerRing, new_ring, push};
+use super::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
 use crate::failures::{errno, lock};
-use crate::places::{Place, PlaceOf, ServerRing, new_ring, push};
+use crate::handing::{FailedChanges, hand_over};
 use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
-use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, TRANSFER_MAX};
 
 /// Places of a thread: so many requests of a processor are with the model at once, more wait before it.
 const PLACES: usize = 256;
@@ -43,18 +44,20 @@ struct Inbox {
 
 /// What the threads of one disk share.
 #[derive(Debug)]
-pub(crate) struct Rings<D> {
+pub(crate) struct Rings {
     fuse: OwnedFd,
-    disk: Arc<ServedDisk<D>>,
+    disk: Arc<ServedDisk>,
+    /// User and group that own the file.
+    owner: (u32, u32),
     inboxes: Vec<Inbox>,
 }
 
-impl<D: Device> Rings<D> {
+impl Rings {
     /// For every processor that there can be.
-    pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk<D>>, processors: usize) -> Self {
+    pub fn new(fuse: OwnedFd, disk: Arc<ServedDisk>, owner: (u32, u32), processors: usize) -> Self {
         let inbox =
             || Inbox { ring: AtomicI32::new(-1), due: Mutex::new(Vec::with_capacity(1024)) };
-        Self { fuse, disk, inboxes: (0..processors).map(|_| inbox()).collect() }
+        Self { fuse, disk, owner, inboxes: (0..processors).map(|_| inbox()).collect() }
     }
 
     pub const fn processors(&self) -> usize {
@@ -63,8 +66,8 @@ impl<D: Device> Rings<D> {
 }
 
 /// One thread.
-pub(crate) struct RingServer<D> {
-    shared: Arc<Rings<D>>,
+pub(crate) struct RingServer {
+    shared: Arc<Rings>,
     number: usize,
     ring: ServerRing,
     places: Vec<Place>,
@@ -83,9 +86,9 @@ pub(crate) struct RingServer<D> {
     other: Vec<u8>,
 }
 
-impl<D: Device> RingServer<D> {
+impl RingServer {
     /// The calling thread becomes the one of processor `number`.
-    pub fn of_thread(shared: &Arc<Rings<D>>, number: usize) -> std::io::Result<Self> {
+    pub fn of_thread(shared: &Arc<Rings>, number: usize) -> std::io::Result<Self> {
         let mut only = CpuSet::new();
         only.set(number);
         // One that is not there now, or not for this process: it serves from where it may run.
@@ -96,7 +99,7 @@ impl<D: Device> RingServer<D> {
         })
     }
 
-    fn make(shared: Arc<Rings<D>>, number: usize) -> std::io::Result<Self> {
+    fn make(shared: Arc<Rings>, number: usize) -> std::io::Result<Self> {
         let many = if shared.processors() < MANY { PLACES } else { PLACES_OF_MANY };
         let mut ring = new_ring(2 * many as u32)?;
         shared.inboxes[number].ring.store(ring.as_raw_fd(), Ordering::Release);
@@ -177,12 +180,12 @@ impl<D: Device> RingServer<D> {
         let Some(request) = FuseRequest::of_parts(head, arguments, data) else {
             return Err(std::io::Error::other("the kernel handed over what is no request"));
         };
-        let decision = decide(disk.medium.store(), disk.owner, &request, &mut self.answer);
+        let decision = decide(disk.medium.store(), self.shared.owner, &request, &mut self.answer);
         match decision {
             Decision::Timed(operation, offset, length) => {
                 let key = (token as u64, self.number);
                 let slot = UnderWay::new(key, (operation, offset, length), arrived);
-                if hand_over(disk, slot, &request.asked, &mut self.failed) {
+                if hand_over(disk, slot, change(&request.asked), &mut self.failed) {
                     self.under_way += 1;
                     if self.under_way == self.places.len() {
                         self.full = Some(Instant::now());

@@ -20,8 +20,8 @@ use rustix::net::{
 };
 use rustix::process::{getegid, geteuid};
 
-use crate::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, offers_rings};
-use crate::{AttachError, Transport};
+use super::wire::{FuseAnswer, FuseOperation, FuseRequest, REQUEST_MAX, offers_rings};
+use crate::transport::{AttachError, Missing};
 
 /// The program that mounts for users, of the package `fuse3`.
 const HELPER: &str = "fusermount3";
@@ -32,47 +32,55 @@ const BEGIN_SECONDS: i64 = 10;
 /// Name of the file system in lists of mounts.
 const SOURCE: &str = "crosspoint";
 
-/// Whether a disk can be attached here: what is missing, and what installs it.
+/// Whether FUSE can be used here.
 ///
 /// # Errors
-/// Both, in words.
-pub fn available() -> Result<&'static str, (String, String)> {
+/// What is missing.
+pub(crate) fn fuse_available() -> Result<(), Missing> {
     let device = Path::new("/dev/fuse");
     if let Err(error) = open(device, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        return Err((format!("/dev/fuse cannot be opened: {error}"), "modprobe fuse".into()));
+        return Err(Missing::new(format!("/dev/fuse cannot be opened: {error}"), "modprobe fuse"));
     }
     if geteuid().is_root() {
-        let rings = Path::new(RINGS_PARAMETER).exists() && IoUring::new(2).is_ok();
-        return Ok(if rings {
-            "by FUSE over io_uring, a thread for each processor"
-        } else {
-            "by FUSE, one thread; FUSE over io_uring needs Linux 6.14"
-        });
+        return Ok(());
     }
     match Command::new(HELPER).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok("by FUSE, through fusermount3"),
-        _ => Err(("fusermount3 is not there".into(), "apt-get install fuse3".into())),
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(Missing::new("fusermount3 is not there", "apt-get install fuse3")),
     }
 }
 
-/// Mounts at the directory `place` and agrees with the kernel on how requests come: as `wanted`, or, without
-/// that, the best that there is. Gives the open `/dev/fuse`, which does not block.
+/// Whether FUSE over io_uring can be used here.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn rings_available() -> Result<(), Missing> {
+    fuse_available()?;
+    let allowed = std::fs::read_to_string(RINGS_PARAMETER).is_ok_and(|word| word.trim() == "Y");
+    let rings = allowed || allows_rings();
+    if rings && IoUring::new(2).is_ok() { Ok(()) } else { Err(no_rings()) }
+}
+
+fn no_rings() -> Missing {
+    let reason = "FUSE over io_uring is not here: it needs Linux 6.14 or later, and root or \
+                  /sys/module/fuse/parameters/enable_uring";
+    Missing::new(reason, "--transport classic")
+}
+
+/// Mounts at the directory `place` and agrees with the kernel on how requests come: through `rings`, or by
+/// reading. Gives the open `/dev/fuse`, which does not block.
 ///
 /// # Errors
 /// What failed; then nothing is mounted.
-pub(crate) fn mount(
-    place: &Path,
-    wanted: Option<Transport>,
-) -> Result<(OwnedFd, Transport), AttachError> {
-    let rings = wanted != Some(Transport::Classic) && IoUring::new(2).is_ok();
+pub(crate) fn mount(place: &Path, rings: bool) -> Result<OwnedFd, AttachError> {
     let allowed = if rings { RingsAllowed::new() } else { None };
     let mounted = if geteuid().is_root() { as_root(place) } else { by_helper(place) };
     let fuse = mounted.map_err(|error| AttachError::Io("mount", error))?;
     let agreed = agree(&fuse, rings);
     drop(allowed);
     match agreed.map_err(|error| AttachError::Io("agree with the kernel", error)) {
-        Ok(Transport::Classic) if wanted == Some(Transport::Rings) => Err(AttachError::NoRings),
-        Ok(transport) => Ok((fuse, transport)),
+        Ok(agreed) if agreed == rings => Ok(fuse),
+        Ok(_) => Err(AttachError::Missing(no_rings())),
         Err(error) => Err(error),
     }
     .inspect_err(|_| {
@@ -80,8 +88,8 @@ pub(crate) fn mount(
     })
 }
 
-/// Answers the kernel's first request.
-fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<Transport> {
+/// Answers the kernel's first request; whether requests come through rings.
+fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<bool> {
     let flags = fcntl_getfl(fuse)?;
     fcntl_setfl(fuse, flags | OFlags::NONBLOCK)?;
     let mut polled = [PollFd::new(fuse, PollFlags::IN)];
@@ -102,12 +110,11 @@ fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<Transport> {
     let mut answer = FuseAnswer::default();
     answer.clear().init(readahead, flags, rings);
     rustix::io::write(fuse, answer.finish(unique, None))?;
-    Ok(if rings { Transport::Rings } else { Transport::Classic })
+    Ok(rings)
 }
 
 /// Whether attaching would allow FUSE over io_uring for a moment: it is there, forbidden, and this user may.
-#[must_use]
-pub fn allows_rings() -> bool {
+pub(crate) fn allows_rings() -> bool {
     let forbidden = std::fs::read_to_string(RINGS_PARAMETER).is_ok_and(|word| word.trim() == "N");
     forbidden && OpenOptions::new().write(true).open(RINGS_PARAMETER).is_ok()
 }

@@ -1,0 +1,40 @@
+//! Requests handed to the model, whatever the transport.
+
+use crate::medium::Change;
+use crate::timed::{ServedDisk, UnderWay};
+
+/// Hands a request to the model if requests are timed by now, and does what it changes meanwhile. Whether it
+/// was handed over; else it is to be answered at once.
+pub(crate) fn hand_over(
+    disk: &ServedDisk,
+    slot: UnderWay,
+    change: Change<'_>,
+    failed: &mut FailedChanges,
+) -> bool {
+    let timed = disk.is_timed();
+    if timed {
+        disk.model().submit(slot);
+    }
+    if let Some(error) = disk.medium.comes(slot.key(), &slot.request(0), change) {
+        failed.note(slot.token, error);
+    }
+    timed
+}
+
+/// Requests that will end with an error, while the model times them: next to never any.
+#[derive(Debug, Default)]
+pub(crate) struct FailedChanges(Vec<(u64, i32)>);
+
+impl FailedChanges {
+    /// The one with that token failed.
+    fn note(&mut self, token: u64, error: i32) {
+        self.0.push((token, error));
+    }
+
+    /// The error of the one with that token, which is answered now.
+    #[inline]
+    pub fn take(&mut self, token: u64) -> Option<i32> {
+        let place = self.0.iter().position(|(failed, _)| *failed == token)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
