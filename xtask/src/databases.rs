@@ -10,7 +10,7 @@ use engine::kv::{KvSpec, load, measure};
 use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place, TrialSpec};
 use observe::Control;
 use stats::Timeline;
-use study::{Descriptor, Durability, KvJob, Operations};
+use study::{Descriptor, Durability, KvJob, Operations, OptionValue};
 use units::{Nanos, Seed};
 use workload::{
     Client, KEY_DIGITS, KvClient, KvRole, Outcome, Step, ValueShape, Values, Workload, write_key,
@@ -159,8 +159,9 @@ fn cpu<E: KeyValueEngine>(records: u64) -> Result<Cpu, EngineError> {
 
 /// A job without durability whose database fits the block cache.
 fn job<E: KeyValueEngine>() -> KvJob {
-    let options = "block_based_table_factory={block_cache=1073741824}".into();
-    KvJob { options, ..engine::kv::contract::job::<E>(Durability::None) }
+    let cached = "block_based_table_factory={block_cache=1073741824}".to_owned();
+    let job = engine::kv::contract::job::<E>(Durability::None);
+    KvJob { options: job.options.with("settings", OptionValue::Text(cached)), ..job }
 }
 
 fn sorted(mut values: Vec<f64>) -> Vec<f64> {

@@ -16,19 +16,21 @@ const TABLES: [(&str, &str); 13] = [
     ("`[[stack]]`", "Stack"),
     ("`limit` of a stack", "IoLimit"),
     ("`[[experiment]]`", "Experiment"),
-    ("`[experiment.block]`", "BlockMatrix"),
-    ("`[experiment.block.precondition]`", "Precondition"),
-    ("`[[experiment.block.beside]]`", "Beside"),
+    ("`[experiment.job]` of the engine `block`", "BlockJob"),
+    ("`[experiment.job.precondition]`", "Precondition"),
+    ("`[[experiment.job.beside]]`", "Beside"),
     ("`rate_step` of block operations", "RateStep"),
     ("`size_mix` of block operations", "SizeWeight"),
-    ("`[experiment.act]`", "ActMatrix"),
-    ("`[experiment.kv]`", "KvMatrix"),
-    ("`[experiment.sql]`", "SqlMatrix"),
-    ("`change` of `sql`", "SqlChange"),
+    ("`[experiment.job]` of ACT's test", "ActJob"),
+    ("`[experiment.job]` of a key-value database", "KvJob"),
+    ("`[experiment.job]` of a SQL database", "SqlJob"),
+    ("`change` of a SQL job", "SqlChange"),
 ];
 
 /// What stands for values that are no words: name of the type, and how the reference calls it.
-const SCALARS: [(&str, &str); 11] = [
+const SCALARS: [(&str, &str); 13] = [
+    ("Jobs", "table"),
+    ("Options", "table (below)"),
     ("EngineName", "name of an engine (below)"),
     ("Bytes", "size"),
     ("Nanos", "time"),
@@ -107,32 +109,52 @@ fn words(out: &mut String, schema: &Value) {
 fn list_engines(out: &mut String) {
     let _ = writeln!(
         out,
-        "\n### Engines\n\n| engine | table | needs | options of its own |\n|---|---|---|---|"
+        "\n### Engines and their options\n\n| engine | operations | needs |\n|---|---|---|"
     );
-    for engine in engines::descriptors().filter(|one| one.name != "skeleton") {
-        let option =
-            |one: &study::OptionDoc| format!("`{}` ({}): {}", one.name, one.values, one.doc);
-        let options: Vec<String> = engine.options.iter().map(option).collect();
-        let (needs, options) = (engine.needs.unwrap_or("nothing"), options.join("; "));
-        let _ = writeln!(
-            out,
-            "| `{}` ({}) | `{}` | {needs} | {options} |",
-            engine.name,
-            engine.title,
-            engine.table()
-        );
+    let engines = || engines::descriptors().filter(|one| one.name != "skeleton");
+    for engine in engines() {
+        let operations = match engine.operations {
+            study::Operations::Block => "blocks",
+            study::Operations::KeyValue => "key-value",
+            study::Operations::Sql => "SQL",
+        };
+        let (name, needs) = (engine.name, engine.needs.unwrap_or("nothing"));
+        let _ = writeln!(out, "| `{name}` ({}) | {operations} | {needs} |", engine.title);
+    }
+    let _ = writeln!(
+        out,
+        "\nKeys of `[experiment.job.options]`:\n\n| engine | option | value | default | meaning |\n\
+         |---|---|---|---|---|"
+    );
+    for engine in engines() {
+        for one in engine.options {
+            let list = if one.shown == study::Shown::Never { "" } else { ", or a list" };
+            let default = match one.default {
+                Some("") => "empty".to_owned(),
+                Some(default) => format!("`{default}`"),
+                None => "none".to_owned(),
+            };
+            let (name, allowed, doc) = (one.name, one.kind.allowed(), one.doc);
+            let _ = writeln!(
+                out,
+                "| `{}` | `{name}` | {allowed}{list} | {default} | {doc} |",
+                engine.name
+            );
+        }
     }
 }
 
 /// The type of a key, without the list that it may be and the absence.
 fn definition<'a>(one: &'a Value, schema: &'a Value) -> Option<&'a Value> {
     let name = named(one)?;
-    Some(&schema["$defs"][name.strip_prefix("Many_").unwrap_or(name)])
+    Some(&schema["$defs"][name])
 }
 
 /// Name of the type that a key refers to.
 fn named(one: &Value) -> Option<&str> {
-    let reference = one.get("$ref").or_else(|| one["anyOf"][0].get("$ref"));
+    let nested =
+        |key: &str| one[key][0].get("$ref").or_else(|| one[key][0]["anyOf"][0].get("$ref"));
+    let reference = one.get("$ref").or_else(|| nested("anyOf")).or_else(|| nested("oneOf"));
     reference?.as_str()?.rsplit('/').next()
 }
 
@@ -143,6 +165,9 @@ fn words_of(definition: &Value) -> Vec<(&str, String)> {
 
 /// What may stand there.
 fn value(one: &Value, schema: &Value) -> Result<String, String> {
+    if let Some(single) = one["oneOf"].get(0).filter(|_| one["oneOf"][1]["type"] == "array") {
+        return Ok(format!("{}, or a list", value(single, schema)?));
+    }
     let Some(name) = named(one) else {
         let kind = one["type"].as_str().or_else(|| one["type"][0].as_str());
         return match kind {
@@ -153,18 +178,12 @@ fn value(one: &Value, schema: &Value) -> Result<String, String> {
                 Some(name) if TABLES.iter().any(|(_, own)| *own == name) => "tables".into(),
                 _ => format!("list: {}", value(&one["items"], schema)?),
             }),
+            None if one["const"].is_string() => {
+                Ok(format!("`{}`", one["const"].as_str().unwrap_or_default()))
+            }
             _ => Err("a type that is not known".into()),
         };
     };
-    if let Some(single) = name.strip_prefix("Many_") {
-        let own = match single {
-            "boolean" => "`true`, `false`".to_owned(),
-            "string" => "text".to_owned(),
-            "uint32" => "number".to_owned(),
-            _ => value(&serde_json::json!({ "$ref": single }), schema)?,
-        };
-        return Ok(format!("{own}, or a list"));
-    }
     if TABLES.iter().any(|(_, own)| *own == name) {
         return Ok("table".into());
     }
@@ -218,10 +237,11 @@ mod tests {
             }
         }
         // What the program takes where a study says nothing.
-        let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
-            [[experiment]]\nname = \"e\"\n[experiment.block]\n";
+        let study = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
+            [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"block\"\n";
         let parsed = study::parse(study, engines::list()).unwrap();
-        let (one, block) = (&parsed.experiment[0], parsed.experiment[0].block.as_ref().unwrap());
+        let (one, block) =
+            (&parsed.experiment[0], parsed.experiment[0].job.first().block().unwrap());
         for (key, value) in [
             ("optional", one.optional.to_string()),
             ("repeat", one.repeat.to_string()),

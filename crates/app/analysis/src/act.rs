@@ -34,7 +34,8 @@ pub fn act_tests(run: &Run) -> Vec<ActTest<'_>> {
         }
     };
     let test = |trial| {
-        let ActJob { config, slice, .. } = job_of(trial)?;
+        let job = job_of(trial)?;
+        let (config, slice) = (job.config().ok()?, job.slice);
         let verdict =
             ::act::judge(&config, &trial.result.recording, slice, trial.result.failure.as_deref());
         Some(ActTest { config, verdict, trial, slice })

@@ -30,8 +30,6 @@ pub struct RowView {
     pub what: String,
     /// What is counted, with its unit.
     pub metric: String,
-    /// Name of the stack, for its colour.
-    pub stack_name: String,
     /// As printed, and ours: one line a source that there is.
     pub lines: Vec<LineView>,
 }
@@ -207,7 +205,6 @@ fn row(
         stack: title.to_owned(),
         what: printed.of.what(),
         metric: printed.of.metric.clone(),
-        stack_name: printed.of.stack.clone(),
         lines: std::iter::once(published).chain(ours).collect(),
     }
 }

@@ -86,7 +86,7 @@ impl DoubtKind {
             Self::CpuBound => "more processors; a faster drive gives nothing more here",
             Self::InMemory => "more data, or a limit of memory, where the drive is to be seen",
             Self::Unsteady => {
-                "a longer warm_up and measure (--set experiment.*.measure=60s), and repetitions"
+                "a longer warm_up and measure (--set experiment.*.duration=60s), and repetitions"
             }
         }
     }

@@ -308,23 +308,6 @@ impl<'a> Group<'a> {
         self.a_second(|interval| counts_of(interval, ops).ops)
     }
 
-    /// Mean rate over the first and over the last quarter of the measured time, first repetition.
-    pub fn quarters(&self, ops: Ops) -> Option<(f64, f64)> {
-        let class = ops.class()?;
-        let rates: Vec<f64> = self
-            .first
-            .result
-            .recording
-            .measured()
-            .map(|interval| interval.tallies[class].counts.ops as f64 / interval.seconds())
-            .collect();
-        let quarter = rates.len() / 4;
-        let average = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
-        (quarter > 0).then(|| {
-            (average(&rates[..quarter]).max(1.0), average(&rates[rates.len() - quarter..]))
-        })
-    }
-
     /// Bytes a second.
     pub fn throughput(&self, ops: Ops) -> Option<Estimate> {
         self.a_second(|interval| counts_of(interval, ops).bytes)
@@ -458,7 +441,7 @@ pub fn depth_of(group: &Group<'_>) -> u64 {
 /// Operations in flight of all threads.
 #[must_use]
 pub fn in_flight(group: &Group<'_>) -> u64 {
-    let threads = group.first.point.get("threads").and_then(|text| text.parse().ok());
+    let threads = group.first.point.get("clients").and_then(|text| text.parse().ok());
     depth_of(group) * threads.unwrap_or(1)
 }
 

@@ -128,7 +128,7 @@ fn spans(group: &Group<'_>, all: &mut BTreeMap<String, String>) {
     let mut experiments = group.run.study.experiment.iter();
     let Some(own) = experiments.find(|one| one.name == group.first.experiment) else { return };
     for (name, span) in
-        [("warm_up", own.warm_up), ("measure", own.measure), ("interval", own.interval)]
+        [("warm_up", own.warm_up), ("duration", own.duration), ("interval", own.interval)]
     {
         all.insert(name.into(), span.to_string());
     }

@@ -16,7 +16,7 @@ use workload::OpClass;
 use crate::groups::{Group, Ops, groups, is_sql};
 
 /// Parameters that may be an axis, the most telling first.
-pub const AXES: [&str; 5] = ["memory", "buffer_pool", "threads", "readers", "queue_depth"];
+pub const AXES: [&str; 4] = ["memory", "buffer_pool", "clients", "queue_depth"];
 /// Values that make one.
 const VALUES_MIN: usize = 3;
 
@@ -156,11 +156,11 @@ fn panel(groups: &[&Group<'_>], axis: &'static str, ops: Ops) -> Option<Panel> {
 
 fn kind_of(groups: &[&Group<'_>], axis: &str) -> AxisKind {
     match axis {
-        "threads" if groups.iter().any(|group| is_sql(group.first)) => {
-            AxisKind::Load("connections")
-        }
-        "threads" => AxisKind::Load("threads"),
-        "readers" => AxisKind::Load("readers"),
+        "clients" => AxisKind::Load(match groups[0].first {
+            sql if is_sql(sql) => "connections",
+            block if block.engine == "block" => "threads",
+            _ => "clients",
+        }),
         "queue_depth" => AxisKind::Load("in flight, each thread"),
         _ => {
             let mut texts = groups.iter().filter_map(|group| group.first.point.get(axis));
@@ -189,7 +189,7 @@ fn data_over_pool(group: &Group<'_>, all: &[&Group<'_>]) -> Option<f64> {
     };
     let same = |other: &&&Group<'_>| {
         other.first.stack == group.first.stack
-            && ["rows", "tables", "page_size"]
+            && ["records", "tables", "page_size"]
                 .iter()
                 .all(|key| other.first.point.get(*key) == group.first.point.get(*key))
     };

@@ -42,9 +42,9 @@ pub fn worth_of(record: &StackRecord, study: &Study, trial: &Trial, metric: &str
 /// The shape of a plain job on a host path; `None` for one that published figures cannot speak of.
 #[must_use]
 pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
-    let plain = job.offsets == Offsets::Uniform
+    let plain = job.distribution == Offsets::Uniform
         && job.size_mix.is_empty()
-        && job.alignment == job.block_size
+        && job.alignment() == job.block_size
         && job.think_time == Nanos::ZERO
         && job.sync_every <= 1;
     let durable = match (job.sync_every, job.dsync) {
@@ -56,7 +56,7 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
     let offered = match job.arrivals {
         Arrivals::Closed => 0,
         _ if job.rate_of_max.is_some() || !job.rate_step.is_empty() => return None,
-        _ => job.rate.get(),
+        _ => job.rate().get(),
     };
     let background_writes = match job.beside.as_slice() {
         [] => 0,
@@ -70,7 +70,7 @@ pub fn shape_of(job: &BlockJob, host: &str, fresh: bool) -> Option<JobShape> {
         read_percent: job.read_share.percent(),
         sequential: job.pattern == study::Pattern::Sequential,
         block_bytes: job.block_size.get(),
-        in_flight: u64::from(job.threads) * u64::from(job.queue_depth),
+        in_flight: u64::from(job.clients) * u64::from(job.queue_depth),
         fresh,
         durable: durable.to_owned(),
         background_writes,

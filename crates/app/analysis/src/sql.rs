@@ -73,7 +73,7 @@ pub fn sql_figures(group: &Group<'_>) -> Vec<Made> {
 fn race_time(trial: &TrialRecord) -> Option<f64> {
     let raced = trial.point.contains_key("race") && trial.outcome == TrialOutcome::Complete;
     let done = trial.result.recording.total(Some(OpClass::Transaction)).counts.ops;
-    let wanted = trial.point.get("transactions")?.parse::<u64>().ok()?;
+    let wanted = trial.point.get("operations")?.parse::<u64>().ok()?;
     (raced && done >= wanted).then(|| trial.result.recording.seconds())
 }
 
@@ -108,7 +108,7 @@ pub fn races(run: &Run) -> Vec<Race<'_>> {
     for trial in &run.trials {
         let Some(time) = race_time(trial).filter(|_| raced_with_all(run, trial)) else { continue };
         let place = out.iter().position(|race| race.what == what(trial)).unwrap_or_else(|| {
-            let wanted = trial.point.get("transactions").and_then(|text| text.parse().ok());
+            let wanted = trial.point.get("operations").and_then(|text| text.parse().ok());
             let transactions = wanted.unwrap_or(0.0);
             out.push(Race { what: what(trial), transactions, racers: Vec::new() });
             out.len() - 1

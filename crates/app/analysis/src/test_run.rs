@@ -38,7 +38,7 @@ pub(crate) fn run_of(study: &str, time: Nanos) -> Run {
         stack: trial.stack.clone(),
         engine: trial.job.engine().to_owned(),
         source: trial.source,
-        point: trial.job.parameters().point.into_iter().map(|(k, v)| (k.to_owned(), v)).collect(),
+        point: trial.job.parameters().point.into_iter().map(|(k, v)| (k.into_owned(), v)).collect(),
         repetition: trial.repetition,
         outcome: TrialOutcome::Complete,
         ..TrialRecord::unnamed(result(time))

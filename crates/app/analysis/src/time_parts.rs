@@ -200,7 +200,8 @@ fn clients(group: &Group<'_>) -> u64 {
         // A writer of its own stands beside the readers.
         _ => {
             let both = group.classes().len() as u64;
-            of("readers").unwrap_or(1).max(1).max(both)
+            let own = if is_sql(group.first) { None } else { of("clients") };
+            own.unwrap_or(1).max(1).max(both)
         }
     }
 }

@@ -163,6 +163,12 @@ impl TrialRecord {
     }
 }
 
+/// Parameters by the names that they have now.
+fn renamed(parameters: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let now = |(name, value): (String, String)| (study::parameter(&name).to_owned(), value);
+    parameters.into_iter().map(now).collect()
+}
+
 /// `trial.json`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -450,8 +456,8 @@ impl TrialDocument {
             stack: self.stack,
             engine: self.engine,
             source: self.source,
-            point: self.point,
-            defaults: self.defaults,
+            point: renamed(self.point),
+            defaults: renamed(self.defaults),
             job: self.job,
             repetition: self.repetition,
             outcome: self.outcome,

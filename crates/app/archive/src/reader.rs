@@ -2,7 +2,7 @@
 //!
 //! Invariants: reading changes nothing; damage is told with the file's name, never skipped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -66,8 +66,7 @@ impl Run {
         path: &Path,
         engines: Engines,
     ) -> Result<(Self, Vec<ArchiveError>), ArchiveError> {
-        let Opened { header, mut study, sums } = read_header(path)?;
-        study.engines = engines;
+        let Opened { header, study, sums } = read_header(path, engines)?;
         let dir = path.join(TRIALS);
         let (mut trials, mut running, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         refuse_link(&dir)?;
@@ -113,6 +112,9 @@ impl Run {
         running.retain(|one: &TrialRecord| trials.iter().all(|trial| trial.number != one.number));
         trials.extend(running);
         trials.sort_by_key(|trial| trial.number);
+        if study.upgraded {
+            name_jobs(&study, &mut trials);
+        }
         let full = fs::canonicalize(path).map_err(ArchiveError::io("find", path))?;
         let name = full.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Ok((Self { name, path: path.to_owned(), header, study, trials }, damaged))
@@ -176,6 +178,17 @@ impl Run {
     }
 }
 
+/// Gives trials of an earlier schema the hashes that their jobs have now, to be compared with later runs.
+fn name_jobs(study: &Study, trials: &mut [TrialRecord]) {
+    let hashes: HashMap<u32, String> =
+        study::plan(study).trials.iter().map(|trial| (trial.number, trial.job_hash())).collect();
+    for trial in trials.iter_mut().filter(|trial| !trial.job.is_empty()) {
+        if let Some(hash) = hashes.get(&trial.number) {
+            trial.job.clone_from(hash);
+        }
+    }
+}
+
 /// Names in a folder.
 fn names_in(dir: &Path) -> Result<BTreeSet<String>, ArchiveError> {
     let entries = fs::read_dir(dir).map_err(ArchiveError::io("read", dir))?;
@@ -203,7 +216,7 @@ struct Format {
     format: u32,
 }
 
-pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
+pub(crate) fn read_header(path: &Path, engines: Engines) -> Result<Opened, ArchiveError> {
     let file = path.join(HEADER);
     if !file.exists() {
         return Err(ArchiveError::NotARun(path.to_owned()));
@@ -227,8 +240,8 @@ pub(crate) fn read_header(path: &Path) -> Result<Opened, ArchiveError> {
     if sums.as_ref().is_some_and(|sums| sums.has(ORIGINAL)) {
         RunFile::open(&path.join(ORIGINAL), SizeLimit::STUDY, expected(ORIGINAL)?)?.finish()?;
     }
-    let study = study::parse(&text, study::Engines::ANY)
-        .map_err(|error| ArchiveError::damaged(&study_path, error))?;
+    let study =
+        study::parse(&text, engines).map_err(|error| ArchiveError::damaged(&study_path, error))?;
     Ok(Opened { header, study, sums })
 }
 
@@ -401,22 +414,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut writer) = run(dir.path());
         writer.write_trial(&trial(2)).unwrap();
-        assert!(matches!(RunWriter::resume(&path, false, |_| ()), Err(ArchiveError::Busy(_))));
+        assert!(matches!(
+            RunWriter::resume(&path, study::Engines::ANY, false, |_| ()),
+            Err(ArchiveError::Busy(_))
+        ));
         drop(writer);
         fs::create_dir(path.join("trials/.writing-0003-e-a")).unwrap();
         fs::write(path.join("trials/0002-e-a/trial.json"), "{").unwrap();
-        let (writer, header, _) = RunWriter::resume(&path, false, |_| ()).unwrap();
+        let (writer, header, _) =
+            RunWriter::resume(&path, study::Engines::ANY, false, |_| ()).unwrap();
         assert_eq!(header.trials_planned, 2);
         assert!(writer.has(1) && !writer.has(2));
         assert!(!path.join("trials/.writing-0003-e-a").exists());
         drop(writer);
         let mut cut = trial(2);
         cut.outcome = TrialOutcome::Partial;
-        let (mut writer, ..) = RunWriter::resume(&path, false, |_| ()).unwrap();
+        let (mut writer, ..) =
+            RunWriter::resume(&path, study::Engines::ANY, false, |_| ()).unwrap();
         writer.write_trial(&cut).unwrap();
         assert!(Run::read(&path, study::Engines::ANY).unwrap().is_partial());
         drop(writer);
-        assert!(!RunWriter::resume(&path, false, |_| ()).unwrap().0.has(2));
+        assert!(!RunWriter::resume(&path, study::Engines::ANY, false, |_| ()).unwrap().0.has(2));
         assert!(path.join("aside/0002-e-a/trial.json").exists(), "evidence is kept");
     }
 

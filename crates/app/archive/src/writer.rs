@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use stats::{Recording, write_log};
-use study::{Study, resolved_text};
+use study::{Engines, Study, resolved_text};
 
 use crate::document::TrialDocument;
 use crate::files::{
@@ -48,7 +48,7 @@ impl RunWriter {
         let trials = path.join(TRIALS);
         // What is written can be read: a study or a header that cannot makes no folder.
         let fits = SizeLimit::HEADER.fits(&to_json(&header))
-            && study::parse(&resolved_text(study), study::Engines::ANY).is_ok()
+            && study::parse(&resolved_text(study), study.engines).is_ok()
             && SizeLimit::STUDY.fits(original.as_bytes());
         if !fits {
             return Err(ArchiveError::TooLarge(path.to_owned()));
@@ -81,13 +81,14 @@ impl RunWriter {
     /// [`ArchiveError`].
     pub fn resume(
         path: &Path,
+        engines: Engines,
         again: bool,
         mut seen: impl FnMut(&TrialRecord),
     ) -> Result<(Self, RunHeader, Study), ArchiveError> {
         // A folder that is no run gets no lock; what is read of a run is read under it.
-        read_header(path)?;
+        read_header(path, engines)?;
         let lock = lock(path)?;
-        let Opened { header, study, sums } = read_header(path)?;
+        let Opened { header, study, sums } = read_header(path, engines)?;
         let wanted = |outcome: TrialOutcome| match outcome {
             TrialOutcome::Complete => true,
             TrialOutcome::Failed => !again,

@@ -116,6 +116,8 @@ impl<'a> Test<'a> {
     fn study(&self, ratings: Option<&[u32]>, phases: &[&str], duration: Option<Nanos>) -> String {
         let text = |text: &str| Value::String(text.to_owned());
         let mut act = Table::new();
+        act.insert("engine".into(), text("block"));
+        act.insert("workload".into(), text("act"));
         act.insert("config".into(), text(&self.text));
         act.insert("phase".into(), Value::Array(phases.iter().map(|phase| text(phase)).collect()));
         act.insert("slice".into(), text(&self.arguments.slice.exact()));
@@ -130,14 +132,14 @@ impl<'a> Test<'a> {
             act.insert("service_threads".into(), Value::Integer(i64::from(threads)));
         }
         if let Some(duration) = duration {
-            act.insert("duration".into(), text(&duration.exact()));
+            act.insert("test_duration".into(), text(&duration.exact()));
         }
         let mut experiment = Table::new();
         experiment.insert("name".into(), text("act"));
         experiment.insert("title".into(), text("ACT storage test"));
-        experiment.insert("act".into(), Value::Table(act));
+        experiment.insert("job".into(), Value::Table(act));
         let mut study = Table::new();
-        study.insert("schema".into(), Value::Integer(1));
+        study.insert("schema".into(), Value::Integer(2));
         study.insert("name".into(), text("act"));
         study.insert("question".into(), text("How many transactions does the drive take?"));
         study.insert("stack".into(), Value::Array(vec![Value::Table(self.stack.clone())]));

@@ -23,21 +23,18 @@ pub struct JobArguments {
     /// Block: size of the file or model [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Threads, clients or connections [default: 1; SQL servers: 8]
-    #[arg(long, visible_alias = "numjobs", value_name = "N")]
-    pub threads: Option<u32>,
+    /// Clients: threads, or connections to a server [default: 1; SQL: 8]
+    #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N")]
+    pub clients: Option<u32>,
     /// Databases: workload of db_bench, YCSB or sysbench [default: overwrite; SQL: read_write]
     #[arg(long, value_name = "WORD")]
     pub workload: Option<String>,
-    /// Key-value: number of records [default: 100000]
-    #[arg(long, value_name = "N")]
+    /// Databases: number of records; SQL: rows per table [default: 100000; SQL: 25000]
+    #[arg(long, visible_alias = "rows", value_name = "N")]
     pub records: Option<u64>,
     /// Key-value: value size [default: 400B]
     #[arg(long, value_name = "SIZE")]
     pub value_size: Option<String>,
-    /// SQL: rows per table [default: 25000]
-    #[arg(long, value_name = "N")]
-    pub rows: Option<u64>,
     /// SQL: number of tables [default: 4]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
@@ -57,6 +54,9 @@ pub struct JobArguments {
     /// Measured time [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
+    /// Databases: option of the engine, as in `[experiment.job.options]` (see docs/STUDY.md)
+    #[arg(long = "option", value_name = "NAME=VALUE")]
+    pub options: Vec<String>,
     /// Print the study (also a shipped one) instead of running it
     #[arg(long, conflicts_with = "resume")]
     pub print: bool,
@@ -71,16 +71,16 @@ impl JobArguments {
             || self.rwmixread.is_some()
             || self.fdatasync.is_some()
             || self.size.is_some()
-            || self.threads.is_some()
+            || self.clients.is_some()
             || self.workload.is_some()
             || self.records.is_some()
             || self.value_size.is_some()
-            || self.rows.is_some()
             || self.tables.is_some()
             || self.buffer_pool.is_some()
             || self.memory.is_some()
             || self.durability.is_some()
             || self.rate.is_some()
             || self.runtime.is_some()
+            || !self.options.is_empty()
     }
 }

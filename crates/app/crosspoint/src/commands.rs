@@ -158,7 +158,8 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         },
     };
     if let Some(text) = text.as_ref().filter(|_| arguments.job.print) {
-        out!("{}", text.text.trim_end());
+        let now = study::upgraded_text(&text.text);
+        out!("{}", now.as_deref().unwrap_or(&text.text).trim_end());
         return Ok(exit::OK);
     }
     if arguments.detach {
@@ -335,7 +336,7 @@ fn plan(name: &str, set: &[String], as_json: bool) -> Result<ExitCode, Failure> 
                     .job
                     .point()
                     .into_iter()
-                    .map(|(key, value)| (key.to_owned(), json!(value)))
+                    .map(|(key, value)| (key.into_owned(), json!(value)))
                     .collect();
                 json!({
                     "number": trial.number, "experiment": trial.experiment, "stack": trial.stack,

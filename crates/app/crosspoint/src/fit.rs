@@ -258,11 +258,8 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
 
 /// The study without its jobs that write.
 fn reads_only(text: &str) -> String {
-    let Ok(mut study) = study::parse(text, engines::list()) else { return text.to_owned() };
-    for block in study.experiment.iter_mut().filter_map(|experiment| experiment.block.as_mut()) {
-        block.read_share = study::Many::one(Share::ALL);
-    }
-    study::resolved_text(&study)
+    let reads = ["experiment.*.job.read_share=100%".to_owned()];
+    study::apply_overrides(text, &reads).unwrap_or_else(|_| text.to_owned())
 }
 
 /// Share of reads, block size, depth, threads and rate of a job.
@@ -301,7 +298,7 @@ fn points(run: &Run, wanted: fn(u32) -> bool) -> Vec<FitPoint> {
 
 /// What a job of the fit may say; of anything else, the default.
 const KNOWN: [&str; 7] =
-    ["arrivals", "block_size", "pattern", "queue_depth", "rate", "read_share", "threads"];
+    ["arrivals", "block_size", "clients", "pattern", "queue_depth", "rate", "read_share"];
 
 /// Whether a trial is of a job that the fit knows, and whole.
 fn counts(trial: &TrialRecord) -> bool {
@@ -320,7 +317,7 @@ fn job(trial: &TrialRecord) -> Option<(Share, Bytes, u32, u32)> {
     let share = word("read_share").unwrap_or("100%").parse().ok()?;
     let size = word("block_size").unwrap_or("4KiB").parse().ok()?;
     let number = |name: &str| word(name).unwrap_or("1").parse::<u32>().ok();
-    Some((share, size, number("queue_depth")?, number("threads")?))
+    Some((share, size, number("queue_depth")?, number("clients")?))
 }
 
 fn naming(arguments: &FitArguments, run: &Run) -> Naming {

@@ -36,16 +36,14 @@ pub fn study_of(
         ("fdatasync", job.fdatasync.is_some()),
         ("size", job.size.is_some()),
     ];
-    let key_value = [("records", job.records.is_some()), ("value-size", job.value_size.is_some())];
-    let sql = [
-        ("rows", job.rows.is_some()),
-        ("tables", job.tables.is_some()),
-        ("buffer-pool", job.buffer_pool.is_some()),
-    ];
+    let key_value = [("value-size", job.value_size.is_some())];
+    let sql = [("tables", job.tables.is_some()), ("buffer-pool", job.buffer_pool.is_some())];
     let of_databases = [
+        ("records", job.records.is_some()),
         ("workload", job.workload.is_some()),
         ("memory", job.memory.is_some()),
         ("durability", job.durability.is_some()),
+        ("option", !job.options.is_empty()),
     ];
     let wrong = match operations {
         Operations::Block => {
@@ -57,18 +55,39 @@ pub fn study_of(
     if let Some(wrong) = wrong {
         return Err(wrong);
     }
-    let mut text = format!("schema = 1\nname = {command:?}\n\n");
+    let mut text = format!("schema = 2\nname = {command:?}\n\n");
     stack(&mut text, operations, target.unwrap_or("."), job);
     let runtime = job.runtime.as_deref().map_or_else(|| "10s".to_owned(), time);
     let _ = write!(
         text,
-        "\n[[experiment]]\nname = \"job\"\nwarm_up = \"1s\"\nmeasure = {}\ninterval = \"250ms\"\n\n",
-        quoted(&runtime)
+        "\n[[experiment]]\nname = \"job\"\nwarm_up = \"1s\"\nduration = {}\ninterval = \"250ms\"\n\n\
+         [experiment.job]\nengine = {:?}\n",
+        quoted(&runtime),
+        engine.name
     );
     match operations {
         Operations::Block => block_job(&mut text, job)?,
-        Operations::Sql => sql_job(&mut text, engine.name, job),
-        Operations::KeyValue => key_value_job(&mut text, engine.name, job),
+        Operations::Sql => sql_job(&mut text, job),
+        Operations::KeyValue => key_value_job(&mut text, job),
+    }
+    if let Some(memory) = &job.memory {
+        let _ = writeln!(text, "memory = {}", quoted(&bytes(memory)));
+    }
+    if let Some(rate) = &job.rate {
+        // A rate that is kept whatever completes; SQL clients have no other.
+        let arrivals = if operations == Operations::Sql { "" } else { "arrivals = \"poisson\"\n" };
+        let _ = writeln!(text, "{arrivals}rate = {}", quoted(&per_second(rate)));
+    }
+    if let Some(pool) = &job.buffer_pool {
+        let _ = writeln!(text, "options.buffer_pool = {}", quoted(&bytes(pool)));
+    }
+    for option in &job.options {
+        let (name, value) = option.split_once('=').ok_or_else(|| {
+            format!("--option {option} has no `=`: write for example --option write_map=true")
+        })?;
+        let flag = ["true", "false"].contains(&value);
+        let value = if flag { value.to_owned() } else { quoted(value) };
+        let _ = writeln!(text, "options.{} = {value}", quoted(name));
     }
     Ok(text)
 }
@@ -126,24 +145,16 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
     let size = job.bs.as_deref().map_or_else(|| "4KiB".to_owned(), bytes);
     let _ = writeln!(
         text,
-        "[experiment.block]\npattern = {pattern:?}\nread_share = \"{share}%\"\nblock_size = {}\n\
-         queue_depth = {}\nthreads = {}",
+        "pattern = {pattern:?}\nread_share = \"{share}%\"\nblock_size = {}\nqueue_depth = {}\n\
+         clients = {}",
         quoted(&size),
         job.iodepth.unwrap_or(1),
-        job.threads.unwrap_or(1)
+        job.clients.unwrap_or(1)
     );
     if let Some(every) = job.fdatasync {
         let _ = writeln!(text, "sync_every = {every}");
     }
-    schedule(text, job);
     Ok(())
-}
-
-/// A rate that is kept whatever completes.
-fn schedule(text: &mut String, job: &JobArguments) {
-    if let Some(rate) = &job.rate {
-        let _ = writeln!(text, "arrivals = \"poisson\"\nrate = {}", quoted(&per_second(rate)));
-    }
 }
 
 /// db_bench's names as a study has them: `readrandom` is `read_random`.
@@ -163,45 +174,28 @@ fn ours(name: &str) -> &str {
     }
 }
 
-fn key_value_job(text: &mut String, engine: &str, job: &JobArguments) {
+fn key_value_job(text: &mut String, job: &JobArguments) {
     let _ = writeln!(
         text,
-        "[experiment.kv]\nengine = {engine:?}\nworkload = {}\nrecords = {}\nvalue_size = {}\n\
-         readers = {}\ndurability = {}",
+        "workload = {}\nrecords = {}\nvalue_size = {}\nclients = {}\ndurability = {}",
         quoted(job.workload.as_deref().map_or("overwrite", ours)),
         job.records.unwrap_or(100_000),
         quoted(&job.value_size.as_deref().map_or_else(|| "400B".to_owned(), bytes)),
-        job.threads.unwrap_or(1),
+        job.clients.unwrap_or(1),
         quoted(job.durability.as_deref().unwrap_or("os")),
     );
-    memory(text, job);
-    schedule(text, job);
 }
 
-/// What of the database fits in memory.
-fn memory(text: &mut String, job: &JobArguments) {
-    for (key, given) in [("buffer_pool", &job.buffer_pool), ("memory", &job.memory)] {
-        if let Some(given) = given {
-            let _ = writeln!(text, "{key} = {}", quoted(&bytes(given)));
-        }
-    }
-}
-
-fn sql_job(text: &mut String, engine: &str, job: &JobArguments) {
+fn sql_job(text: &mut String, job: &JobArguments) {
     let _ = writeln!(
         text,
-        "[experiment.sql]\nengine = {engine:?}\nworkload = {}\ntables = {}\nrows = {}\nthreads = {}\n\
-         durability = {}",
+        "workload = {}\ntables = {}\nrecords = {}\nclients = {}\ndurability = {}",
         quoted(job.workload.as_deref().unwrap_or("read_write")),
         job.tables.unwrap_or(4),
-        job.rows.unwrap_or(25_000),
-        job.threads.unwrap_or(8),
+        job.records.unwrap_or(25_000),
+        job.clients.unwrap_or(8),
         quoted(job.durability.as_deref().unwrap_or("device")),
     );
-    memory(text, job);
-    if let Some(rate) = &job.rate {
-        let _ = writeln!(text, "rate = {}", quoted(&per_second(rate)));
-    }
 }
 
 /// A text as TOML has it: Rust's own escapes are others.
@@ -253,13 +247,13 @@ mod tests {
             iodepth: Some(4),
             rwmixread: Some(70),
             runtime: Some("60".into()),
-            threads: Some(2),
+            clients: Some(2),
             ..JobArguments::default()
         };
         let study = made("block", Some("model:intel-p4800x"), &job);
         let plan = study::plan(&study);
         let point = plan.trials[0].point_text();
-        for part in ["block_size=16KiB", "read_share=70%", "queue_depth=4", "threads=2"] {
+        for part in ["block_size=16KiB", "read_share=70%", "queue_depth=4", "clients=2"] {
             assert!(point.contains(part), "{part}: {point}");
         }
         assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(60));
@@ -296,14 +290,19 @@ mod tests {
             }
         }
         let pool = JobArguments { buffer_pool: Some("64m".into()), ..JobArguments::default() };
-        let sql = made("mariadb", None, &pool).experiment[0].sql.clone().expect("sql");
-        assert_eq!(sql.buffer_pool.values()[0].text(), "64MiB");
+        let sql = made("mariadb", None, &pool).experiment[0].job.first().clone();
+        assert_eq!(sql.sql().expect("sql").options.text("buffer_pool"), "64MiB");
         assert!(made_text("lmdb", None, &pool).is_err());
+        let map =
+            |option: &str| JobArguments { options: vec![option.into()], ..Default::default() };
+        let mapped = made("lmdb", None, &map("write_map=true"));
+        assert!(study::plan(&mapped).trials[0].point_text().contains("write_map=true"));
+        assert!(made_text("lmdb", None, &map("write_map")).is_err());
         let held = JobArguments { memory: Some("128m".into()), ..JobArguments::default() };
-        let kv = made("lmdb", None, &held).experiment[0].kv.clone().expect("kv");
-        assert_eq!(kv.memory.text(), "128MiB");
+        let kv = made("lmdb", None, &held).experiment[0].job.first().clone();
+        assert_eq!(kv.key_value().expect("kv").memory.text(), "128MiB");
         assert!(made_text("block", None, &held).is_err());
-        let rows = JobArguments { rows: Some(5), ..JobArguments::default() };
+        let rows = JobArguments { tables: Some(5), ..JobArguments::default() };
         assert!(
             made_text("lmdb", None, &rows).is_err(),
             "an option of another engine is not ignored"

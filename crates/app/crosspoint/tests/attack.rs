@@ -130,7 +130,8 @@ fn flipped_bits_are_found_or_harmless() {
     let short = text.lines().take_while(|line| !line.contains("[[experiment]]"));
     let short: String = short.map(|line| format!("{line}\n")).collect();
     let short = short
-        + "[[experiment]]\nname = \"e\"\nmeasure = \"1s\"\n[experiment.block]\nqueue_depth = [1, 4]\n";
+        + "[[experiment]]\nname = \"e\"\nduration = \"1s\"\n[experiment.job]\nengine = \"block\"\n\
+           queue_depth = [1, 4]\n";
     fs::write(scratch.path().join("short.toml"), short).expect("written");
     expect(&scratch.run("run short.toml --out run"), 0);
     let before = stdout(&scratch.run("figures run --format csv"));

@@ -31,7 +31,7 @@ fn a_wrong_study_is_underlined_with_what_is_allowed() {
         ("[1, 4, 16]", "[]", "matrix is empty", "at least one"),
         ("[\"this-disk\"]", "[\"that-disk\"]", "no stack is named `that-disk`", "this-disk"),
         ("[\"this-disk\"]", "[\"intel-p4800x\"]", "cannot be predicted", "plan"),
-        ("schema = 1", "schema = [", "bad.toml, line", "plan"),
+        ("schema = 2", "schema = [", "bad.toml, line", "plan"),
     ];
     for (from, to, message, help) in cases {
         let scratch = Scratch::new();

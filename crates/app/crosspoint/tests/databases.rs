@@ -290,7 +290,7 @@ fn a_plan_says_that_root_is_needed() {
     assert!(said("plan db.toml").contains("privileges: root"));
     let plain = "plan db.toml --set stack.d.file_system=as_is";
     assert!(said(plain).contains("privileges: root"), "a memory limit needs root");
-    let plain = format!("{plain} --set experiment.e.kv.memory=unlimited");
+    let plain = format!("{plain} --set experiment.e.job.memory=unlimited");
     assert!(said(&plain).contains("privileges: none"));
 }
 

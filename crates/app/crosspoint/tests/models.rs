@@ -77,7 +77,7 @@ fn a_profile_is_fitted_tested_and_usable() {
     let study = "run iops-latency --out runs/again --set stack.target.device=model:mine.toml";
     expect(
         &scratch.run(&format!(
-            "{study} --set experiment.*.interval=10ms --set experiment.*.measure=50ms"
+            "{study} --set experiment.*.interval=10ms --set experiment.*.duration=50ms"
         )),
         0,
     );
@@ -89,7 +89,7 @@ fn a_run_of_another_study_fits_nothing_and_leaves_nothing() {
     let model = "run mixed-sweep --out runs/mix --set stack.target.device=model:ram-disk";
     expect(
         &scratch.run(&format!(
-            "{model} --set experiment.*.interval=10ms --set experiment.*.measure=10ms"
+            "{model} --set experiment.*.interval=10ms --set experiment.*.duration=10ms"
         )),
         0,
     );
@@ -104,7 +104,7 @@ fn a_run_of_another_study_fits_nothing_and_leaves_nothing() {
 #[test]
 fn a_published_study_stands_beside_ours() {
     let scratch = Scratch::new();
-    let short = "--set experiment.*.interval=10ms --set experiment.*.measure=50ms";
+    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms";
     expect(&scratch.run(&format!("run icpads-3dxpoint --out runs/icpads {short}")), 0);
     let page = std::fs::read_to_string(scratch.path().join("runs/icpads/report.html"));
     let page = page.expect("a page");
@@ -167,7 +167,7 @@ fn figure(
 #[test]
 fn group_commit_is_predicted_by_what_a_drive_keeps_over_a_power_cut() {
     let scratch = Scratch::new();
-    let short = "--set experiment.*.interval=50ms --set experiment.*.measure=200ms \
+    let short = "--set experiment.*.interval=50ms --set experiment.*.duration=200ms \
                  --set experiment.*.warm_up=50ms";
     let mut gains = Vec::new();
     for drive in ["intel-p4800x", "intel-p3700", "samsung-980-pro"] {

@@ -89,7 +89,7 @@ fn a_result_that_cannot_be_written_is_a_failure() {
 fn titles_hold_no_control_characters_and_cells_no_formulas() {
     let scratch = Scratch::new();
     let text = fs::read_to_string(study("virtual")).expect("the study");
-    let first = text.lines().find(|line| line.starts_with("question")).unwrap_or("schema = 1");
+    let first = text.lines().find(|line| line.starts_with("question")).unwrap_or("schema = 2");
     for title in ["\\u001b[2J", "\\u0007", "\\u009b31m"] {
         let bad = text.replacen(first, &format!("{first}\nabout = \"{title}\""), 1);
         let bad = if text.contains("\nabout") {
@@ -314,7 +314,7 @@ fn a_missed_objective_ends_with_its_own_code() {
     assert!(stderr(&output).contains("p50, p90, p99, p99_9"), "{}", stderr(&output));
     with("");
     let wrong = "reference = \"nobody\"\n";
-    let text = text.replacen("schema = 1\n", &format!("schema = 1\n{wrong}"), 1);
+    let text = text.replacen("schema = 2\n", &format!("schema = 2\n{wrong}"), 1);
     fs::write(scratch.path().join("asks.toml"), text).expect("written");
     expect(&scratch.run("run asks.toml --out wrong"), 3);
 }

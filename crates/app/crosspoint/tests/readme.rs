@@ -75,7 +75,7 @@ fn every_command_of_the_documents_works() {
     std::fs::create_dir(scratch.path().join("studies")).expect("a directory");
     write("faults.toml", &examples("docs/FAULTS.md")[0]);
     // A fit measures for minutes and a published study runs for half of one; here both are short.
-    let short = "--set experiment.*.interval=10ms --set experiment.*.measure=50ms";
+    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms";
     let model = "run device-fit --out runs/fit --set stack.target.device=model:intel-p3700";
     expect(&scratch.run(&format!("{model} --set experiment.*.repeat=1")), 0);
     for out in ["before", "after"] {

@@ -116,7 +116,7 @@ fn a_killed_run_is_cleaned_and_resumed_with_every_trial_once() {
 fn ctrl_c_saves_reports_partial_and_exits_130() {
     let scratch = Scratch::new();
     let tiny = study("tiny");
-    let long = "--set=experiment.latency.measure=20s";
+    let long = "--set=experiment.latency.duration=20s";
     let mut child =
         start(&scratch, &["run", &tiny, long, "--out", "out/run", "--progress", "plain"]);
     let run = scratch.path().join("out/run");

@@ -250,7 +250,7 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
         &scratch
             .crosspoint()
             .args(["run", "sql.toml", "--progress", "none", "--out", "both"])
-            .args(["--set", "experiment.e.measure=1s"])
+            .args(["--set", "experiment.e.duration=1s"])
             .env("CROSSPOINT_SQL_PASSWORD", PASSWORD)
             .output()
             .expect("it starts"),

@@ -69,8 +69,8 @@ pub fn title<'a>(name: &'a str, version: &str) -> &'a str {
 /// The server's message, or that no engine has servers of this scheme.
 pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
     let scheme = dsn.split_once("://").map_or("", |(scheme, _)| scheme);
-    let servers = ENGINES.iter().filter_map(|one| one.server);
-    let server = servers.into_iter().find(|server| server.scheme == scheme);
+    let found = ENGINES.iter().find(|one| one.descriptor.server == Some(scheme));
+    let server = found.and_then(|one| one.server);
     let server = server.ok_or_else(|| format!("no engine has servers of the scheme {scheme:?}"))?;
     (server.restore)(dsn, name, value)
 }

@@ -165,7 +165,7 @@ fn nothing_sentence(run: &Run) -> String {
         (0, _) if run.trials.is_empty() => "No trial has finished yet.".into(),
         (0, _) if run.trials.iter().all(no_operation) => {
             "No operation completed while it was measured: the times are longer than the trials. \
-             Measure for longer: --set experiment.*.measure=60s."
+             Measure for longer: --set experiment.*.duration=60s."
                 .into()
         }
         (0, _) => "No trial answers in one sentence; see the figures.".into(),
@@ -183,7 +183,7 @@ fn no_operation(trial: &TrialRecord) -> bool {
 
 /// `, one of 16 threads` where there are several.
 fn threads_text(group: &Group<'_>) -> String {
-    match group.first.point.get("threads") {
+    match group.first.point.get("clients") {
         Some(threads) => format!(", one of {threads} threads,"),
         None => String::new(),
     }

@@ -10,6 +10,7 @@ use crate::chart::{CHARTS_MAX, Chart, ChartLine, Charts, LINES_MAX, short};
 use crate::hue::Hues;
 use crate::sql_charts::{phases, races, sql_sweeps};
 use crate::sweeps::sweeps;
+use crate::words::clients_word;
 use analysis::knee::{Load, THREADS, curves};
 use analysis::{Group, Ops, depth_of, groups, is_sql};
 
@@ -75,11 +76,11 @@ fn label(group: &Group<'_>) -> String {
     } else {
         let of = |name: &str| group.first.point.get(name).map_or("", String::as_str);
         if is_sql(group.first) {
-            let (workload, threads) = (of("workload"), of("threads"));
+            let (workload, threads) = (of("workload"), of("clients"));
             let pool = of("buffer_pool");
             return format!("{stack}: {workload}, {threads} connections, pool {pool}");
         }
-        format!("{stack}: {}, {} readers", group.first.engine, of("readers"))
+        format!("{stack}: {}, {} {}s", group.first.engine, of("clients"), clients_word(group))
     }
 }
 
@@ -125,7 +126,7 @@ fn curve_charts(run: &Run, hues: &Hues) -> (Vec<Chart>, usize) {
         let title = experiment.map_or(group.first.experiment.as_str(), |one| {
             if one.title.is_empty() { one.name.as_str() } else { one.title.as_str() }
         });
-        let others: Vec<String> = ["block_size", "read_share", "threads", "pattern"]
+        let others: Vec<String> = ["block_size", "read_share", "clients", "pattern"]
             .iter()
             .filter_map(|name| group.first.point.get(*name).cloned())
             .collect();

@@ -200,7 +200,7 @@ fn advice(comparison: &Comparison) -> String {
              comparisons, if runs spread as these did"
         ),
         _ => format!(
-            "runs spread too far to find {margin}: longer ones (--set experiment.*.measure=30s), a quieter \
+            "runs spread too far to find {margin}: longer ones (--set experiment.*.duration=30s), a quieter \
              host, or a larger --margin"
         ),
     }

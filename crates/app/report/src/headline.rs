@@ -279,7 +279,7 @@ fn compared_read_time(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<
 /// The engine, with how many read at once: fewer may have had more.
 fn engine_with(group: &Group<'_>) -> String {
     let readers =
-        group.first.point.get("readers").filter(|count| !["0", "1"].contains(&count.as_str()));
+        group.first.point.get("clients").filter(|count| !["0", "1"].contains(&count.as_str()));
     match readers {
         Some(count) => format!("{} with {count} readers", engine_title(group)),
         None => engine_title(group),
@@ -505,7 +505,7 @@ mod tests {
         // A job that ran at two points counts twice: the last is not the experiment.
         let mut more = run.clone();
         more.trials.extend(run.trials[..2].iter().cloned().map(|mut trial| {
-            trial.point.insert("readers".into(), "64".into());
+            trial.point.insert("clients".into(), "64".into());
             trial
         }));
         let said = over_all(&more, &decisions(&more)).expect("both");

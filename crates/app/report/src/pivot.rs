@@ -234,7 +234,6 @@ mod tests {
             stack: "ext4".into(),
             what: "lmdb, load".into(),
             metric: metric.into(),
-            stack_name: "ext4".into(),
             lines: vec![line],
         };
         PlaceView { place: name.into(), rows: vec![row], claims: Vec::new() }

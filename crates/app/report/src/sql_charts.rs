@@ -14,13 +14,13 @@ use analysis::{Group, Ops, is_sql};
 
 /// Parameters that SQL experiments sweep, with the words of the axis.
 const SWEPT: [(&str, &str); 3] = [
-    ("threads", "connections"),
+    ("clients", "connections"),
     ("buffer_pool", "buffer pool (MiB, or % of the tables)"),
     ("page_size", "page size, KiB"),
 ];
 /// Parameters without a number: each value is a group of its own in the words of a line.
 const NAMED: [&str; 6] =
-    ["workload", "compression", "doublewrite", "flush_method", "durability", "keys"];
+    ["workload", "compression", "doublewrite", "flush_method", "durability", "distribution"];
 
 /// Transactions a second over each parameter that varies, a line a stack and other parameters.
 pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {

@@ -19,7 +19,7 @@ const SWEPT: [(&str, &str); 6] = [
     ("sync_every", "writes per flush"),
     ("block_size", "block size, KiB"),
     ("rating", "ACT rating"),
-    ("threads", "threads"),
+    ("clients", "threads"),
     ("burst", "operations a burst"),
 ];
 /// Values that make a sweep.

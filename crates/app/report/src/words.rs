@@ -32,16 +32,16 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
         words.extend(size.map(|size| size.to_string()));
         words.extend(of("pattern").map(str::to_owned));
         words.push("read".into());
-        let threads = of("threads").filter(|threads| *threads != "1");
+        let threads = of("clients").filter(|threads| *threads != "1");
         words.extend(threads.map(|threads| format!("of each of {threads} threads")));
         return words.join(" ");
     }
     words.extend(of("workload").map(|word| word.replace('_', "-")));
     if is_sql(group.first) {
-        words.extend(of("threads").map(|count| counted(count, "connection")));
+        words.extend(of("clients").map(|count| counted(count, "connection")));
         words.extend(of("buffer_pool").map(|pool| format!("buffer pool {pool}")));
-    } else if of("readers").is_some_and(|count| count != "0" && count != "1") {
-        words.extend(of("readers").map(|count| counted(count, "reader")));
+    } else if of("clients").is_some_and(|count| count != "0" && count != "1") {
+        words.extend(of("clients").map(|count| counted(count, clients_word(group))));
     }
     for (name, what) in
         [("page_size", "pages of"), ("compression", "compression"), ("flush_method", "")]
@@ -53,6 +53,14 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
     words.extend(of("memory").filter(|m| *m != "unlimited").map(|m| format!("memory {m}")));
     words.extend(of("durability").map(|word| format!("durability {word}")));
     words.join(", ")
+}
+
+/// What the clients of a key-value job are: beside a writer they read.
+pub(crate) fn clients_word(group: &Group<'_>) -> &'static str {
+    match group.first.point.get("workload").map(String::as_str) {
+        None | Some("read_while_writing" | "read_while_scanning") => "reader",
+        Some(_) => "client",
+    }
 }
 
 /// `1 reader`, `4 readers`.

@@ -77,12 +77,12 @@ pub fn overwrites(study: &study::Study) -> Vec<String> {
     let devices = study.stack.iter().filter(|stack| stack.allow_write);
     let devices = devices.map(|stack| format!("everything on {}", stack.device.text()));
     let schemas = study.experiment.iter().filter_map(|experiment| {
-        let sql = experiment.sql.as_ref()?;
+        let sql = experiment.job.first().sql()?;
         let (name, dsn) = (sql.allow_overwrite.as_ref()?, sql.dsn.as_ref()?);
         Some(format!("tables sbtest1 to sbtest{} of database {name} on {dsn}", sql.tables))
     });
     let variables = study.experiment.iter().filter_map(|experiment| {
-        let sql = experiment.sql.as_ref()?;
+        let sql = experiment.job.first().sql()?;
         let dsn = sql.dsn.as_ref().filter(|_| !sql.change.is_empty())?;
         let names = sql.change.iter().flat_map(|change| change.set.split(';'));
         let names: Vec<&str> = names.filter_map(|pair| pair.split('=').next()).collect();

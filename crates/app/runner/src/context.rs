@@ -115,14 +115,14 @@ impl<'a> RunContext<'a> {
     /// The record of a trial that ended so.
     pub fn known(&self, trial: &Trial, outcome: TrialResult, ended: TrialOutcome) -> TrialRecord {
         let study::Parameters { mut point, defaults } = trial.job.parameters();
-        let owned = |(name, value): (&str, String)| (name.to_owned(), value);
+        let owned = |(name, value): study::Parameter| (name.into_owned(), value);
         if let Job::Act(job) = &trial.job
             && job.phase == study::ActPhase::Act
         {
             // The number that ran, also where the configuration leaves it to the machine.
-            point.retain(|(name, _)| *name != "service_threads");
+            point.retain(|(name, _)| name != "service_threads");
             point.push((
-                "service_threads",
+                "service_threads".into(),
                 study::service_threads(job, observe::cpus()).to_string(),
             ));
         }

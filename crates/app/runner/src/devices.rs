@@ -3,6 +3,7 @@
 //! Invariants: one working directory and one filled file a stack; what can be refused is refused before the
 //! first trial.
 
+use attach::Missing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -101,24 +102,22 @@ impl<'a> Targets<'a> {
         let block: Vec<&Job> = jobs.iter().copied().filter(|job| job.is_block()).collect();
         if let Some((reason, next)) = lacks::root(stack, &jobs) {
             let device = format!("stack {}", stack.name);
-            return Err(StackError::Refused { device, reason, next }.into());
+            return Err(StackError::refused(&device, reason, next).into());
         }
         check_engines(stack, &jobs, self.journal)?;
         if !stack.direct && jobs.iter().any(|job| matches!(job, Job::Act(_))) {
             let (device, name) = (stack.device.text(), &stack.name);
-            return Err(RunnerError::Stack(StackError::Refused {
-                device,
-                reason: "ACT through the page cache would measure memory".into(),
-                next: format!("--set stack.{name}.direct=true"),
-            }));
+            return Err(RunnerError::Stack(StackError::refused(
+                &device,
+                "ACT through the page cache would measure memory",
+                format!("--set stack.{name}.direct=true"),
+            )));
         }
         match &stack.device {
             DeviceName::Model(name) if stack.attach => {
                 let profile = profile(name)?;
-                attach::available().map_err(|(reason, next)| StackError::Refused {
-                    device: stack.device.text(),
-                    reason,
-                    next,
+                attach::available().map_err(|Missing { reason, next }| {
+                    StackError::refused(&stack.device.text(), reason, next)
                 })?;
                 known(&profile, jobs.iter().copied())?;
                 check_faults(stack)?;
@@ -426,15 +425,15 @@ fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
     if !stack::on_a_model(place) {
         return Ok(());
     }
-    Err(RunnerError::Stack(StackError::Refused {
-        device: place.display().to_string(),
-        reason: "it lies on an attached model, and what it gives would be called measured".into(),
-        next: format!(
+    Err(RunnerError::Stack(StackError::refused(
+        &place.display(),
+        "it lies on an attached model, and what it gives would be called measured",
+        format!(
             "let the study attach the model itself: stack `{}` with device = \"model:NAME\" and \
              attach = true",
             stack.name
         ),
-    }))
+    )))
 }
 
 /// Whether a model knows what the jobs need.
@@ -466,7 +465,7 @@ fn check_engines(stack: &Stack, jobs: &[&Job], journal: &Journal) -> Result<(), 
     let (mut asked, mut servers) = (Vec::new(), Vec::new());
     for job in jobs {
         if let Job::Sql(job) = job {
-            let what = (&job.dsn, &job.server, &job.listen);
+            let what = (&job.dsn, &job.listen, &job.options);
             if !servers.contains(&what) {
                 crate::servers::probe(&stack.name, job)?;
                 servers.push(what);
@@ -474,7 +473,7 @@ fn check_engines(stack: &Stack, jobs: &[&Job], journal: &Journal) -> Result<(), 
             continue;
         }
         let Job::Kv(job) = job else { continue };
-        let what = (&job.engine, &job.library, &job.options, job.workload);
+        let what = (&job.engine, &job.options, job.workload);
         if !asked.contains(&what) {
             probe(journal, &stack.name, (job, raw))?;
             asked.push(what);

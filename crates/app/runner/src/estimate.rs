@@ -96,7 +96,9 @@ pub(crate) fn server_bytes(job: &SqlJob) -> u64 {
     if job.dsn.is_some() {
         return 0;
     }
-    (job.data().get() * 3 / 2).saturating_add(job.redo_log.get()).saturating_add(SERVER_BYTES)
+    (job.data().get() * 3 / 2)
+        .saturating_add(job.options.size("redo_log").map_or(0, units::Bytes::get))
+        .saturating_add(SERVER_BYTES)
 }
 
 /// Data directory of a server without tables, and its temporary files.
@@ -120,7 +122,7 @@ pub(crate) fn trial_seconds(trial: &Trial) -> f64 {
         Job::Act(_) => time + TRIAL_OVERHEAD,
         Job::Sql(job) => {
             // Trials with tables of others only start a server; the plan does not say which those are.
-            let rows = f64::from(job.tables) * job.rows as f64;
+            let rows = f64::from(job.tables) * job.records as f64;
             let load = if job.fresh { rows / LOAD_RATE } else { 0.0 };
             time + SERVER_OVERHEAD + load
         }
@@ -137,7 +139,7 @@ pub(crate) fn deadline(trial: &Trial, experiment: &Experiment, prepare: f64) -> 
     experiment.deadline.map_or_else(
         || {
             let load = match &trial.job {
-                Job::Sql(job) => f64::from(job.tables) * job.rows as f64 / LOAD_RATE,
+                Job::Sql(job) => f64::from(job.tables) * job.records as f64 / LOAD_RATE,
                 _ => 0.0,
             };
             let estimated = trial_seconds(trial) + load + prepare;

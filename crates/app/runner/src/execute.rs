@@ -43,7 +43,7 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     }
     let (mut reached, mut failed_before) = (Reached::default(), false);
     let mut there = Vec::new();
-    let (writer, header, study) = RunWriter::resume(path, again, |trial| {
+    let (writer, header, study) = RunWriter::resume(path, engines::list(), again, |trial| {
         reached.note(trial);
         failed_before |= trial.outcome == TrialOutcome::Failed;
         there.push((trial.number, trial.slug.clone()));

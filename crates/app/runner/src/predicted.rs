@@ -82,25 +82,25 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
     if sizes.clone().any(|size| size < *least || size > *most) {
         left.push(format!("blocks of {least} to {most} were measured"));
     }
-    let in_flight = job.threads.saturating_mul(job.queue_depth);
+    let in_flight = job.clients.saturating_mul(job.queue_depth);
     let deepest = p.in_flight.value.first().and_then(|depths| depths.last().copied())?;
     if job.arrivals == study::Arrivals::Closed && in_flight > deepest {
         left.push(format!("at most {deepest} operations in flight were measured"));
     }
-    if job.threads > 1 && p.thread_time.is_none() {
+    if job.clients > 1 && p.thread_time.is_none() {
         left.push("one thread was measured".to_owned());
     }
     let larger = sizes.clone().any(|size| size > *least);
-    if job.threads > 1 && larger {
+    if job.clients > 1 && larger {
         left.push(format!("of several threads blocks of {least} were measured"));
     }
-    if job.offsets != study::Offsets::Uniform {
+    if job.distribution != study::Offsets::Uniform {
         left.push("uniform offsets were measured".to_owned());
     }
     // Fits of today are tested on schedules of one thread; those of before say nothing of any.
     let tested = profile.acceptance.iter().filter_map(|tested| tested.rate).max();
-    let alike = job.threads == 1 && job.arrivals == study::Arrivals::Poisson;
-    let scheduled = alike && tested.is_some_and(|most| job.rate <= most);
+    let alike = job.clients == 1 && job.arrivals == study::Arrivals::Poisson;
+    let scheduled = alike && tested.is_some_and(|most| job.rate() <= most);
     if job.arrivals != study::Arrivals::Closed && !scheduled {
         left.push("closed loops were measured".to_owned());
     }
@@ -134,7 +134,7 @@ pub(crate) fn unknown(profile: &Profile, job: &Job) -> Option<String> {
             let own = job.sync_every > 0 || job.dsync;
             own || job.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync)
         }
-        Job::Act(job) => !job.config.disable_odsync,
+        Job::Act(job) => job.config().is_ok_and(|config| !config.disable_odsync),
         Job::Kv(job) => job.durability == study::Durability::Device,
         Job::Sql(_) => true,
     };

@@ -47,10 +47,11 @@ impl Reached {
                 trial.stack
             ));
         }
-        job.rate = Rate(((most * share.fraction()) as u64).max(1));
+        let rate = Rate(((most * share.fraction()) as u64).max(1));
+        job.rate = Some(rate);
         let note = format!(
             "offered {} operations/s: {share} of the {} that a closed loop reached",
-            human_count(job.rate.get() as f64),
+            human_count(rate.get() as f64),
             human_count(most)
         );
         Ok((known, Some(note)))

@@ -22,11 +22,11 @@ pub(crate) fn record(
     }
     let planned = match &trial.job {
         // Bounded by operations: whatever time they took is the whole of it.
-        Job::Block(job) if job.operations.is_some() && !run.stopping() => Nanos(1),
+        Job::Block(job) if job.operations_limit().is_some() && !run.stopping() => Nanos(1),
         Job::Kv(job) if (job.workload.fills() || job.operations.is_some()) && !run.stopping() => {
             Nanos(1)
         }
-        Job::Sql(job) if job.transactions.is_some() && !run.stopping() => Nanos(1),
+        Job::Sql(job) if job.operations.is_some() && !run.stopping() => Nanos(1),
         _ => trial.timeline.measure,
     };
     let measured = outcome.recording.measured().map(|i| i.end.since(i.start));

@@ -152,7 +152,7 @@ impl SqlExecutor<'_, '_> {
         notes.extend(loaded.volume_note.clone());
         let pool = servers::pool_of(job, Some(loaded.pages));
         let share = pool.get() as f64 / loaded.pages.max(1) as f64;
-        let numbers = workload::SqlNumbers::new(job.keys.distribution(), job.rows);
+        let numbers = workload::SqlNumbers::new(job.distribution.distribution(), job.records);
         let pages = units::Bytes(loaded.pages);
         notes.push(if share >= 1.0 {
             format!("buffer pool {pool}: it holds all {pages} of the tables' pages")
@@ -376,7 +376,7 @@ impl SqlExecutor<'_, '_> {
         request: &SqlRequest,
         watcher: &mut dyn Watcher,
     ) -> Result<Ended, RunnerError> {
-        let of = u64::from(one.job.tables) * one.job.rows;
+        let of = u64::from(one.job.tables) * one.job.records;
         let mut heard = |event| {
             if let worker::Event::Loading(done) = event {
                 watcher.event(&Event::Loading { done, of });

@@ -10,7 +10,7 @@ use engine::sql::{SqlSpec, load, measure};
 use engine::{EngineError, SqlEngine};
 use observe::{BlockDevice, Control, Counter};
 use stats::{LoadRecord, TrialResult};
-use study::{SqlCompression, sql_plan};
+use study::sql_plan;
 use units::{Nanos, Seed};
 use workload::{OpClass, SqlClient, changed_bytes};
 
@@ -41,7 +41,7 @@ pub(crate) fn load_tables<E: SqlEngine>(
         return Ok(None);
     }
     let (wall_ns, usage, disk) = meter.read();
-    let rows = u64::from(job.tables) * job.rows;
+    let rows = u64::from(job.tables) * job.records;
     let of_load = LoadRecord {
         records: rows,
         wall_ns,
@@ -66,7 +66,7 @@ pub(crate) fn run<E: SqlEngine>(
     let trial = request.parameters.spec(Some(SqlSpec::FAILURES_MAX));
     let plan = sql_plan(job, trial.timeline.until());
     let spec = SqlSpec { trial, changes: job.change.clone() };
-    let clients = SqlClient::all(&plan, job.threads, Seed(request.parameters.seed));
+    let clients = SqlClient::all(&plan, job.clients, Seed(request.parameters.seed));
     let device = BlockDevice::under(&request.data);
     let mut watch = || watched(request.process, device.as_ref());
     let codecs = codec_totals(request);
@@ -104,10 +104,12 @@ pub(crate) fn run<E: SqlEngine>(
 /// Of a trial that compresses its pages: what each codec does on this host with pages of its rows, measured
 /// before its clients begin.
 fn codec_totals(request: &SqlRequest) -> BTreeMap<String, f64> {
-    if request.job.compression == SqlCompression::None {
+    let options = &request.job.options;
+    if ["", "none"].contains(&options.text("compression")) {
         return BTreeMap::new();
     }
-    let page = usize::try_from(request.job.page_size.get()).unwrap_or(usize::MAX);
+    let page = options.size("page_size").and_then(|page| usize::try_from(page.get()).ok());
+    let page = page.unwrap_or(16 << 10);
     let speeds = codec::measure(&codec::sysbench_pages(page, request.parameters.seed));
     let of = |one: codec::CodecSpeed| {
         let name = |what: &str| format!("codec_{}_{what}", one.codec.word());

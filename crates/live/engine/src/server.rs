@@ -60,8 +60,6 @@ pub struct Reached {
 /// What a SQL engine's servers can be asked for. All functions of one engine.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerVerbs {
-    /// Scheme of a dsn: `mysql` of `mysql://...`.
-    pub scheme: &'static str,
     /// Looks for what a job's server lacks; starts nothing that the study names.
     pub look: fn(&SqlJob) -> Result<(), EngineError>,
     /// Checks that a job's server, private or the user's, can be used.

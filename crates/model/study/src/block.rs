@@ -1,30 +1,30 @@
-//! Block experiments in a study: the matrix of the clients of interest, and what goes on beside them.
-//!
-//! Invariants: every table refuses unknown keys; every default is written out in the resolved study. What
-//! it is not: meaning across fields; that is checked in `check`.
+//! Block jobs in a study: the clients of interest, and what goes on beside them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share};
 
+use crate::parameters::Parameters;
 use crate::words::words;
-use crate::{Many, Offsets};
+use crate::{EngineName, Offsets};
 
 /// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an
 /// open loop in which they are due by a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct BlockMatrix {
+pub struct BlockJob {
+    /// The engine: `block`.
+    pub engine: EngineName,
     /// Where the next block lies.
-    #[serde(default = "default_pattern")]
-    pub pattern: Many<Pattern>,
+    #[serde(default)]
+    pub pattern: Pattern,
     /// How the offsets of random operations are distributed: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (80
     /// % of the operations to 20 % of the space); `gaussian:15%` (its standard deviation, of the space).
-    #[serde(default = "default_offsets")]
-    pub offsets: Many<Offsets>,
+    #[serde(default)]
+    pub distribution: Offsets,
     /// Bytes an operation; a multiple of 512, up to 16MiB.
-    #[serde(default = "default_block_size")]
-    pub block_size: Many<Bytes>,
+    #[serde(default = "four_kib")]
+    pub block_size: Bytes,
     /// Instead of `block_size`: several sizes at once, drawn by their weights: `[{ size = "4KiB", weight = 3
     /// }, { size = "64KiB", weight = 1 }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,24 +33,24 @@ pub struct BlockMatrix {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alignment: Option<Bytes>,
     /// Share of operations that read; the rest write.
-    #[serde(default = "default_read_share")]
-    pub read_share: Many<Share>,
+    #[serde(default = "default_all")]
+    pub read_share: Share,
     /// Operations in flight, a thread, 1 to 4096; in an open loop at most.
-    #[serde(default = "default_one")]
-    pub queue_depth: Many<u32>,
+    #[serde(default = "one")]
+    pub queue_depth: u32,
     /// Submitting threads, 1 to 256.
-    #[serde(default = "default_one")]
-    pub threads: Many<u32>,
+    #[serde(default = "one")]
+    pub clients: u32,
     /// When operations are due.
     #[serde(default)]
     pub arrivals: Arrivals,
     /// Open loop: operations a second, all threads together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Many<Rate>>,
+    pub rate: Option<Rate>,
     /// Open loop, instead of `rate`: shares of the highest rate that a closed loop of the same operations
     /// has reached before in this run on the same stack.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_of_max: Option<Many<Share>>,
+    pub rate_of_max: Option<Share>,
     /// Open loop: later changes of the rate, in order of time: `[{ at = "10s", rate = "20k/s" }]`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_step: Vec<RateStep>,
@@ -61,12 +61,12 @@ pub struct BlockMatrix {
     #[serde(default)]
     pub think_time: Nanos,
     /// Flush (fdatasync) after so many writes of a thread, once they have completed; 0: never.
-    #[serde(default = "default_zero")]
-    pub sync_every: Many<u32>,
+    #[serde(default)]
+    pub sync_every: u32,
     /// Every write reaches the medium before it is acknowledged (O_DSYNC; on a device, forced unit
     /// access).
-    #[serde(default = "default_false")]
-    pub dsync: Many<bool>,
+    #[serde(default)]
+    pub dsync: bool,
     /// Share of the data written that cannot be compressed.
     #[serde(default = "default_all")]
     pub random_payload: Share,
@@ -90,6 +90,116 @@ pub struct BlockMatrix {
     /// Other clients at the same time, recorded apart as `background_*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<Beside>,
+}
+
+impl BlockJob {
+    /// Whether anything in it writes.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.read_share != Share::ALL
+            || self.precondition.is_some()
+            || self.beside.iter().any(|beside| beside.read_share != Share::ALL)
+    }
+
+    /// Whether `other` does the same operations, however fast.
+    #[must_use]
+    pub fn same_operations(&self, other: &Self) -> bool {
+        self.operations_key() == other.operations_key()
+    }
+
+    /// Equal for jobs with [`same operations`](Self::same_operations), and for no others.
+    pub(crate) fn operations_key(&self) -> String {
+        let shape = (self.pattern, self.distribution, self.block_size, self.read_share);
+        format!("{shape:?} {:?} {} {}", self.size_mix, self.sync_every, self.dsync)
+    }
+
+    /// Offsets are multiples of this.
+    #[must_use]
+    pub fn alignment(&self) -> Bytes {
+        self.alignment.unwrap_or_else(|| self.smallest())
+    }
+
+    /// The smallest operation, bytes.
+    fn smallest(&self) -> Bytes {
+        self.size_mix.iter().map(|one| one.size).min().unwrap_or(self.block_size)
+    }
+
+    /// Operations a second of an open loop; 0 in a closed one, or until the highest rate is known.
+    #[must_use]
+    pub fn rate(&self) -> Rate {
+        self.rate.unwrap_or(Rate(0))
+    }
+
+    /// Operations after which the trial ends, by their number or by their bytes.
+    #[must_use]
+    pub fn operations_limit(&self) -> Option<u64> {
+        let weights: u64 = self.size_mix.iter().map(|one| u64::from(one.weight)).sum();
+        let sum: u64 = self.size_mix.iter().map(|o| o.size.get() * u64::from(o.weight)).sum();
+        let mean = sum.checked_div(weights).unwrap_or(self.block_size.get());
+        let by_bytes = self.bytes.map(|bytes| bytes.get().div_ceil(mean.max(1)));
+        [self.operations, by_bytes].into_iter().flatten().min()
+    }
+
+    /// The largest operation, bytes.
+    #[must_use]
+    pub fn largest(&self) -> Bytes {
+        let own = self.size_mix.iter().map(|one| one.size).max().unwrap_or(self.block_size);
+        self.beside.iter().map(|beside| beside.block_size).fold(own, Bytes::max)
+    }
+
+    /// What every block job has, and of the rest what is not its default.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let sizes: Vec<String> = self
+            .size_mix
+            .iter()
+            .map(|one| format!("{}*{}", one.size.exact(), one.weight))
+            .collect();
+        let point = vec![
+            ("pattern", self.pattern.word().into()),
+            (
+                "block_size",
+                if sizes.is_empty() { self.block_size.exact() } else { sizes.join("+") },
+            ),
+            ("read_share", self.read_share.exact()),
+            ("queue_depth", self.queue_depth.to_string()),
+        ];
+        let mut parameters = Parameters::of(point);
+        let mut add = |differs, name: &'static str, value| parameters.add(differs, name, value);
+        let open = self.arrivals != Arrivals::Closed;
+        add(self.distribution != Offsets::Uniform, "distribution", self.distribution.to_string());
+        add(self.alignment() != self.smallest(), "alignment", self.alignment().exact());
+        add(self.clients > 1, "clients", self.clients.to_string());
+        add(open, "arrivals", self.arrivals.word().into());
+        match self.rate_of_max {
+            Some(share) => add(true, "rate_of_max", share.exact()),
+            None if open => add(true, "rate", self.rate().exact()),
+            None => {}
+        }
+        add(self.burst > 1, "burst", self.burst.to_string());
+        add(self.think_time > Nanos::ZERO, "think_time", self.think_time.exact());
+        add(self.sync_every > 0, "sync_every", self.sync_every.to_string());
+        add(self.dsync, "dsync", self.dsync.to_string());
+        add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
+        let beside: Vec<String> = self.beside.iter().map(beside_text).collect();
+        add(!beside.is_empty(), "beside", beside.join("; "));
+        add(self.verify, "verify", self.verify.to_string());
+        add(self.batch > 1, "batch", self.batch.to_string());
+        parameters
+    }
+}
+
+/// Clients beside in a few words: `100% writes of 16KiB at 1k/s`.
+fn beside_text(beside: &Beside) -> String {
+    let kind = match beside.read_share {
+        Share::ALL => "reads".to_owned(),
+        Share::NONE => "writes".to_owned(),
+        share => format!("{} reads", share.exact()),
+    };
+    let load = match beside.rate {
+        Some(rate) => format!("at {}", rate.exact()),
+        None => format!("{} deep", beside.clients * beside.queue_depth),
+    };
+    format!("{kind} of {} {load}", beside.block_size.exact())
 }
 
 /// A size and how often it is drawn.
@@ -139,7 +249,7 @@ pub struct Beside {
     pub pattern: Pattern,
     /// How the offsets of random operations are distributed.
     #[serde(default)]
-    pub offsets: Offsets,
+    pub distribution: Offsets,
     /// Bytes an operation; a multiple of 512, up to 16MiB.
     #[serde(default = "four_kib")]
     pub block_size: Bytes,
@@ -151,7 +261,7 @@ pub struct Beside {
     pub queue_depth: u32,
     /// Threads, 1 to 256.
     #[serde(default = "one")]
-    pub threads: u32,
+    pub clients: u32,
     /// When operations are due.
     #[serde(default)]
     pub arrivals: Arrivals,
@@ -216,25 +326,4 @@ fn default_round() -> Nanos {
 }
 fn default_rounds() -> u32 {
     25
-}
-fn default_pattern() -> Many<Pattern> {
-    Many::one(Pattern::Random)
-}
-fn default_offsets() -> Many<Offsets> {
-    Many::one(Offsets::Uniform)
-}
-fn default_block_size() -> Many<Bytes> {
-    Many::one(four_kib())
-}
-fn default_read_share() -> Many<Share> {
-    Many::one(Share::ALL)
-}
-fn default_one() -> Many<u32> {
-    Many::one(1)
-}
-fn default_zero() -> Many<u32> {
-    Many::one(0)
-}
-fn default_false() -> Many<bool> {
-    Many::one(false)
 }

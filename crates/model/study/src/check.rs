@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::count::{TRIALS_MAX, trials};
+use crate::expand::{TRIALS_MAX, too_many};
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
 use crate::stack_check::{check_one_scale, check_stack, check_staged};
 use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
-    Arrivals, BlockMatrix, DeviceName, Experiment, Job, Many, Offsets, Pattern, Study, StudyError,
-    plan,
+    ActJob, Arrivals, Beside, BlockJob, DeviceName, Experiment, Job, Offsets, Pattern, Study,
+    StudyError, plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
-    if study.schema != 1 {
-        let message = format!("schema {} is unknown; allowed: 1", study.schema);
+    if study.schema != 2 {
+        let message = format!("schema {} is unknown; allowed: 1, 2", study.schema);
         return Err(StudyError::general(message));
     }
     check_name(&study.name, "study", text)?;
@@ -71,17 +71,16 @@ fn check_words(study: &Study) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Nobody waits for a million trials, and nothing holds them.
+/// Trials of all experiments.
 fn check_count(study: &Study) -> Result<(), StudyError> {
     let mut sum = 0u64;
-    for (experiment, count) in trials(study) {
+    for one in &study.experiment {
+        let stacks = if one.stacks.is_empty() { study.stack.len() } else { one.stacks.len() };
+        let points = one.job.points().len() as u64;
+        let count = points.saturating_mul(u64::from(one.repeat)).saturating_mul(stacks as u64);
         sum = sum.saturating_add(count);
         if sum > TRIALS_MAX {
-            return Err(StudyError::general(format!(
-                "experiment `{}` has {count} trials; a study has at most {TRIALS_MAX}",
-                experiment.name
-            ))
-            .with_help("leave out values of its matrix, or repetitions; or make studies of it"));
+            return Err(too_many(&one.name, count));
         }
     }
     Ok(())
@@ -89,7 +88,7 @@ fn check_count(study: &Study) -> Result<(), StudyError> {
 
 /// A share of the highest rate needs a closed loop of the same operations before it, on the same stack.
 fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
-    let wants = |one: &Experiment| one.block.as_ref().is_some_and(|b| b.rate_of_max.is_some());
+    let wants = |one: &Experiment| one.job.of(Job::block).any(|job| job.rate_of_max.is_some());
     if !study.experiment.iter().any(wants) {
         return Ok(());
     }
@@ -143,7 +142,7 @@ fn unique<'a>(
 
 /// Intervals of a trial.
 fn intervals(one: &Experiment) -> u64 {
-    one.warm_up.get().saturating_add(one.measure.get()) / one.interval.get().max(1)
+    one.warm_up.get().saturating_add(one.duration.get()) / one.interval.get().max(1)
 }
 
 /// Refuses a study whose trials could not be read again: a trial's document has counts by class for each
@@ -152,10 +151,10 @@ fn intervals(one: &Experiment) -> u64 {
 /// # Errors
 /// The experiment, and how many intervals it may have.
 pub fn check_size(study: &Study) -> Result<(), StudyError> {
-    let most = |one: &Experiment| match (&one.sql, &one.kv) {
-        (Some(_), _) => 20_000,
-        (None, Some(_)) => 50_000,
-        (None, None) => 100_000,
+    let most = |one: &Experiment| match one.job.first() {
+        Job::Sql(_) => 20_000,
+        Job::Kv(_) => 50_000,
+        Job::Block(_) | Job::Act(_) => 100_000,
     };
     let Some(one) = study.experiment.iter().find(|one| intervals(one) > most(one)) else {
         return Ok(());
@@ -171,22 +170,17 @@ pub fn check_size(study: &Study) -> Result<(), StudyError> {
 
 /// Whether its own operations come by a schedule.
 fn is_scheduled(one: &Experiment) -> bool {
-    let block = one.block.as_ref().is_some_and(|block| block.arrivals != Arrivals::Closed);
-    let kv = one.kv.as_ref().is_some_and(|kv| kv.rate.is_some());
-    block || kv || one.sql.as_ref().is_some_and(|sql| sql.rate.is_some())
+    one.job.points().iter().any(|job| match job {
+        Job::Block(job) => job.arrivals != Arrivals::Closed,
+        Job::Act(_) => false,
+        Job::Kv(job) => job.rate.is_some(),
+        Job::Sql(job) => job.rate.is_some(),
+    })
 }
 
 fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
     let refuse =
         |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
-    let kinds = [one.block.is_some(), one.act.is_some(), one.kv.is_some(), one.sql.is_some()];
-    if kinds.into_iter().filter(|is| *is).count() != 1 {
-        let message =
-            "needs exactly one of [experiment.block], [experiment.act], [experiment.kv] and \
-             [experiment.sql]"
-                .to_owned();
-        return Err(refuse(message).at(text, &one.name));
-    }
     for name in &one.stacks {
         let Some(stack) = study.stack.iter().find(|stack| stack.name == *name) else {
             let known: Vec<_> = study.stack.iter().map(|s| s.name.as_str()).collect();
@@ -201,17 +195,17 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     check_one_scale(study, one, text)?;
     check_staged(study, one, text)?;
     check_times(one)?;
-    if one.interval.get() == 0 || one.measure < one.interval {
+    if one.interval.get() == 0 || one.duration < one.interval {
         let message =
-            format!("measure ({}) must be at least interval ({})", one.measure, one.interval);
+            format!("duration ({}) must be at least interval ({})", one.duration, one.interval);
         let same = |quoted: &str| quoted.parse() == Ok(one.interval);
         return Err(refuse(message).at_quoted(text, same));
     }
     // A schedule that was not kept issues what is late for as long again as was measured.
-    let late = if is_scheduled(one) { one.measure.get() } else { 0 };
-    let least = one.warm_up.get().saturating_add(one.measure.get()).saturating_add(late);
+    let late = if is_scheduled(one) { one.duration.get() } else { 0 };
+    let least = one.warm_up.get().saturating_add(one.duration.get()).saturating_add(late);
     if one.deadline.is_some_and(|deadline| deadline.get() < least) {
-        let message = "deadline must be at least warm_up and measure together, and measure once more where \
+        let message = "deadline must be at least warm_up and duration together, and duration once more where \
                        operations come by a schedule";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
@@ -221,21 +215,34 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     if !(1..=100).contains(&one.repeat) {
         return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));
     }
-    check_block(one, study, text)?;
-    check_act(one, text)?;
-    check_kv(study.engines, one, text)?;
-    check_sql(study, one, text)
+    let points = one.job.points();
+    let wrong = |error: StudyError| StudyError {
+        message: format!("experiment `{}`: {}", one.name, error.message),
+        ..error
+    };
+    let check = |job: &Job| match job {
+        Job::Block(job) => {
+            check_block(job, text).and_then(|()| check_verify(one, job, study, text))
+        }
+        Job::Act(job) => check_act(job, text),
+        Job::Kv(job) => check_kv(job, text),
+        Job::Sql(job) => check_sql(study, one, job, text),
+    };
+    points.iter().try_for_each(check).map_err(wrong)?;
+    let blocks = || one.job.of(Job::block);
+    let drawn = blocks().any(|job| job.distribution != Offsets::Uniform);
+    if drawn && blocks().all(|job| job.pattern == Pattern::Sequential) {
+        let message = "`distribution` is for random operations; leave out pattern = \"sequential\"";
+        return Err(refuse(message.into()).at_key(text, "distribution", |_| true));
+    }
+    Ok(())
 }
 
-fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyError> {
-    let Some(block) = &one.block else {
-        return Ok(());
-    };
-    let refuse =
-        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
+    let refuse = |message: String| StudyError::general(message);
     let mixed = block.size_mix.iter().map(|one| one.size);
     let beside = block.beside.iter().map(|beside| beside.block_size);
-    for size in block.block_size.values().iter().copied().chain(mixed).chain(beside) {
+    for size in std::iter::once(block.block_size).chain(mixed).chain(beside) {
         let bytes = size.get();
         if bytes == 0 || bytes % 512 != 0 || bytes > 1 << 24 {
             let message = format!("block_size {}: a multiple of 512 B up to 16 MiB", size.exact());
@@ -249,48 +256,29 @@ fn check_block(one: &Experiment, study: &Study, text: &str) -> Result<(), StudyE
     if block.size_mix.iter().any(|one| one.weight == 0) {
         return Err(refuse("weight = 0; allowed: at least 1".into()));
     }
-    if !block.size_mix.is_empty() && block.block_size.values() != [Bytes(4096)] {
+    if !block.size_mix.is_empty() && block.block_size != Bytes(4096) {
         let message = "`size_mix` stands instead of `block_size`; leave one of them out";
         return Err(refuse(message.into()).at_key(text, "block_size", |_| true));
     }
-    let uniform = block.offsets.values() == [Offsets::Uniform];
-    if !uniform && block.pattern.values() == [Pattern::Sequential] {
-        let message = "`offsets` are for random operations; leave out pattern = \"sequential\"";
-        return Err(refuse(message.into()).at_key(text, "offsets", |_| true));
-    }
-    check_numbers(one, block, text)?;
-    check_arrivals(one, block, text)?;
-    check_verify(one, block, study, text)
+    check_numbers(block, text)?;
+    check_arrivals(block, text)
 }
 
 /// Numbers within what is physical and what this program can hold.
-fn check_numbers(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(), StudyError> {
-    let refuse =
-        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
+    let refuse = |message: String| StudyError::general(message);
     let beside_all = || block.beside.iter();
-    let depths = block.queue_depth.values().iter().copied();
+    let with = |own: u32, of: fn(&Beside) -> u32| -> Vec<u32> {
+        std::iter::once(own).chain(beside_all().map(of)).collect()
+    };
+    let rounds = block.precondition.iter().map(|p| p.rounds_max.max(p.fills)).collect();
     let ranges: [(&str, Vec<u32>, u32, u32); 6] = [
-        ("queue_depth", depths.chain(beside_all().map(|b| b.queue_depth)).collect(), 1, 4096),
-        (
-            "threads",
-            block.threads.values().iter().copied().chain(beside_all().map(|b| b.threads)).collect(),
-            1,
-            256,
-        ),
+        ("queue_depth", with(block.queue_depth, |beside| beside.queue_depth), 1, 4096),
+        ("clients", with(block.clients, |beside| beside.clients), 1, 256),
         ("batch", vec![block.batch], 1, 4096),
-        (
-            "burst",
-            std::iter::once(block.burst).chain(beside_all().map(|b| b.burst)).collect(),
-            1,
-            1_000_000,
-        ),
-        ("sync_every", block.sync_every.values().to_vec(), 0, 1_000_000),
-        (
-            "rounds_max",
-            block.precondition.iter().map(|p| p.rounds_max.max(p.fills)).collect(),
-            0,
-            1000,
-        ),
+        ("burst", with(block.burst, |beside| beside.burst), 1, 1_000_000),
+        ("sync_every", vec![block.sync_every], 0, 1_000_000),
+        ("rounds_max", rounds, 0, 1000),
     ];
     for (key, values, low, high) in ranges {
         if let Some(wrong) = values.into_iter().find(|value| !(low..=high).contains(value)) {
@@ -314,22 +302,20 @@ fn check_numbers(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<()
     Ok(())
 }
 
-fn check_arrivals(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(), StudyError> {
-    let refuse =
-        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
-    let own = block.rate.as_ref().map_or(&[][..], Many::values);
-    if let Some(shares) = &block.rate_of_max {
+fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
+    let refuse = |message: String| StudyError::general(message);
+    if let Some(share) = block.rate_of_max {
         let refuse = |message: &str| refuse(message.into()).at_key(text, "rate_of_max", |_| true);
-        if !own.is_empty() || block.arrivals == Arrivals::Closed {
+        if block.rate.is_some() || block.arrivals == Arrivals::Closed {
             return Err(refuse("`rate_of_max` stands instead of `rate`, with arrivals"));
         }
-        if shares.values().contains(&Share::NONE) {
+        if share == Share::NONE {
             return Err(refuse("a share of 0 % offers nothing; allowed: 0.01% to 100%"));
         }
     }
     // A share of the highest rate is as good as a rate here.
     let stands_in = block.rate_of_max.as_ref().map(|_| units::Rate(1));
-    let own: Vec<units::Rate> = own.iter().copied().chain(stands_in).collect();
+    let own: Vec<units::Rate> = block.rate.into_iter().chain(stands_in).collect();
     let clients = std::iter::once((block.arrivals, own, block.think_time, block.burst)).chain(
         block.beside.iter().map(|beside| {
             (beside.arrivals, beside.rate.into_iter().collect(), beside.think_time, beside.burst)
@@ -378,18 +364,16 @@ fn check_arrivals(one: &Experiment, block: &BlockMatrix, text: &str) -> Result<(
 /// Verification and flushes need to know which operation is on which block of which device.
 fn check_verify(
     one: &Experiment,
-    block: &BlockMatrix,
+    block: &BlockJob,
     study: &Study,
     text: &str,
 ) -> Result<(), StudyError> {
-    let refuse =
-        |message: &str| StudyError::general(format!("experiment `{}`: {message}", one.name));
+    let refuse = |message: &str| StudyError::general(message);
     let stacks =
         study.stack.iter().filter(|s| one.stacks.is_empty() || one.stacks.contains(&s.name));
     let mut names = stacks.map(|stack| &stack.device);
     let many = |name: &DeviceName| matches!(name, DeviceName::Paths(paths) if paths.len() > 1);
-    let flushes = block.sync_every.values().iter().any(|every| *every > 0)
-        || block.beside.iter().any(|beside| beside.sync_every > 0);
+    let flushes = block.sync_every > 0 || block.beside.iter().any(|beside| beside.sync_every > 0);
     if flushes && names.any(many) {
         return Err(refuse("`sync_every` needs a stack of one device").at_key(
             text,
@@ -400,7 +384,7 @@ fn check_verify(
     if !block.verify {
         return Ok(());
     }
-    let aligned = block.alignment.is_none_or(|a| block.block_size.values() == [a]);
+    let aligned = block.alignment.is_none_or(|a| block.block_size == a);
     let reason = if !block.size_mix.is_empty() || !aligned {
         "`verify` needs one block size, and no alignment but that"
     } else if block.beside.iter().any(|beside| beside.read_share != Share::ALL) {
@@ -411,35 +395,25 @@ fn check_verify(
     Err(refuse(reason).at_key(text, "verify", |_| true))
 }
 
-fn check_act(one: &Experiment, text: &str) -> Result<(), StudyError> {
-    let Some(act) = &one.act else { return Ok(()) };
-    let refuse =
-        |message: String| StudyError::general(format!("experiment `{}`: {message}", one.name));
+fn check_act(act: &ActJob, text: &str) -> Result<(), StudyError> {
+    let refuse = |message: String| StudyError::general(message);
     let config = act::Config::parse(&act.config)
         .map_err(|error| refuse(format!("config, {error}")).at_key(text, "config", |_| true))?;
     let interval = Nanos::from_secs(u64::from(config.report_interval_sec));
-    let duration = act.duration.unwrap_or(Nanos::from_secs(u64::from(config.test_duration_sec)));
+    let from_file = Nanos::from_secs(u64::from(config.test_duration_sec));
+    let duration = act.test_duration.unwrap_or(from_file);
     if duration < interval {
-        return Err(refuse(format!(
-            "the test ({duration}) is shorter than its report interval ({interval})"
-        ))
-        .at_key(text, "duration", |_| true));
+        let message =
+            format!("the test ({duration}) is shorter than its report interval ({interval})");
+        return Err(refuse(message).at_key(text, "test_duration", |_| true));
     }
-    let ratings = act.rating.as_ref().map_or(&[][..], Many::values);
-    if let Some(rating) = ratings.iter().find(|rating| !(1..=10_000).contains(*rating)) {
-        return Err(refuse(format!("rating = {rating}; allowed: 1 to 10000")).at_key(
-            text,
-            "rating",
-            |_| true,
-        ));
-    }
-    let threads = act.service_threads.as_ref().map_or(&[][..], Many::values);
-    if threads.iter().any(|threads| !(1..=4096).contains(threads)) {
-        return Err(refuse("service_threads; allowed: 1 to 4096".into()).at_key(
-            text,
-            "service_threads",
-            |_| true,
-        ));
+    for (key, value, most) in
+        [("rating", act.rating, 10_000), ("service_threads", act.service_threads, 4096)]
+    {
+        if let Some(wrong) = value.filter(|value| !(1..=most).contains(value)) {
+            let message = format!("{key} = {wrong}; allowed: 1 to {most}");
+            return Err(refuse(message).at_key(text, key, |_| true));
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Durability;
+use crate::{Durability, OptionDoc, Options, WrongOption};
 
 /// Name of an engine in a study.
 #[derive(
@@ -54,6 +54,18 @@ impl Engines {
         self.0.iter().copied().filter(move |one| one.operations == operations)
     }
 
+    /// Every name once, in the order in which they are listed.
+    pub(crate) fn names(self) -> Vec<&'static str> {
+        let mut names: Vec<&str> = self.0.iter().map(|one| one.name).collect();
+        names.dedup();
+        names
+    }
+
+    /// Whether the engine of this name may have these operations.
+    pub(crate) fn is_known(self, name: &EngineName, operations: Operations) -> bool {
+        self.0.is_empty() || self.find(name, operations).is_some()
+    }
+
     /// The allowed names for an error message; none if this is one of them, or any name is.
     pub(crate) fn unknown(self, name: &EngineName, operations: Operations) -> Option<String> {
         let names: Vec<&str> = self.with(operations).map(|one| one.name).collect();
@@ -72,21 +84,8 @@ pub enum Operations {
     Sql,
 }
 
-/// An option by the engine's own terms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OptionDoc {
-    /// Key in a study.
-    pub name: &'static str,
-    /// Type and range, as the reference shows it.
-    pub values: &'static str,
-    /// Default.
-    pub default: &'static str,
-    /// One line.
-    pub doc: &'static str,
-}
-
 /// An engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Descriptor {
     /// Name in studies, figures and stored runs.
     pub name: &'static str,
@@ -100,8 +99,8 @@ pub struct Descriptor {
     pub operations: Operations,
     /// Runs on a block device without a file system.
     pub bare_device: bool,
-    /// Runs in a server process of its own.
-    pub server: bool,
+    /// Runs in a server process, whose DSNs have this scheme; none: it is embedded.
+    pub server: Option<&'static str>,
     /// What must be installed; none: it is built in.
     pub needs: Option<&'static str>,
     /// Command that installs it.
@@ -110,12 +109,28 @@ pub struct Descriptor {
     pub durability: [&'static str; 3],
     /// Options of the engine alone.
     pub options: &'static [OptionDoc],
-    /// Keys of an experiment that writes as fast as the engine commits, for power cuts; none: no power cuts.
+    /// Checks options that depend on each other: the name of the wrong one, and what is allowed.
+    pub check: fn(&Options) -> Result<(), WrongOption>,
+    /// Checks a variable, `name=value`, that is set while a server runs.
+    pub check_change: fn(&str) -> Result<(), String>,
+    /// Keys of a job that writes as fast as the engine commits, for power cuts; none: no power cuts.
     pub power_cuts: Option<&'static str>,
 }
 
+/// Power cuts under a key-value engine.
+const POWER_CUTS: &str = "workload = \"overwrite\"\nrecords = 500\nvalue_size = \"400B\"\n\
+    load_batch = 50\nverify = true\ndurability = \"device\"\n";
+
+impl PartialEq for Descriptor {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, self.operations) == (other.name, other.operations)
+    }
+}
+
+impl Eq for Descriptor {}
+
 impl Descriptor {
-    /// A built-in engine of this name without options or power cuts; what else it has is set over it.
+    /// A built-in engine of this name without options; what else it has is set over it.
     #[must_use]
     pub const fn new(name: &'static str, title: &'static str, operations: Operations) -> Self {
         Self {
@@ -125,12 +140,17 @@ impl Descriptor {
             products: &[],
             operations,
             bare_device: false,
-            server: false,
+            server: None,
             needs: None,
             install: "cargo build --release",
             durability: [""; 3],
             options: &[],
-            power_cuts: None,
+            check: |_| Ok(()),
+            check_change: |_| Ok(()),
+            power_cuts: match operations {
+                Operations::KeyValue => Some(POWER_CUTS),
+                Operations::Block | Operations::Sql => None,
+            },
         }
     }
 
@@ -147,45 +167,78 @@ impl Descriptor {
         found.map_or(self.title, |(_, title)| title)
     }
 
+    /// The options of a job: those that are `given`, else the defaults.
+    ///
+    /// # Errors
+    /// The option that is not as the engine has it, and what is allowed.
+    pub(crate) fn completed(&self, given: &Options) -> Result<Options, WrongOption> {
+        let options = given.completed(self.options)?;
+        (self.check)(&options).map(|()| options)
+    }
+
     /// Whether it has an option of this name.
     #[must_use]
     pub fn has_option(&self, name: &str) -> bool {
         self.options.iter().any(|option| option.name == name)
-    }
-
-    /// Table of an experiment in a study: `kv`, `sql` or `block`.
-    #[must_use]
-    pub const fn table(&self) -> &'static str {
-        match self.operations {
-            Operations::Block => "block",
-            Operations::KeyValue => "kv",
-            Operations::Sql => "sql",
-        }
     }
 }
 
 /// Engines for tests: with what the rules of studies depend on.
 #[cfg(test)]
 pub(crate) const ENGINES: Engines = {
-    const fn option(name: &'static str) -> OptionDoc {
-        OptionDoc { name, values: "", default: "", doc: "" }
-    }
+    use crate::{OptionKind, Shown};
+    const MAP: OptionDoc = OptionDoc {
+        name: "write_map",
+        kind: OptionKind::Flag,
+        default: Some("false"),
+        shown: Shown::Differs,
+        doc: "",
+    };
+    const POOL: OptionDoc = OptionDoc {
+        name: "buffer_pool",
+        kind: OptionKind::Pool(5 << 20, 1 << 50),
+        default: Some("128MiB"),
+        shown: Shown::Always,
+        doc: "",
+    };
+    const PAGES: OptionDoc = OptionDoc {
+        name: "page_size",
+        kind: OptionKind::Sizes(&[4 << 10, 16 << 10]),
+        default: Some("16KiB"),
+        shown: Shown::Differs,
+        doc: "",
+    };
+    const FLAVOUR: OptionDoc = OptionDoc {
+        name: "compression",
+        kind: OptionKind::Words(&["none", "zlib"]),
+        default: Some("none"),
+        shown: Shown::Differs,
+        doc: "",
+    };
     const MAPPED: Descriptor = Descriptor {
         bare_device: true,
-        options: &[option("write_map")],
+        options: &[MAP],
         ..Descriptor::new("lmdb", "LMDB", Operations::KeyValue)
     };
-    const WITH_OPTIONS: Descriptor = Descriptor {
-        options: &[option("options")],
-        ..Descriptor::new("rocksdb", "RocksDB", Operations::KeyValue)
+    const SERVER: Descriptor = Descriptor {
+        server: Some("mysql"),
+        options: &[POOL, PAGES, FLAVOUR],
+        check_change: |pair| match pair.starts_with("innodb_") {
+            true => Ok(()),
+            false => Err(format!("`{pair}` is not to be changed")),
+        },
+        ..Descriptor::new("mysql", "MySQL", Operations::Sql)
     };
-    const SERVER: Descriptor =
-        Descriptor { server: true, ..Descriptor::new("mysql", "MySQL", Operations::Sql) };
+    const EMBEDDED: Descriptor = Descriptor {
+        options: &[POOL, PAGES],
+        ..Descriptor::new("sqlite", "SQLite", Operations::Sql)
+    };
     Engines::of(&[
+        &Descriptor::new("block", "raw blocks", Operations::Block),
         &MAPPED,
-        &WITH_OPTIONS,
+        &Descriptor::new("rocksdb", "RocksDB", Operations::KeyValue),
         &Descriptor::new("sqlite", "SQLite", Operations::KeyValue),
         &SERVER,
-        &Descriptor::new("sqlite", "SQLite", Operations::Sql),
+        &EMBEDDED,
     ])
 };

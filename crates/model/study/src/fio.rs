@@ -44,7 +44,7 @@ pub fn import_fio(
         let beside = !section.begins_anew && !experiments.is_empty();
         if beside {
             job.drop_times();
-            let last = experiments.last_mut().and_then(|e| e.get_mut("block")?.as_table_mut());
+            let last = experiments.last_mut().and_then(|e| e.get_mut("job")?.as_table_mut());
             if let Some(last) = last {
                 let list = last.entry("beside").or_insert_with(|| Value::Array(Vec::new()));
                 let (carried, lost): (Table, Table) =
@@ -76,7 +76,7 @@ pub fn import_fio(
         }
     }
     let mut study = Table::new();
-    study.insert("schema".into(), Value::Integer(1));
+    study.insert("schema".into(), Value::Integer(2));
     study.insert("name".into(), Value::String(identifier(name)));
     study.insert("stack".into(), stacks.into());
     study.insert("experiment".into(), experiments.into());
@@ -207,10 +207,10 @@ impl<'a> Job<'a> {
         if random && !self.section.options.contains_key("norandommap") {
             self.note("fio visits every block once a pass; here blocks are drawn anew each time");
         }
-        put("threads", whole(self.number(&["numjobs"])?.unwrap_or(1)));
+        put("clients", whole(self.number(&["numjobs"])?.unwrap_or(1)));
         if let Some(distribution) = self.take(&["random_distribution"]) {
             match offsets(distribution) {
-                Some(offsets) => put("offsets", Value::String(offsets)),
+                Some(offsets) => put("distribution", Value::String(offsets)),
                 None => self.replace("random_distribution", "uniform is used"),
             }
         }
@@ -435,15 +435,15 @@ impl<'a> Job<'a> {
         }
     }
 
-    fn experiment(&mut self, stack: &str, block: Table) -> Result<Table, StudyError> {
+    fn experiment(&mut self, stack: &str, mut job: Table) -> Result<Table, StudyError> {
         let mut experiment = Table::new();
         experiment.insert("name".into(), Value::String(identifier(&self.section.name)));
         experiment.insert("title".into(), Value::String(self.section.name.clone()));
         experiment.insert("stacks".into(), Value::Array(vec![Value::String(stack.to_owned())]));
         let second = 1_000_000_000;
         // Without a time a job ends after its bytes.
-        let measure = if block.contains_key("bytes") { "1h" } else { "30s" };
-        let times = [("measure", "runtime", measure), ("warm_up", "ramp_time", "0ns")];
+        let duration = if job.contains_key("bytes") { "1h" } else { "30s" };
+        let times = [("duration", "runtime", duration), ("warm_up", "ramp_time", "0ns")];
         for (key, option, default) in times {
             let time = self.time(&[option], second)?.unwrap_or_else(|| default.to_owned());
             experiment.insert(key.into(), Value::String(time));
@@ -455,7 +455,8 @@ impl<'a> Job<'a> {
         if self.take(&["continue_on_error"]).is_some_and(|how| how != "none" && how != "0") {
             experiment.insert("on_error".into(), Value::String("continue".into()));
         }
-        experiment.insert("block".into(), Value::Table(block));
+        job.insert("engine".into(), Value::String("block".into()));
+        experiment.insert("job".into(), Value::Table(job));
         Ok(experiment)
     }
 
@@ -553,11 +554,11 @@ thinktime_spin=3
         assert_eq!(plan.trials.len(), 2, "[log] runs beside [warm]");
         assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(120));
         let PlannedJob::Block(warm) = &plan.trials[0].job else { panic!("no block job") };
-        assert_eq!((warm.queue_depth, warm.threads, warm.block_size.get()), (32, 2, 8192));
-        assert_eq!(warm.offsets.to_string(), "zipf:1.1");
+        assert_eq!((warm.queue_depth, warm.clients, warm.block_size.get()), (32, 2, 8192));
+        assert_eq!(warm.distribution.to_string(), "zipf:1.1");
         assert_eq!((warm.beside[0].sync_every, warm.beside[0].block_size.get()), (1, 16384));
         let PlannedJob::Block(later) = &plan.trials[1].job else { panic!("no block job") };
-        assert_eq!((later.size_mix.len(), later.rate.get()), (2, 2000));
+        assert_eq!((later.size_mix.len(), later.rate().get()), (2, 2000));
         assert_eq!(
             later.read_share.exact(),
             "50%",
@@ -574,7 +575,7 @@ thinktime_spin=3
             let PlannedJob::Block(job) = plan(&study).trials[0].job.clone() else {
                 panic!("block")
             };
-            (job.rate.get(), job.read_share.exact())
+            (job.rate().get(), job.read_share.exact())
         };
         assert_eq!(job("rw=randread\nrate_iops=1k\n"), (1000, "100%".into()));
         assert_eq!(job("rw=randrw\nrate_iops=1000\n"), (2000, "50%".into()));

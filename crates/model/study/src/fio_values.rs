@@ -91,11 +91,11 @@ pub(crate) fn identifier(name: &str) -> String {
 /// Keys of background load.
 pub(crate) const BESIDE: [&str; 12] = [
     "pattern",
-    "offsets",
+    "distribution",
     "block_size",
     "read_share",
     "queue_depth",
-    "threads",
+    "clients",
     "arrivals",
     "rate",
     "burst",
@@ -120,7 +120,7 @@ pub(crate) fn size_mix(split: &str) -> Option<Value> {
 
 /// Whether an experiment writes, by its own clients or in the background.
 pub(crate) fn writes(experiment: &Table) -> bool {
-    let Some(block) = experiment.get("block").and_then(Value::as_table) else { return false };
+    let Some(block) = experiment.get("job").and_then(Value::as_table) else { return false };
     let reads_only =
         |table: &Table| table.get("read_share").and_then(Value::as_str) == Some("100%");
     let beside = block.get("beside").and_then(Value::as_array).into_iter().flatten();

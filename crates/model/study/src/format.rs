@@ -6,15 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
-use crate::{
-    ActMatrix, BlockMatrix, Condition, DeviceName, KvMatrix, Objective, SqlMatrix, StackFaults,
-};
+use crate::{Condition, DeviceName, Jobs, Objective, StackFaults};
 
 /// A study.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
-    /// Version of the format; 1.
+    /// Version of the format: 2. Studies of version 1 are read as well.
     pub schema: u32,
     /// Name of the study: 1 to 64 letters, digits, `-` and `_`.
     pub name: String,
@@ -42,6 +40,9 @@ pub struct Study {
     /// The engines that it was read with.
     #[serde(skip)]
     pub engines: crate::Engines,
+    /// It was written in schema 1.
+    #[serde(skip)]
+    pub upgraded: bool,
 }
 
 /// What answers a question that is not which storage gives the most.
@@ -129,9 +130,9 @@ pub struct Stack {
     /// twenty. Stacks of one experiment share one scale; figures say it.
     #[serde(default = "default_scale")]
     pub scale: u32,
-    /// Of an attached model: the tables of `sql` are there before its life begins. Loading takes the device
-    /// no time and leaves no trace on it: a cache is empty, a drive in its `condition`. For a drive that is
-    /// put before, or under, a database that exists.
+    /// Of an attached model: the tables of a SQL job are there before its life begins. Loading takes
+    /// the device no time and leaves no trace: a cache is empty, a drive in its `condition`. For a drive that
+    /// is put before, or under, a database that exists.
     #[serde(default)]
     pub staged: bool,
     /// Of an attached model: what goes wrong with it: `seed`, and `[[stack.faults.fault]]` with the keys of
@@ -203,8 +204,8 @@ pub enum Submission {
     Psync,
 }
 
-/// One experiment: exactly one of `block`, `act`, `kv` and `sql`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// An experiment: a job at each point of its matrix, on each of its stacks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// Name in figures.
@@ -219,8 +220,8 @@ pub struct Experiment {
     #[serde(default = "default_warm_up")]
     pub warm_up: Nanos,
     /// Time measured.
-    #[serde(default = "default_measure")]
-    pub measure: Nanos,
+    #[serde(default = "default_duration")]
+    pub duration: Nanos,
     /// Interval of the time series.
     #[serde(default = "default_interval")]
     pub interval: Nanos,
@@ -246,18 +247,9 @@ pub struct Experiment {
     /// not kept issues what is late for as long again as was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
-    /// Block operations on the device itself.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub block: Option<BlockMatrix>,
-    /// Aerospike ACT's storage test; it sets its own times.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub act: Option<ActMatrix>,
-    /// Lookups and updates in a database.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kv: Option<KvMatrix>,
-    /// Transactions on a SQL database.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sql: Option<SqlMatrix>,
+    /// The job, `[experiment.job]`: the engine, what it does, and how. A list in the place of a value is an
+    /// axis of the matrix.
+    pub job: Jobs,
 }
 
 /// What a failed operation does to its trial. Either way it is counted and sampled.
@@ -306,7 +298,7 @@ fn default_true() -> bool {
 fn default_warm_up() -> Nanos {
     Nanos::from_millis(500)
 }
-fn default_measure() -> Nanos {
+fn default_duration() -> Nanos {
     Nanos::from_secs(3)
 }
 fn default_interval() -> Nanos {

@@ -1,193 +1,16 @@
-//! What one trial does: a point of an experiment's matrix.
+//! What one trial does, and the jobs of an experiment's matrix.
 //!
-//! Invariant: a job holds everything that its trial needs, so that it can be run without the study. What
-//! it is not: the workload; the runner makes that from it.
+//! A matrix is the table `[experiment.job]` with lists in the place of some values. It is expanded before it
+//! is read: each point is a table without lists, read as the job of its kind. Invariant: a job holds
+//! everything that its trial needs, so that it can be run without the study.
 
-use serde::Serialize;
-use units::{Bytes, Nanos, Rate, Share};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
+use toml::{Table, Value};
 
-use crate::kv::kv_jobs;
-use crate::many::each;
-use crate::parameters::Parameters;
-use crate::sql::sql_jobs;
-use crate::{
-    ActMatrix, ActPhase, Arrivals, Beside, BlockMatrix, Engines, Experiment, KvJob, Offsets,
-    Operations, Pattern, Precondition, RateStep, SizeWeight, SqlJob,
-};
-
-/// One point of a block matrix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct BlockJob {
-    /// Random or sequential.
-    pub pattern: Pattern,
-    /// Distribution of random offsets.
-    pub offsets: Offsets,
-    /// Bytes an operation, unless there is a mix.
-    pub block_size: Bytes,
-    /// Sizes with their weights; empty: `block_size` alone.
-    pub size_mix: Vec<SizeWeight>,
-    /// Offsets are multiples of this.
-    pub alignment: Bytes,
-    /// Share of reads.
-    pub read_share: Share,
-    /// Operations in flight, a thread.
-    pub queue_depth: u32,
-    /// Submitting threads.
-    pub threads: u32,
-    /// When operations are due.
-    pub arrivals: Arrivals,
-    /// Operations a second of an open loop, all threads together; 0 in a closed loop, or until the highest
-    /// rate is known.
-    pub rate: Rate,
-    /// The rate as a share of the highest reached before.
-    pub rate_of_max: Option<Share>,
-    /// Later changes of the rate.
-    pub rate_step: Vec<RateStep>,
-    /// Operations due at once in an open loop.
-    pub burst: u32,
-    /// Pause of a slot of a closed loop after each completion.
-    pub think_time: Nanos,
-    /// Flush after so many writes of a thread; 0: never.
-    pub sync_every: u32,
-    /// Writes reach the medium before they are acknowledged.
-    pub dsync: bool,
-    /// Share of the data written that cannot be compressed.
-    pub random_payload: Share,
-    /// Operations after which the trial ends.
-    pub operations: Option<u64>,
-    /// Stamp writes and check reads.
-    pub verify: bool,
-    /// Completions that io_uring waits for at once.
-    pub batch: u32,
-    /// What is done to the device before.
-    pub precondition: Option<Precondition>,
-    /// Other clients at the same time.
-    pub beside: Vec<Beside>,
-}
-
-impl BlockJob {
-    /// Whether anything in it writes.
-    #[must_use]
-    pub fn writes(&self) -> bool {
-        self.read_share != Share::ALL
-            || self.precondition.is_some()
-            || self.beside.iter().any(|beside| beside.read_share != Share::ALL)
-    }
-
-    /// Whether anything in it flushes or forces writes through.
-    #[must_use]
-    pub fn forces_durability(&self) -> bool {
-        self.sync_every > 0
-            || self.dsync
-            || self.beside.iter().any(|beside| beside.sync_every > 0 || beside.dsync)
-    }
-
-    /// Whether `other` does the same operations, however fast.
-    #[must_use]
-    pub fn same_operations(&self, other: &Self) -> bool {
-        self.operations_key() == other.operations_key()
-    }
-
-    /// Equal for jobs with [`same operations`](Self::same_operations), and for no others.
-    pub(crate) fn operations_key(&self) -> String {
-        let shape = (self.pattern, self.offsets, self.block_size, self.read_share);
-        format!("{shape:?} {:?} {} {}", self.size_mix, self.sync_every, self.dsync)
-    }
-
-    /// The largest operation, bytes.
-    #[must_use]
-    pub fn largest(&self) -> Bytes {
-        let own = self.size_mix.iter().map(|one| one.size).max().unwrap_or(self.block_size);
-        self.beside.iter().map(|beside| beside.block_size).fold(own, Bytes::max)
-    }
-
-    /// What every block job has, and of the rest what is not its default.
-    fn parameters(&self) -> Parameters {
-        let sizes: Vec<String> = self
-            .size_mix
-            .iter()
-            .map(|one| format!("{}*{}", one.size.exact(), one.weight))
-            .collect();
-        let point = vec![
-            ("pattern", self.pattern.word().into()),
-            (
-                "block_size",
-                if sizes.is_empty() { self.block_size.exact() } else { sizes.join("+") },
-            ),
-            ("read_share", self.read_share.exact()),
-            ("queue_depth", self.queue_depth.to_string()),
-        ];
-        let mut parameters = Parameters::of(point);
-        let mut add = |differs, name, value| parameters.add(differs, name, value);
-        let open = self.arrivals != Arrivals::Closed;
-        add(self.offsets != Offsets::Uniform, "offsets", self.offsets.to_string());
-        let natural = self.size_mix.iter().map(|one| one.size).min().unwrap_or(self.block_size);
-        add(self.alignment != natural, "alignment", self.alignment.exact());
-        add(self.threads > 1, "threads", self.threads.to_string());
-        add(open, "arrivals", self.arrivals.word().into());
-        match self.rate_of_max {
-            Some(share) => add(true, "rate_of_max", share.exact()),
-            None if open => add(true, "rate", self.rate.exact()),
-            None => {}
-        }
-        add(self.burst > 1, "burst", self.burst.to_string());
-        add(self.think_time > Nanos::ZERO, "think_time", self.think_time.exact());
-        add(self.sync_every > 0, "sync_every", self.sync_every.to_string());
-        add(self.dsync, "dsync", self.dsync.to_string());
-        add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
-        let beside: Vec<String> = self.beside.iter().map(beside_text).collect();
-        add(!beside.is_empty(), "beside", beside.join("; "));
-        add(self.verify, "verify", self.verify.to_string());
-        add(self.batch > 1, "batch", self.batch.to_string());
-        parameters
-    }
-}
-
-/// Clients beside in a few words: `100% writes of 16KiB at 1k/s`.
-fn beside_text(beside: &Beside) -> String {
-    let kind = match beside.read_share {
-        Share::ALL => "reads".to_owned(),
-        Share::NONE => "writes".to_owned(),
-        share => format!("{} reads", share.exact()),
-    };
-    let load = match beside.rate {
-        Some(rate) => format!("at {}", rate.exact()),
-        None => format!("{} deep", beside.threads * beside.queue_depth),
-    };
-    format!("{kind} of {} {load}", beside.block_size.exact())
-}
-
-/// One point of an ACT matrix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ActJob {
-    /// The configuration at this point's rating.
-    pub config: act::Config,
-    /// How requests lie in time.
-    pub phase: ActPhase,
-    /// Threads in ACT's phase; 0: five a CPU.
-    pub service_threads: u32,
-    /// Slices that are judged.
-    pub slice: Nanos,
-    /// Fills of the devices before.
-    pub fills: u32,
-}
-
-impl ActJob {
-    fn parameters(&self) -> Parameters {
-        let mut point = vec![
-            ("read_reqs_per_sec", self.config.read_reqs_per_sec.to_string()),
-            ("write_reqs_per_sec", self.config.write_reqs_per_sec.to_string()),
-            ("arrivals", self.phase.word().into()),
-        ];
-        if let Some(rating) = self.config.rating() {
-            point.push(("rating", rating.to_string()));
-        }
-        if self.phase == ActPhase::Act && self.service_threads > 0 {
-            point.push(("service_threads", self.service_threads.to_string()));
-        }
-        Parameters::of(point)
-    }
-}
+use crate::parameters::{Parameter, Parameters};
+use crate::{ActJob, BlockJob, EngineName, KvJob, Operations, Options, SqlJob};
 
 /// What a trial does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -204,14 +27,21 @@ pub enum Job {
 }
 
 impl Job {
+    /// The engine's name.
+    #[must_use]
+    pub const fn engine_name(&self) -> &EngineName {
+        match self {
+            Self::Block(job) => &job.engine,
+            Self::Act(job) => &job.engine,
+            Self::Kv(job) => &job.engine,
+            Self::Sql(job) => &job.engine,
+        }
+    }
+
     /// The engine's word.
     #[must_use]
     pub fn engine(&self) -> &str {
-        match self {
-            Self::Block(_) | Self::Act(_) => "block",
-            Self::Kv(job) => job.engine.word(),
-            Self::Sql(job) => job.engine.word(),
-        }
+        self.engine_name().word()
     }
 
     /// What its engine must understand.
@@ -226,7 +56,7 @@ impl Job {
 
     /// Parameters by name, in a fixed order: what every job of its kind has, and what is not its default.
     #[must_use]
-    pub fn point(&self) -> Vec<(&'static str, String)> {
+    pub fn point(&self) -> Vec<Parameter> {
         self.parameters().point
     }
 
@@ -246,7 +76,9 @@ impl Job {
     pub fn writes_blocks(&self) -> bool {
         match self {
             Self::Block(job) => job.writes(),
-            Self::Act(job) => job.config.write_reqs_per_sec > 0 || job.fills > 0,
+            Self::Act(job) => {
+                job.fills > 0 || job.config().is_ok_and(|config| config.write_reqs_per_sec > 0)
+            }
             Self::Kv(_) | Self::Sql(_) => true,
         }
     }
@@ -256,101 +88,236 @@ impl Job {
     pub const fn is_block(&self) -> bool {
         matches!(self, Self::Block(_) | Self::Act(_))
     }
+
+    /// The same as key-value job.
+    #[must_use]
+    pub fn key_value(&self) -> Option<&KvJob> {
+        if let Self::Kv(job) = self { Some(job) } else { None }
+    }
+
+    /// The same as SQL job.
+    #[must_use]
+    pub fn sql(&self) -> Option<&SqlJob> {
+        if let Self::Sql(job) = self { Some(job) } else { None }
+    }
+
+    /// The same as block job.
+    #[must_use]
+    pub fn block(&self) -> Option<&BlockJob> {
+        if let Self::Block(job) = self { Some(job) } else { None }
+    }
+
+    /// The same as job of ACT's test.
+    #[must_use]
+    pub fn act(&self) -> Option<&ActJob> {
+        if let Self::Act(job) = self { Some(job) } else { None }
+    }
+
+    /// Options of its engine, if it is a database.
+    pub(crate) fn options_mut(&mut self) -> Option<&mut Options> {
+        match self {
+            Self::Block(_) | Self::Act(_) => None,
+            Self::Kv(job) => Some(&mut job.options),
+            Self::Sql(job) => Some(&mut job.options),
+        }
+    }
+
+    fn options(&self) -> Option<&Options> {
+        match self {
+            Self::Block(_) | Self::Act(_) => None,
+            Self::Kv(job) => Some(&job.options),
+            Self::Sql(job) => Some(&job.options),
+        }
+    }
+
+    fn table(&self) -> Result<Table, toml::ser::Error> {
+        match self {
+            Self::Block(job) => Table::try_from(job),
+            Self::Act(job) => {
+                let mut table = Table::try_from(job)?;
+                table.insert("workload".into(), Value::String(ACT.into()));
+                Ok(table)
+            }
+            Self::Kv(job) => Table::try_from(job),
+            Self::Sql(job) => Table::try_from(job),
+        }
+    }
 }
 
-/// The points of an experiment's matrix, in order.
-pub(crate) fn jobs(experiment: &Experiment, engines: Engines) -> Vec<Job> {
-    let mut jobs = Vec::new();
-    if let Some(matrix) = &experiment.block {
-        jobs.extend(block_jobs(matrix).into_iter().map(|job| Job::Block(Box::new(job))));
-    }
-    if let Some(matrix) = &experiment.act {
-        jobs.extend(act_jobs(matrix).into_iter().map(|job| Job::Act(Box::new(job))));
-    }
-    if let Some(matrix) = &experiment.kv {
-        jobs.extend(kv_jobs(matrix, engines).into_iter().map(|job| Job::Kv(Box::new(job))));
-    }
-    if let Some(matrix) = &experiment.sql {
-        jobs.extend(sql_jobs(matrix).into_iter().map(|job| Job::Sql(Box::new(job))));
-    }
-    jobs
+/// Workload of the block engine that is ACT's test.
+pub(crate) const ACT: &str = "act";
+/// Key of the options.
+pub(crate) const OPTIONS: &str = "options";
+
+/// Kinds of jobs, each with keys of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Block,
+    Act,
+    KeyValue,
+    Sql,
 }
 
-fn block_jobs(matrix: &BlockMatrix) -> Vec<BlockJob> {
-    let mean_size = |job: &BlockJob| {
-        let weights: u64 = job.size_mix.iter().map(|one| u64::from(one.weight)).sum();
-        let sum: u64 = job.size_mix.iter().map(|o| o.size.get() * u64::from(o.weight)).sum();
-        sum.checked_div(weights).unwrap_or(job.block_size.get())
-    };
-    let smallest = matrix.size_mix.iter().map(|one| one.size).min();
-    let base = BlockJob {
-        pattern: Pattern::Random,
-        offsets: Offsets::Uniform,
-        block_size: Bytes(4096),
-        size_mix: matrix.size_mix.clone(),
-        alignment: Bytes(4096),
-        read_share: Share::ALL,
-        queue_depth: 1,
-        threads: 1,
-        arrivals: matrix.arrivals,
-        rate: Rate(0),
-        rate_of_max: None,
-        rate_step: matrix.rate_step.clone(),
-        burst: matrix.burst,
-        think_time: matrix.think_time,
-        sync_every: 0,
-        dsync: false,
-        random_payload: matrix.random_payload,
-        operations: None,
-        verify: matrix.verify,
-        batch: matrix.batch,
-        precondition: matrix.precondition,
-        beside: matrix.beside.clone(),
-    };
-    let closed = [Rate(0)];
-    let rates = matrix.rate.as_ref().map_or(&closed[..], crate::Many::values);
-    let mut jobs = vec![base];
-    jobs = each(jobs, matrix.pattern.values(), |job, value| job.pattern = *value);
-    jobs = each(jobs, matrix.offsets.values(), |job, value| job.offsets = *value);
-    jobs = each(jobs, matrix.block_size.values(), |job, value| job.block_size = *value);
-    jobs = each(jobs, matrix.read_share.values(), |job, value| job.read_share = *value);
-    jobs = each(jobs, matrix.dsync.values(), |job, value| job.dsync = *value);
-    jobs = each(jobs, matrix.sync_every.values(), |job, value| job.sync_every = *value);
-    jobs = each(jobs, matrix.threads.values(), |job, value| job.threads = *value);
-    jobs = each(jobs, matrix.queue_depth.values(), |job, value| job.queue_depth = *value);
-    jobs = each(jobs, rates, |job, value| job.rate = *value);
-    if let Some(shares) = &matrix.rate_of_max {
-        jobs = each(jobs, shares.values(), |job, value| job.rate_of_max = Some(*value));
+impl Kind {
+    /// Keys whose value may be a list, in the order in which they are expanded: the last varies fastest.
+    /// `options` stands for the options of the engine that are not named themselves.
+    pub(crate) const fn axes(self) -> &'static [&'static str] {
+        match self {
+            Self::Block => &[
+                "pattern",
+                "distribution",
+                "block_size",
+                "read_share",
+                "dsync",
+                "sync_every",
+                "clients",
+                "queue_depth",
+                "rate",
+                "rate_of_max",
+            ],
+            Self::Act => &["rating", "phase", "service_threads"],
+            Self::KeyValue => &[
+                "engine",
+                "records",
+                "value_size",
+                "memory",
+                "workload",
+                "durability",
+                OPTIONS,
+                "clients",
+                "rate",
+            ],
+            Self::Sql => &[
+                "engine",
+                "tables",
+                "records",
+                OPTIONS,
+                "durability",
+                "options.buffer_pool",
+                "workload",
+                "clients",
+                "rate",
+            ],
+        }
     }
-    for job in &mut jobs {
-        job.alignment = matrix.alignment.or(smallest).unwrap_or(job.block_size);
-        let by_bytes = matrix.bytes.map(|bytes| bytes.get().div_ceil(mean_size(job).max(1)));
-        job.operations = [matrix.operations, by_bytes].into_iter().flatten().min();
+
+    pub(crate) const fn operations(self) -> Operations {
+        match self {
+            Self::Block | Self::Act => Operations::Block,
+            Self::KeyValue => Operations::KeyValue,
+            Self::Sql => Operations::Sql,
+        }
     }
-    jobs
 }
 
-fn act_jobs(matrix: &ActMatrix) -> Vec<ActJob> {
-    // A configuration that does not parse was refused before.
-    let Ok(config) = act::Config::parse(&matrix.config) else { return Vec::new() };
-    let mut jobs = vec![ActJob {
-        phase: matrix.phase.values()[0],
-        service_threads: config.service_threads,
-        slice: matrix.slice,
-        fills: matrix.fills,
-        config: config.clone(),
-    }];
-    if let Some(ratings) = &matrix.rating {
-        jobs = each(jobs, ratings.values(), |job, rating| job.config = config.at_rating(*rating));
+/// The jobs of an experiment: one for each point of its matrix, in order; at least one.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Jobs {
+    points: Vec<Job>,
+    /// Keys with a list of values, as they were written; those of options as `options.name`.
+    axes: Vec<(String, Value)>,
+}
+
+impl Jobs {
+    pub(crate) const fn new(points: Vec<Job>, axes: Vec<(String, Value)>) -> Self {
+        Self { points, axes }
     }
-    jobs = each(jobs, matrix.phase.values(), |job, value| job.phase = *value);
-    let Some(threads) = matrix.service_threads.as_ref().map(crate::Many::values) else {
-        return jobs;
-    };
-    // Threads mean nothing to independent requests: one point, not one for each number.
-    let with_threads = |job: ActJob| {
-        let threads = if job.phase == ActPhase::Act { threads } else { &threads[..1] };
-        each(vec![job], threads, |job, value| job.service_threads = *value)
-    };
-    jobs.into_iter().flat_map(with_threads).collect()
+
+    /// All of them, in order.
+    #[must_use]
+    pub fn points(&self) -> &[Job] {
+        &self.points
+    }
+
+    /// The first. What is no axis is the same in all.
+    ///
+    /// # Panics
+    /// Never for an experiment of a study that was parsed.
+    #[must_use]
+    pub fn first(&self) -> &Job {
+        &self.points[0]
+    }
+
+    /// Those of one kind: `jobs.of(Job::sql)`.
+    pub fn of<T: 'static>(&self, kind: fn(&Job) -> Option<&T>) -> impl Iterator<Item = &T> {
+        self.points.iter().filter_map(kind)
+    }
+
+    /// The table with all defaults.
+    fn table(&self) -> Result<Table, toml::ser::Error> {
+        let Some(first) = self.points.first() else { return Ok(Table::new()) };
+        let mut table = first.table()?;
+        let mut options = Table::new();
+        for (name, value) in self.points.iter().filter_map(Job::options).flat_map(Options::iter) {
+            if !options.contains_key(name) {
+                options.insert(name.to_owned(), Value::try_from(value)?);
+            }
+        }
+        for (path, values) in &self.axes {
+            match path.strip_prefix("options.") {
+                Some(name) => options.insert(name.to_owned(), values.clone()),
+                None => table.insert(path.clone(), values.clone()),
+            };
+        }
+        table.remove(OPTIONS);
+        if !options.is_empty() {
+            table.insert(OPTIONS.into(), options.into());
+        }
+        Ok(table)
+    }
+}
+
+impl Serialize for Jobs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.table().map_err(ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+/// Of the text nothing is kept: `expand` fills it in.
+impl<'de> Deserialize<'de> for Jobs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self::default())
+    }
+}
+
+impl JsonSchema for Jobs {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Jobs".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let kinds = [
+            (BlockJob::schema_name(), BlockJob::json_schema(generator), Kind::Block),
+            (ActJob::schema_name(), ActJob::json_schema(generator), Kind::Act),
+            (KvJob::schema_name(), KvJob::json_schema(generator), Kind::KeyValue),
+            (SqlJob::schema_name(), SqlJob::json_schema(generator), Kind::Sql),
+        ];
+        let mut all = Vec::new();
+        for (name, mut schema, kind) in kinds {
+            let properties = schema.get_mut("properties").and_then(|all| all.as_object_mut());
+            let Some(properties) = properties else { continue };
+            let axes = kind.axes().iter().filter(|key| **key != OPTIONS);
+            for key in axes {
+                let Some(one) = properties.get_mut(*key) else { continue };
+                // A list may stand in the place of a value.
+                let mut value = std::mem::take(one);
+                let mut outer = Schema::default();
+                for key in ["description", "default"] {
+                    let found = value.as_object_mut().and_then(|object| object.remove(key));
+                    outer.ensure_object().extend(found.map(|found| (key.to_owned(), found)));
+                }
+                let list = json_schema!({ "type": "array", "items": value, "minItems": 1 });
+                let either = json_schema!({ "oneOf": [value, list] });
+                outer.ensure_object().extend(either.as_object().cloned().unwrap_or_default());
+                *one = outer.to_value();
+            }
+            if kind == Kind::Act {
+                let act = json_schema!({ "description": "ACT's test.", "const": ACT });
+                properties.insert("workload".into(), act.to_value());
+            }
+            generator.definitions_mut().insert(name.to_string(), schema.to_value());
+            all.push(json_schema!({ "$ref": format!("#/$defs/{name}") }));
+        }
+        json_schema!({ "anyOf": all })
+    }
 }

@@ -1,26 +1,23 @@
-//! Key-value experiments: databases, what is done to them, and how they are set up.
+//! Key-value jobs: databases, what is done to them, and how they are set up.
 //!
-//! Workloads have the words of RocksDB's db_bench and of YCSB. Invariants: every job holds all that its
-//! trial needs; what goes together is checked before anything runs.
+//! Workloads have the words of RocksDB's db_bench and of YCSB.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share};
 
-use crate::many::each;
 use crate::parameters::Parameters;
 use crate::words::words;
-use crate::{Arrivals, Durability, EngineName, Engines, Many, Memory, Offsets, Operations};
+use crate::{Arrivals, Durability, EngineName, Memory, Offsets, Options};
 
 /// Key-value operations on a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct KvMatrix {
-    /// The databases.
-    pub engine: Many<EngineName>,
+pub struct KvJob {
+    /// The database.
+    pub engine: EngineName,
     /// What is done, after the records are loaded in order.
-    #[serde(default = "default_workload")]
-    pub workload: Many<KvWorkload>,
+    pub workload: KvWorkload,
     /// Records loaded (or, by workloads that fill a database, written), 1 to 10 billion.
     pub records: u64,
     /// Bytes of a key, 16 to 64: sixteen hexadecimal digits, then zeros.
@@ -36,12 +33,12 @@ pub struct KvMatrix {
     pub random_payload: Share,
     /// Client threads of the workload, 0 to 256: in `read_while_writing` and `read_while_scanning` the
     /// readers beside the one that writes or scans (0: that one alone), else all of them.
-    #[serde(default = "default_readers")]
-    pub readers: Many<u32>,
+    #[serde(default = "default_clients")]
+    pub clients: u32,
     /// How records are drawn: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (operations / records);
     /// `gaussian:15%` (standard deviation).
-    #[serde(default = "default_keys")]
-    pub keys: Offsets,
+    #[serde(default)]
+    pub distribution: Offsets,
     /// When operations are due: `closed`, or by a schedule, `constant` or `poisson`, of `rate`. In
     /// `read_while_writing` and `read_while_scanning` those of the readers.
     #[serde(default)]
@@ -49,7 +46,7 @@ pub struct KvMatrix {
     /// Operations a second of all those clients together, where arrivals are not closed; a list is an axis.
     /// Each client has one in flight: what no client could take is counted as missed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<Many<Rate>>,
+    pub rate: Option<Rate>,
     /// Updates a second of the writer in `read_while_writing`; without it as many as it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_rate: Option<Rate>,
@@ -65,7 +62,7 @@ pub struct KvMatrix {
     pub operations: Option<u64>,
     /// What a committed update survives.
     #[serde(default = "default_durability")]
-    pub durability: Many<Durability>,
+    pub durability: Durability,
     /// Records a transaction while loading.
     #[serde(default = "default_load_batch")]
     pub load_batch: u32,
@@ -81,24 +78,62 @@ pub struct KvMatrix {
     /// process or the program ended early. One writer.
     #[serde(default)]
     pub verify: bool,
-    /// LMDB: write through the map (MDB_WRITEMAP) instead of with system calls.
-    #[serde(default = "default_write_map")]
-    pub write_map: Many<bool>,
-    /// LMDB: let the kernel read ahead.
+    /// Options of the engine: see Engines below.
     #[serde(default)]
-    pub read_ahead: bool,
-    /// LMDB: bytes of the map; by default four times the records, or the whole device.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub map_size: Option<Bytes>,
-    /// RocksDB: `librocksdb.so` to load, a path; `auto`: the one that the system has; `vendored`: RocksDB
-    /// 11.8.1, which the program has if it was built with `--features rocksdb-vendored`.
-    #[serde(default = "default_library")]
-    pub library: String,
-    /// RocksDB: options by its own names, `name=value;name=value`, as in its OPTIONS files; they count over
-    /// what is set here by default. None that leads out of the stack (`wal_dir`, `db_log_dir`, `db_paths`,
-    /// `cf_paths`).
-    #[serde(default)]
-    pub options: String,
+    pub options: Options,
+}
+
+impl KvJob {
+    /// Bytes of all keys and values.
+    #[must_use]
+    pub fn data(&self) -> Bytes {
+        let value = u64::midpoint(self.value_size.get(), self.value_size_max().get());
+        Bytes(self.records.saturating_mul(value + u64::from(self.key_size)))
+    }
+
+    /// Bytes of a value, at most.
+    #[must_use]
+    pub fn value_size_max(&self) -> Bytes {
+        self.value_size_max.unwrap_or(self.value_size)
+    }
+
+    /// Client threads.
+    #[must_use]
+    pub const fn threads(&self) -> u32 {
+        self.workload.clients(self.clients)
+    }
+
+    /// What every key-value job has, and of the rest what is not its default.
+    pub(crate) fn parameters(&self) -> Parameters {
+        let point = vec![
+            ("records", self.records.to_string()),
+            ("value_size", self.value_size.exact()),
+            ("clients", self.clients.to_string()),
+            ("durability", self.durability.word().into()),
+        ];
+        let mut parameters = Parameters::of(point);
+        let mut add = |differs, name: &'static str, value| parameters.add(differs, name, value);
+        let plain = self.workload == KvWorkload::ReadWhileWriting;
+        add(!plain, "workload", self.workload.word().into());
+        add(self.key_size != default_key_size(), "key_size", self.key_size.to_string());
+        let spread = self.value_size_max() != self.value_size;
+        add(spread, "value_size_max", self.value_size_max().exact());
+        add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
+        add(self.distribution != Offsets::Uniform, "distribution", self.distribution.to_string());
+        add(self.rate.is_some(), "arrivals", self.arrivals.word().into());
+        if let Some(rate) = self.rate {
+            add(true, "rate", rate.exact());
+        }
+        if let Some(rate) = self.write_rate {
+            add(true, "write_rate", rate.exact());
+            add(self.write_burst > 1, "write_burst", self.write_burst.to_string());
+        }
+        add(self.memory != Memory::Unlimited, "memory", self.memory.text());
+        add(!self.cold_start, "cold_start", self.cold_start.to_string());
+        add(self.verify, "verify", self.verify.to_string());
+        self.options.add_to(&mut parameters);
+        parameters
+    }
 }
 
 /// What clients do.
@@ -177,179 +212,14 @@ impl KvWorkload {
     }
 }
 
-/// One point of a key-value matrix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KvJob {
-    /// The database.
-    pub engine: EngineName,
-    /// What is done.
-    pub workload: KvWorkload,
-    /// Records loaded.
-    pub records: u64,
-    /// Bytes of a key.
-    pub key_size: u32,
-    /// Bytes of a value, at least.
-    pub value_size: Bytes,
-    /// Bytes of a value, at most.
-    pub value_size_max: Bytes,
-    /// Share of a value that cannot be compressed.
-    pub random_payload: Share,
-    /// Reader threads, or all threads of workloads that are no readers beside another.
-    pub readers: u32,
-    /// How records are drawn.
-    pub keys: Offsets,
-    /// When operations are due.
-    #[serde(default)]
-    pub arrivals: Arrivals,
-    /// How many a second, all together.
-    #[serde(default)]
-    pub rate: Option<Rate>,
-    /// Updates a second of the one writer.
-    pub write_rate: Option<Rate>,
-    /// Of those, how many are due at once.
-    pub write_burst: u32,
-    /// Records read after each seek.
-    pub seek_records: u32,
-    /// Operations after which the trial ends.
-    pub operations: Option<u64>,
-    /// What a committed update survives.
-    pub durability: Durability,
-    /// Records a transaction while loading.
-    pub load_batch: u32,
-    /// Memory of the process with its page cache.
-    pub memory: Memory,
-    /// The database leaves the page cache after the load.
-    pub cold_start: bool,
-    /// Log acknowledged updates and check them after an early end.
-    pub verify: bool,
-    /// LMDB writes through its map.
-    pub write_map: bool,
-    /// LMDB lets the kernel read ahead.
-    pub read_ahead: bool,
-    /// LMDB's map.
-    pub map_size: Option<Bytes>,
-    /// Library of RocksDB, or `auto`.
-    pub library: String,
-    /// Options of RocksDB.
-    pub options: String,
-}
-
-impl KvJob {
-    /// Bytes of all keys and values.
-    #[must_use]
-    pub fn data(&self) -> Bytes {
-        let value = u64::midpoint(self.value_size.get(), self.value_size_max.get());
-        Bytes(self.records.saturating_mul(value + u64::from(self.key_size)))
-    }
-
-    /// Client threads.
-    #[must_use]
-    pub const fn clients(&self) -> u32 {
-        self.workload.clients(self.readers)
-    }
-
-    /// What every key-value job has, and of the rest what is not its default.
-    pub(crate) fn parameters(&self) -> Parameters {
-        let point = vec![
-            ("records", self.records.to_string()),
-            ("value_size", self.value_size.exact()),
-            ("readers", self.readers.to_string()),
-            ("durability", self.durability.word().into()),
-        ];
-        let mut parameters = Parameters::of(point);
-        let mut add = |differs, name, value| parameters.add(differs, name, value);
-        let plain = self.workload == KvWorkload::ReadWhileWriting;
-        add(!plain, "workload", self.workload.word().into());
-        add(self.key_size != default_key_size(), "key_size", self.key_size.to_string());
-        let spread = self.value_size_max != self.value_size;
-        add(spread, "value_size_max", self.value_size_max.exact());
-        add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
-        add(self.keys != Offsets::Uniform, "keys", self.keys.to_string());
-        add(self.rate.is_some(), "arrivals", self.arrivals.word().into());
-        if let Some(rate) = self.rate {
-            add(true, "rate", rate.exact());
-        }
-        if let Some(rate) = self.write_rate {
-            add(true, "write_rate", rate.exact());
-            add(self.write_burst > 1, "write_burst", self.write_burst.to_string());
-        }
-        add(self.memory != Memory::Unlimited, "memory", self.memory.text());
-        add(!self.cold_start, "cold_start", self.cold_start.to_string());
-        add(self.write_map, "write_map", self.write_map.to_string());
-        add(self.read_ahead, "read_ahead", self.read_ahead.to_string());
-        add(self.verify, "verify", self.verify.to_string());
-        parameters
-    }
-}
-
-pub(crate) fn kv_jobs(matrix: &KvMatrix, engines: Engines) -> Vec<KvJob> {
-    let mut jobs = vec![job_of(matrix)];
-    jobs = each(jobs, matrix.engine.values(), |job, value| job.engine = value.clone());
-    jobs = each(jobs, matrix.workload.values(), |job, value| job.workload = *value);
-    jobs = each(jobs, matrix.durability.values(), |job, value| job.durability = *value);
-    // An engine without a memory map has one point, not one for each way to write it.
-    let maps = matrix.write_map.values();
-    let mapped = |job: &KvJob| {
-        let engine = engines.find(&job.engine, Operations::KeyValue);
-        engine.is_none_or(|engine| engine.has_option("write_map"))
-    };
-    let with_maps = |job: KvJob| match mapped(&job) {
-        true => each(vec![job], maps, |job, value| job.write_map = *value),
-        false => vec![KvJob { write_map: false, ..job }],
-    };
-    jobs = jobs.into_iter().flat_map(with_maps).collect();
-    jobs = each(jobs, matrix.readers.values(), |job, value| job.readers = *value);
-    if let Some(rates) = &matrix.rate {
-        jobs = each(jobs, rates.values(), |job, value| job.rate = Some(*value));
-    }
-    jobs
-}
-
-/// The first point.
-pub(crate) fn job_of(matrix: &KvMatrix) -> KvJob {
-    KvJob {
-        engine: matrix.engine.values()[0].clone(),
-        workload: matrix.workload.values()[0],
-        records: matrix.records,
-        key_size: matrix.key_size,
-        value_size: matrix.value_size,
-        value_size_max: matrix.value_size_max.unwrap_or(matrix.value_size),
-        random_payload: matrix.random_payload,
-        readers: matrix.readers.values()[0],
-        keys: matrix.keys,
-        arrivals: matrix.arrivals,
-        rate: None,
-        write_rate: matrix.write_rate,
-        write_burst: matrix.write_burst,
-        seek_records: matrix.seek_records,
-        operations: matrix.operations,
-        durability: matrix.durability.values()[0],
-        load_batch: matrix.load_batch,
-        memory: matrix.memory,
-        cold_start: matrix.cold_start,
-        verify: matrix.verify,
-        write_map: false,
-        read_ahead: matrix.read_ahead,
-        map_size: matrix.map_size,
-        library: matrix.library.clone(),
-        options: matrix.options.clone(),
-    }
-}
-
-fn default_workload() -> Many<KvWorkload> {
-    Many::one(KvWorkload::ReadWhileWriting)
-}
 fn default_key_size() -> u32 {
     16
 }
 fn default_random_payload() -> Share {
     Share::ALL
 }
-fn default_readers() -> Many<u32> {
-    Many::one(1)
-}
-fn default_keys() -> Offsets {
-    Offsets::Uniform
+fn default_clients() -> u32 {
+    1
 }
 fn default_write_burst() -> u32 {
     1
@@ -357,18 +227,12 @@ fn default_write_burst() -> u32 {
 fn default_seek_records() -> u32 {
     10
 }
-fn default_durability() -> Many<Durability> {
-    Many::one(Durability::Os)
+fn default_durability() -> Durability {
+    Durability::Os
 }
 fn default_load_batch() -> u32 {
     1000
 }
 fn default_true() -> bool {
     true
-}
-fn default_write_map() -> Many<bool> {
-    Many::one(false)
-}
-fn default_library() -> String {
-    "auto".into()
 }

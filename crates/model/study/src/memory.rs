@@ -49,19 +49,26 @@ impl Serialize for Memory {
     }
 }
 
-impl<'de> Deserialize<'de> for Memory {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
+impl std::str::FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         if text == "unlimited" {
             return Ok(Self::Unlimited);
         }
         let size = text.parse().ok().map(Self::Size);
         size.or_else(|| text.parse().ok().map(Self::Share)).ok_or_else(|| {
-            serde::de::Error::custom(format!(
+            format!(
                 "`{text}` is no amount of memory; allowed: `unlimited`, a size such as \"512MiB\", or a \
                  share of the records' bytes such as \"20%\""
-            ))
+            )
         })
+    }
+}
+
+impl<'de> Deserialize<'de> for Memory {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

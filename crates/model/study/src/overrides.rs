@@ -1,12 +1,13 @@
 //! `--set key=value`: changes to a study from the command line, through the same parser.
 //!
 //! Keys are dotted; stacks and experiments are addressed by name: `stack.this-disk.size=4GiB`,
-//! `experiment.mix.measure=10s`; `*` stands for all of them. Invariants: the result is checked exactly like
+//! `experiment.mix.duration=10s`; `*` stands for all of them. Invariants: the result is checked exactly like
 //! a file; another device does not keep the title of the one that it stands in for.
 
 use toml::{Table, Value};
 
 use crate::error::StudyError;
+use crate::schema1;
 
 /// The text of the study with every `key=value` applied.
 ///
@@ -16,6 +17,7 @@ pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, Study
     if overrides.is_empty() {
         return Ok(text.to_owned());
     }
+    let text = schema1::upgraded_text(text)?;
     let mut root: Table = text.parse().map_err(|error| StudyError::syntax(&error))?;
     // A title that is set as well stays, in whichever order.
     let devices_first = {
@@ -42,11 +44,10 @@ fn set(root: &mut Table, key: &str, value: &str) -> Result<(), StudyError> {
     set_in(root, &parts, key, value)
 }
 
-/// Keys under which an experiment has its load.
-const LOADS: [&str; 4] = ["block", "act", "kv", "sql"];
 /// Keys of an experiment itself.
-const OF_EXPERIMENTS: [&str; 9] =
-    ["name", "title", "stacks", "warm_up", "measure", "interval", "repeat", "on_error", "deadline"];
+const OF_EXPERIMENTS: [&str; 9] = [
+    "name", "title", "stacks", "warm_up", "duration", "interval", "repeat", "on_error", "deadline",
+];
 
 /// Sets the rest of a key in `table`.
 fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(), StudyError> {
@@ -57,22 +58,26 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
     match parts {
         [] => Err(names_a_table()),
         [last] => {
-            let load = LOADS.iter().find(|load| table.contains_key(**load));
-            if let Some(load) = load.filter(|load| !OF_EXPERIMENTS.contains(last) && *load != last)
-            {
-                let right = key.replace(&format!(".{last}"), &format!(".{load}.{last}"));
+            if table.contains_key("job") && !OF_EXPERIMENTS.contains(last) {
+                let right = key.replace(&format!(".{last}"), &format!(".job.{last}"));
                 let allowed = OF_EXPERIMENTS.join(", ");
                 let message = format!(
-                    "--set `{key}`: an experiment has no `{last}`; allowed: {allowed}, and keys of `{load}`"
+                    "--set `{key}`: an experiment has no `{last}`; allowed: {allowed}, and keys of `job`"
                 );
                 return Err(StudyError::general(message)
-                    .with_help(format!("its load may have: --set {right}={value}")));
+                    .with_help(format!("its job may have: --set {right}={value}")));
             }
             if of_device(key) {
                 table.remove("title");
             }
             table.insert((*last).to_owned(), value_of(value));
             Ok(())
+        }
+        [kind, last] if table.contains_key("job") && schema1::KINDS.contains(kind) => {
+            let new = format!("job.{}", schema1::key(kind, last));
+            let right = key.replace(&format!("{kind}.{last}"), &new);
+            Err(StudyError::general(format!("--set `{key}`: an experiment has no `{kind}`"))
+                .with_help(format!("since schema 2 it is --set {right}={value}")))
         }
         [part, rest @ ..] => {
             let next = table.entry(*part).or_insert_with(|| Value::Table(Table::new()));
@@ -123,7 +128,7 @@ fn value_of(text: &str) -> Value {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "seed = 1\n[[stack]]\nname = \"a\"\nsize = \"1GiB\"\n";
+    const TEXT: &str = "schema = 2\nseed = 1\n[[stack]]\nname = \"a\"\nsize = \"1GiB\"\n";
 
     fn with(one: &str) -> Result<String, StudyError> {
         apply_overrides(TEXT, &[one.to_owned()])

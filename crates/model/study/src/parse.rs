@@ -1,8 +1,14 @@
 //! From the text of a study to the study, with errors that point at the place. A study that parses can be
 //! planned.
 
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
 use crate::check::check;
 use crate::error::StudyError;
+use crate::expand::Written;
+use crate::schema1;
 use crate::{Engines, Study};
 
 /// Bytes of a study, a job file or a profile at most.
@@ -18,10 +24,37 @@ pub fn parse(text: &str, engines: Engines) -> Result<Study, StudyError> {
         return Err(StudyError::general(format!("longer than {most} MiB; no study is")));
     }
     units::check_toml_size(text).map_err(StudyError::general)?;
-    let mut study: Study = toml::from_str(text).map_err(|error| StudyError::syntax(&error))?;
+    let syntax = |error| StudyError::syntax(&error);
+    let mut root = DeTable::parse(text).map_err(syntax)?;
+    let of_schema_1 = schema1::upgrade(root.get_mut())?;
+    let jobs = written(root.get_ref(), of_schema_1);
+    let root = Spanned::new(root.span(), DeValue::Table(root.into_inner()));
+    let mut study = Study::deserialize(ValueDeserializer::from(root)).map_err(syntax)?;
     study.engines = engines;
+    study.upgraded = of_schema_1;
+    for (experiment, job) in study.experiment.iter_mut().zip(jobs) {
+        experiment.job = job.expand(engines)?;
+    }
     check(&study, text)?;
     Ok(study)
+}
+
+/// The job of each experiment, as it was written.
+fn written<'i>(root: &DeTable<'i>, of_schema_1: bool) -> Vec<Written<'i>> {
+    let experiments = root.get("experiment").and_then(|all| all.get_ref().as_array());
+    let tables = experiments.into_iter().flat_map(|all| all.iter());
+    tables
+        .map(|one| {
+            let of = |key| one.get_ref().as_table().and_then(|table| table.get(key));
+            let name = of("name").and_then(|name| name.get_ref().as_str());
+            let table = of("job").and_then(|job| job.get_ref().as_table());
+            Written {
+                experiment: name.unwrap_or_default().chars().take(100).collect(),
+                table: table.cloned().unwrap_or_default(),
+                of_schema_1,
+            }
+        })
+        .collect()
 }
 
 /// The study with every default written out; itself a valid study.
@@ -46,14 +79,15 @@ mod tests {
     use crate::plan;
 
     const MINIMAL: &str = r#"
-schema = 1
+schema = 2
 name = "small"
 [[stack]]
 name = "here"
 device = "file"
 [[experiment]]
 name = "mix"
-[experiment.block]
+[experiment.job]
+engine = "block"
 read_share = ["100%", "70%"]
 queue_depth = [1, 4]
 "#;
@@ -76,7 +110,7 @@ queue_depth = [1, 4]
     #[test]
     fn a_deadline_leaves_a_schedule_its_late_time() {
         let with = |deadline: &str, more: &str| {
-            let times = format!("warm_up = \"1s\"\nmeasure = \"2s\"\ndeadline = \"{deadline}\"\n");
+            let times = format!("warm_up = \"1s\"\nduration = \"2s\"\ndeadline = \"{deadline}\"\n");
             let text = MINIMAL.replace("name = \"mix\"\n", &format!("name = \"mix\"\n{times}"));
             parse(&format!("{text}{more}"), ENGINES)
         };
@@ -106,7 +140,7 @@ queue_depth = [1, 4]
         let empty = points_at("[1, 4]", "[]", "[]");
         assert!(empty.message.contains("empty"), "{empty}");
         points_at("\"file\"", "\"disk\"", "\"disk\"");
-        points_at("[experiment.block]", "stacks = [\"there\"]\n[experiment.block]", "\"there\"");
+        points_at("[experiment.job]", "stacks = [\"there\"]\n[experiment.job]", "\"there\"");
         points_at("queue_depth", "block_size = \"1000B\"\nqueue_depth", "\"1000B\"");
     }
 
@@ -116,20 +150,21 @@ queue_depth = [1, 4]
         assert!(error("[1, 4]", poisson).0.message.contains("need a `rate`"));
         assert!(error("[1, 4]", "1\nrate = \"5k/s\"").0.message.contains("open loops"));
         assert!(error("[1, 4]", "0").0.message.contains("1 to 4096"));
-        assert!(error("schema = 1", "schema = 9").0.message.contains("allowed: 1"));
+        assert!(error("schema = 2", "schema = 9").0.message.contains("allowed: 1, 2"));
         assert!(
             error("name = \"mix\"", "name = \"mix\"\nrepeat = 0").0.message.contains("1 to 100")
         );
-        let (error, _) = error("[experiment.block]", "[experiment.kv]\nengine=\"lmdb\"\n#");
+        let (error, _) = error("engine = \"block\"\n", "engine=\"lmdb\"\n");
+        assert!(error.message.contains("needs a `workload`"), "{error}");
         assert!(error.span.is_some());
     }
 
     #[test]
     fn a_database_on_a_model_is_refused_with_the_reason() {
         let text = MINIMAL.replace("\"file\"", "\"model:x\"").replace(
-            "[experiment.block]\nread_share = [\"100%\", \"70%\"]\nqueue_depth = [1, 4]",
-            "stacks = [\"here\"]\n[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \
-             \"100B\"\nreaders = 1",
+            "[experiment.job]\nengine = \"block\"\nread_share = [\"100%\", \"70%\"]\nqueue_depth = [1, 4]",
+            "stacks = [\"here\"]\n[experiment.job]\nengine = \"lmdb\"\nworkload = \"read_random\"\nrecords \
+             = 10\nvalue_size = \"100B\"",
         );
         assert!(parse(&text, ENGINES).unwrap_err().message.contains("device model"));
     }

@@ -10,9 +10,8 @@ use sha2::{Digest, Sha256};
 use stats::Timeline;
 use units::{Nanos, Seed};
 
-use crate::job::jobs;
 use crate::supported::unsupported;
-use crate::{DeviceName, Engines, Experiment, Job, Stack, Study};
+use crate::{DeviceName, Experiment, Job, Stack, Study};
 
 /// Where a trial's figures come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -216,18 +215,13 @@ pub fn plan(study: &Study) -> Plan {
             }
         }
         let seed = Seed(u64::from(study.seed)).derive(&experiment.name, 0);
-        add_trials(&mut plan.trials, (study.engines, experiment), &stacks, seed);
+        add_trials(&mut plan.trials, experiment, &stacks, seed);
     }
     plan
 }
 
-fn add_trials(
-    trials: &mut Vec<Trial>,
-    (engines, experiment): (Engines, &Experiment),
-    stacks: &[&Stack],
-    seed: Seed,
-) {
-    let jobs = jobs(experiment, engines);
+fn add_trials(trials: &mut Vec<Trial>, experiment: &Experiment, stacks: &[&Stack], seed: Seed) {
+    let jobs = experiment.job.points();
     let timeline = timeline(experiment);
     for repetition in 1..=experiment.repeat {
         for (at, job) in jobs.iter().enumerate() {
@@ -269,9 +263,9 @@ fn shuffle<T>(all: &mut [T], seed: Seed) {
 
 /// Phases and interval of an experiment's trials; ACT's test brings its own.
 fn timeline(experiment: &Experiment) -> Timeline {
-    let config = experiment.act.as_ref().and_then(|act| {
-        let config = act::Config::parse(&act.config).ok()?;
-        Some((act.duration, config))
+    let config = experiment.job.first().act().and_then(|act| {
+        let config = act.config().ok()?;
+        Some((act.test_duration, config))
     });
     match config {
         Some((duration, config)) => {
@@ -282,7 +276,7 @@ fn timeline(experiment: &Experiment) -> Timeline {
         }
         None => Timeline {
             warm_up: experiment.warm_up,
-            measure: experiment.measure,
+            measure: experiment.duration,
             interval: experiment.interval,
         },
     }

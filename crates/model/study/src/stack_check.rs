@@ -100,7 +100,7 @@ fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError
 pub(crate) fn check_staged(study: &Study, one: &Experiment, text: &str) -> Result<(), StudyError> {
     let named = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
     let staged = study.stack.iter().filter(named).find(|stack| stack.staged);
-    let Some(stack) = staged.filter(|_| one.sql.is_none()) else { return Ok(()) };
+    let Some(stack) = staged.filter(|_| one.job.first().sql().is_none()) else { return Ok(()) };
     let message = format!(
         "experiment `{}`: stack `{}` is staged; only tables of sql are loaded before they are measured",
         one.name, stack.name

@@ -1,7 +1,7 @@
 //! Which experiments can run on which stacks; what cannot is left out of a plan with its reason.
 
 use crate::{
-    BlockMatrix, DeviceName, EngineName, Engines, Experiment, FileSystem, Operations, Stack,
+    BlockJob, DeviceName, EngineName, Engines, Experiment, FileSystem, Job, Operations, Stack,
 };
 
 /// Why this experiment cannot run on that stack, if so.
@@ -11,18 +11,19 @@ pub(crate) fn unsupported(
     stack: &Stack,
 ) -> Option<String> {
     let model = stack.is_virtual();
-    let needs_data = |block: &BlockMatrix| block.verify || block.precondition.is_some();
-    if model && experiment.block.as_ref().is_some_and(needs_data) {
+    let needs_data = |block: &BlockJob| block.verify || block.precondition.is_some();
+    if model && experiment.job.of(Job::block).any(needs_data) {
         return Some("a device model holds no data to verify or to precondition".into());
     }
-    let database = experiment.kv.is_some() || experiment.sql.is_some();
+    let database = !experiment.job.first().is_block();
     if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {
         return Some("block experiments on a file system of its own are not made yet".into());
     }
     let bare = |name: &EngineName| {
         engines.find(name, Operations::KeyValue).is_none_or(|engine| engine.bare_device)
     };
-    let runs_raw = experiment.kv.as_ref().is_some_and(|kv| kv.engine.values().iter().all(bare));
+    let key_value = || experiment.job.of(Job::key_value);
+    let runs_raw = key_value().next().is_some() && key_value().all(|job| bare(&job.engine));
     let needs_file_system = || {
         let bare = engines.with(Operations::KeyValue).filter(|one| one.bare_device);
         let names: Vec<&str> = bare.map(|one| one.name).collect();

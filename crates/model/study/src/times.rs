@@ -4,7 +4,7 @@
 
 use units::Nanos;
 
-use crate::{Experiment, StudyError};
+use crate::{Experiment, Job, StudyError};
 
 /// Longest time of a study.
 const LONGEST: Nanos = Nanos::from_secs(366 * 86_400);
@@ -13,22 +13,23 @@ const LONGEST: Nanos = Nanos::from_secs(366 * 86_400);
 fn times_of(one: &Experiment) -> Vec<(&'static str, Nanos)> {
     let mut times = vec![
         ("warm_up", one.warm_up),
-        ("measure", one.measure),
+        ("duration", one.duration),
         ("interval", one.interval),
         ("deadline", one.deadline.unwrap_or(Nanos::ZERO)),
     ];
-    if let Some(block) = &one.block {
-        times.push(("think_time", block.think_time));
-        times.extend(block.rate_step.iter().map(|step| ("at", step.at)));
-        times.extend(block.precondition.iter().map(|wanted| ("round", wanted.round)));
-        times.extend(block.beside.iter().map(|beside| ("think_time", beside.think_time)));
-    }
-    if let Some(act) = &one.act {
-        times.push(("slice", act.slice));
-        times.extend(act.duration.map(|time| ("duration", time)));
-    }
-    if let Some(sql) = &one.sql {
-        times.extend(sql.change.iter().map(|change| ("at", change.at)));
+    match one.job.first() {
+        Job::Block(block) => {
+            times.push(("think_time", block.think_time));
+            times.extend(block.rate_step.iter().map(|step| ("at", step.at)));
+            times.extend(block.precondition.iter().map(|wanted| ("round", wanted.round)));
+            times.extend(block.beside.iter().map(|beside| ("think_time", beside.think_time)));
+        }
+        Job::Act(act) => {
+            times.push(("slice", act.slice));
+            times.extend(act.test_duration.map(|time| ("test_duration", time)));
+        }
+        Job::Kv(_) => {}
+        Job::Sql(sql) => times.extend(sql.change.iter().map(|change| ("at", change.at))),
     }
     times
 }

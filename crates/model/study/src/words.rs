@@ -33,6 +33,9 @@ pub enum Condition {
 macro_rules! words {
     ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
         impl $type {
+            /// All words, in the order of the type.
+            pub const WORDS: &[&str] = &[$($word),+];
+
             /// The word used in studies and figures.
             #[must_use]
             pub const fn word(self) -> &'static str {

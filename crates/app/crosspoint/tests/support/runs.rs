@@ -11,8 +11,8 @@ pub fn finished_run(scratch: &Scratch) {
     let head = text.lines().take_while(|line| !line.contains("[[experiment]]"));
     let head: String = head.map(|line| format!("{line}\n")).collect();
     let short = head
-        + "[[experiment]]\nname = \"e\"\nmeasure = \"200ms\"\ninterval = \"100ms\"\n\
-           [experiment.block]\nqueue_depth = [1, 4]\n";
+        + "[[experiment]]\nname = \"e\"\nduration = \"200ms\"\ninterval = \"100ms\"\n\
+           [experiment.job]\nengine = \"block\"\nqueue_depth = [1, 4]\n";
     fs::write(scratch.path().join("short.toml"), short).expect("written");
     expect(&scratch.run("run short.toml --out run"), 0);
 }

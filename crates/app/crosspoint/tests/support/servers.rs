@@ -106,7 +106,7 @@ impl Theirs {
         let study::Job::Sql(job) = plan.trials[0].job.clone() else { panic!("a SQL job") };
         let never = AtomicBool::new(false);
         let home = Home::make(&binary, &place).expect("folders");
-        initialise(&binary, &home, (journal.mark(), &never), job.page_size)
+        initialise(&binary, &home, (journal.mark(), &never), units::Bytes(16 << 10))
             .expect("a data directory");
         let all = arguments(&binary, &job, &home, units::Bytes::mib(32));
         let log = dir.path().join("theirs.log");

@@ -200,7 +200,7 @@ pub(super) fn race_text(stacks: &[&str]) -> String {
 
 pub(super) fn refusal(reason: &str) -> RunnerError {
     let (device, reason, next) = ("d".to_owned(), reason.to_owned(), "next".to_owned());
-    StackError::Refused { device, reason, next }.into()
+    StackError::refused(&device, reason, next).into()
 }
 
 #[derive(Debug, Default)]
@@ -285,7 +285,7 @@ impl<S: FnMut(&Trial) -> Step> Executor for Mock<'_, S> {
             let mut log = self.log.borrow_mut();
             log.ran.push(format!("{}/{}/{}", trial.stack, trial.experiment, trial.repetition));
             if let study::Job::Block(job) = &trial.job {
-                log.rates.push(job.rate.get());
+                log.rates.push(job.rate().get());
             }
         }
         watcher.event(&Event::Preparing { stack: &trial.stack, done: Bytes(1), of: Bytes(2) });

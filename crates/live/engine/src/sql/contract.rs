@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use observe::Control;
 use stats::Timeline;
-use study::{Job, SqlJob, sql_plan};
+use study::{Job, Options, SqlJob, sql_plan};
 use units::{Nanos, Seed};
 use workload::{OpClass, SQL_C, SQL_PAD, SqlClient, SqlOp};
 
@@ -18,14 +18,14 @@ const ROWS: u64 = 300;
 #[must_use]
 pub fn job<E: SqlEngine>() -> SqlJob {
     let text = format!(
-        "schema = 1\nname = \"contract\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \
-         \"e\"\n[experiment.sql]\nengine = {:?}\ntables = {TABLES}\nrows = {ROWS}\n\
-         range_size = 10\nthreads = 3\ndurability = \"os\"\n",
+        "schema = 2\nname = \"contract\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\nname = \
+         \"e\"\n[experiment.job]\nengine = {:?}\nworkload = \"read_write\"\n\
+         tables = {TABLES}\nrecords = {ROWS}\nrange_size = 10\nclients = 3\ndurability = \"os\"\n",
         E::DESCRIPTOR.name
     );
     let plan = study::plan(&study::parse(&text, study::Engines::ANY).expect("a study"));
     match &plan.trials[0].job {
-        Job::Sql(job) => (**job).clone(),
+        Job::Sql(job) => SqlJob { options: Options::of(E::DESCRIPTOR.options), ..(**job).clone() },
         _ => unreachable!("invariant: a SQL job was written"),
     }
 }
@@ -70,7 +70,7 @@ fn check_clients<E: SqlEngine>(place: &Place, job: &SqlJob) -> Result<(), Engine
     let engine = E::open(place, job)?;
     assert!(!engine.version().is_empty() && !engine.settings().is_empty(), "version and settings");
     let spec = spec();
-    let clients = SqlClient::all(&sql_plan(job, spec.trial.timeline.until()), job.threads, Seed(1));
+    let clients = SqlClient::all(&sql_plan(job, spec.trial.timeline.until()), job.clients, Seed(1));
     let (stop, started) = (AtomicBool::new(false), AtomicBool::new(false));
     let control = Control { stop: &stop, progress: None, keep: None };
     let sums = engine.sums();

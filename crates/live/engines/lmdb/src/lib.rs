@@ -15,7 +15,8 @@ use std::path::Path;
 use engine::{Engine, EngineError, KeyValue, KeyValueEngine, Place};
 use heed::types::Bytes as RawBytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, WithTls};
-use study::{Descriptor, Durability, KvJob, Operations, OptionDoc};
+use serde::Deserialize;
+use study::{Descriptor, Durability, KvJob, Operations, OptionDoc, OptionKind, Shown};
 use units::Bytes;
 
 static LMDB: Descriptor = Descriptor {
@@ -28,27 +29,26 @@ static LMDB: Descriptor = Descriptor {
     options: &[
         OptionDoc {
             name: "write_map",
-            values: "true or false; a list is an axis",
-            default: "false",
+            kind: OptionKind::Flag,
+            default: Some("false"),
+            shown: Shown::Differs,
             doc: "Write through the memory map (MDB_WRITEMAP) instead of with system calls",
         },
         OptionDoc {
             name: "read_ahead",
-            values: "true or false",
-            default: "false",
+            kind: OptionKind::Flag,
+            default: Some("false"),
+            shown: Shown::Differs,
             doc: "Let the kernel read ahead",
         },
         OptionDoc {
             name: "map_size",
-            values: "a size",
-            default: "four times the records, or the whole device",
-            doc: "Size of the memory map",
+            kind: OptionKind::Size(1 << 20, 1 << 46),
+            default: None,
+            shown: Shown::Never,
+            doc: "Size of the memory map; by default four times the records, or the whole device",
         },
     ],
-    power_cuts: Some(
-        "workload = \"overwrite\"\nrecords = 500\nvalue_size = \"400B\"\nload_batch = 50\nverify = true\n\
-         durability = \"device\"\n",
-    ),
     ..Descriptor::new("lmdb", "LMDB", Operations::KeyValue)
 };
 
@@ -88,23 +88,32 @@ fn device_bytes(place: &Path) -> Option<u64> {
 
 /// The map must hold the data, its pages' slack, and the copies that updates make before old pages
 /// are free again; it is address space, not storage. Of a device it is the whole.
-fn map_size(job: &KvJob, device: Option<u64>) -> usize {
+fn map_size(job: &KvJob, own: &Own, device: Option<u64>) -> usize {
     let usual = job.data().get().saturating_mul(4).saturating_add(256 << 20);
     let usual =
         device.map_or(usual.next_multiple_of(1 << 20), |bytes| bytes / DEVICE_STEP * DEVICE_STEP);
-    usize::try_from(job.map_size.map_or(usual, Bytes::get)).unwrap_or(usize::MAX)
+    usize::try_from(own.map_size.map_or(usual, Bytes::get)).unwrap_or(usize::MAX)
+}
+
+/// LMDB's own options.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Own {
+    write_map: bool,
+    read_ahead: bool,
+    map_size: Option<Bytes>,
 }
 
 /// Opens an environment with its one database, created unless it exists.
-fn open_with(place: &Path, job: &KvJob, write_map: bool) -> Result<Lmdb, EngineError> {
+fn open_with(place: &Path, job: &KvJob, own: &Own) -> Result<Lmdb, EngineError> {
     let device = device_bytes(place);
     let mut open = EnvOpenOptions::new();
-    open.map_size(map_size(job, device)).max_readers(job.clients() + 8);
+    open.map_size(map_size(job, own, device)).max_readers(job.threads() + 8);
     let mut flags = EnvFlags::empty();
     for (wanted, flag) in [
-        (!job.read_ahead, EnvFlags::NO_READ_AHEAD),
+        (!own.read_ahead, EnvFlags::NO_READ_AHEAD),
         (job.durability != Durability::Device, EnvFlags::NO_SYNC),
-        (write_map, EnvFlags::WRITE_MAP),
+        (own.write_map, EnvFlags::WRITE_MAP),
     ] {
         flags.set(flag, wanted);
     }
@@ -123,7 +132,7 @@ fn open_with(place: &Path, job: &KvJob, write_map: bool) -> Result<Lmdb, EngineE
         })
         .map_err(failed("open the database"))?;
     let records: Records = made.unwrap_commit();
-    Ok(Lmdb { env, records, on_device: device.is_some(), write_map })
+    Ok(Lmdb { env, records, on_device: device.is_some(), write_map: own.write_map })
 }
 
 impl Engine for Lmdb {
@@ -137,10 +146,12 @@ impl Engine for Lmdb {
 
     fn open(place: &Place, job: &KvJob) -> Result<Self, EngineError> {
         let place = place.path()?;
-        if job.write_map && device_bytes(place).is_some() {
-            open_with(place, job, false)?.close()?;
+        let own: Own = job.options.typed();
+        if own.write_map && device_bytes(place).is_some() {
+            let plain = Own { write_map: false, ..job.options.typed() };
+            open_with(place, job, &plain)?.close()?;
         }
-        open_with(place, job, job.write_map)
+        open_with(place, job, &own)
     }
 
     fn version(&self) -> String {

@@ -8,11 +8,12 @@ use engine::{Engine, EngineError, Flavour, Place, ServerVerbs, SqlEngine, Target
 use mysql::Conn;
 use mysql::prelude::Queryable;
 use observe::Counter;
-use study::{Descriptor, Operations, SqlJob};
+use study::{Descriptor, SqlJob};
 
 use crate::binary::{Binary, check_version};
 use crate::home::Home;
 use crate::hosting::SERVER;
+use crate::options::{MYSQL, Own};
 use crate::owner;
 use crate::reach::{connect_briefly, told};
 use crate::session::MysqlSession;
@@ -114,24 +115,6 @@ impl Mysql {
     }
 }
 
-static MYSQL: Descriptor = Descriptor {
-    command: "mariadb",
-    products: &[("MariaDB", "MariaDB")],
-    server: true,
-    needs: Some("MariaDB"),
-    install: "apt-get install mariadb-server",
-    durability: [
-        "innodb_flush_log_at_trx_commit = 0: redo log written and flushed once per second",
-        "innodb_flush_log_at_trx_commit = 2: redo log written at commit, flushed once per second",
-        "innodb_flush_log_at_trx_commit = 1: redo log flushed at every commit",
-    ],
-    power_cuts: Some(
-        "rows = 1\ntables = 4\nthreads = 4\nbuffer_pool = \"8MiB\"\nredo_log = \"8MiB\"\n\
-         durability = \"device\"\n",
-    ),
-    ..Descriptor::new("mysql", "MySQL", Operations::Sql)
-};
-
 impl Engine for Mysql {
     const DESCRIPTOR: &'static Descriptor = &MYSQL;
 
@@ -139,7 +122,7 @@ impl Engine for Mysql {
 
     /// Looks at the private server of the job; one that runs already is checked when it is reached.
     fn probe(job: Option<&SqlJob>) -> Result<String, EngineError> {
-        let binary = Binary::find(job.map_or("auto", |job| &job.server))?;
+        let binary = Binary::find(job.map_or("auto", Own::server))?;
         Home::possible()?;
         Ok(format!("{} ({})", binary.version, binary.path.display()))
     }
@@ -175,7 +158,7 @@ impl Engine for Mysql {
     }
 
     fn totals(&self, earlier: &BTreeMap<String, f64>) -> Vec<(&'static str, f64)> {
-        status::totals(earlier, &self.sums(), self.job.page_size.get())
+        status::totals(earlier, &self.sums(), Own::of(&self.job).page_size.get())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::binary::Binary;
 use crate::connection::Reach;
 use crate::home::Home;
 use crate::initialise::initialise;
-use crate::options::{Listen, arguments};
+use crate::options::{Listen, Own, arguments};
 use crate::owner::{before_change, hold, restore};
 use crate::reach::target_of;
 use crate::server::Server;
@@ -28,7 +28,7 @@ const POOL_LOADING: Bytes = Bytes::mib(256);
 
 /// The servers of MariaDB and MySQL.
 pub(crate) const SERVER: ServerVerbs =
-    ServerVerbs { scheme: "mysql", look, check, make, start, reach, restore, pool, data };
+    ServerVerbs { look, check, make, start, reach, restore, pool, data };
 
 fn correct(reason: String) -> EngineError {
     EngineError::refused(reason, "correct the study, then: crosspoint plan STUDY")
@@ -38,7 +38,7 @@ fn look(job: &SqlJob) -> Result<(), EngineError> {
     if job.dsn.is_some() {
         return Ok(());
     }
-    Binary::place(&job.server)?;
+    Binary::place(Own::server(job))?;
     Home::possible()?;
     let Ok(listen) = Listen::parse(&job.listen) else { return Ok(()) };
     listen.check_free().map_err(|error| EngineError::refused(error.reason(), "listen = \"auto\""))
@@ -52,14 +52,14 @@ fn check(job: &SqlJob) -> Result<(), EngineError> {
         return target.check(job).map(|_| ());
     }
     Listen::parse(&job.listen).map_err(correct)?.check_free()?;
-    Binary::find(&job.server)?;
+    Binary::find(Own::server(job))?;
     Home::possible()
 }
 
 fn make(job: &SqlJob, place: &Path, hosting: Hosting<'_>) -> Result<(), EngineError> {
-    let binary = Binary::find(&job.server)?;
+    let binary = Binary::find(Own::server(job))?;
     let home = Home::make(&binary, place)?;
-    initialise(&binary, &home, (hosting.journal.mark(), hosting.stop), job.page_size)
+    initialise(&binary, &home, (hosting.journal.mark(), hosting.stop), Own::of(job).page_size)
 }
 
 fn start(
@@ -67,7 +67,7 @@ fn start(
     private: PrivateServer<'_>,
     hosting: Hosting<'_>,
 ) -> Result<(Place, Box<dyn engine::Server>), EngineError> {
-    let binary = Binary::find(&job.server)?;
+    let binary = Binary::find(Own::server(job))?;
     let listen = Listen::parse(&job.listen).map_err(correct)?;
     let home = Home::open(&binary, private.place)?;
     let all = arguments(&binary, job, &home, private.pool);
@@ -98,8 +98,9 @@ fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineEr
 }
 
 fn pool(job: &SqlJob, tables: Option<u64>) -> Bytes {
-    let least = if job.page_size.get() > 32 << 10 { POOL_LEAST.1 } else { POOL_LEAST.0 };
-    let wanted = match (job.buffer_pool, tables) {
+    let own = Own::of(job);
+    let least = if own.page_size.get() > 32 << 10 { POOL_LEAST.1 } else { POOL_LEAST.0 };
+    let wanted = match (own.buffer_pool, tables) {
         (Memory::Share(_), None) => POOL_LOADING.get(),
         (memory, tables) => {
             let data = Bytes(tables.unwrap_or(job.data().get()));

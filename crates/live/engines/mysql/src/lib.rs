@@ -14,6 +14,7 @@ mod owner;
 mod reach;
 mod server;
 mod session;
+mod settings;
 mod status;
 mod wire;
 

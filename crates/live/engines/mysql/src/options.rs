@@ -7,11 +7,165 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 
 use engine::{Address, EngineError, Flavour};
-use study::{Durability, SqlCompression, SqlJob};
+use serde::Deserialize;
+use study::{
+    Descriptor, Durability, Memory, Operations, OptionDoc, OptionKind, Options, Shown, SqlJob,
+};
 use units::Bytes;
 
 use crate::binary::Binary;
 use crate::home::{DATA, Home};
+use crate::settings::{check_setting, check_value};
+
+pub(crate) static MYSQL: Descriptor = Descriptor {
+    command: "mariadb",
+    products: &[("MariaDB", "MariaDB")],
+    server: Some("mysql"),
+    needs: Some("MariaDB"),
+    install: "apt-get install mariadb-server",
+    durability: [
+        "innodb_flush_log_at_trx_commit = 0: redo log written and flushed once per second",
+        "innodb_flush_log_at_trx_commit = 2: redo log written at commit, flushed once per second",
+        "innodb_flush_log_at_trx_commit = 1: redo log flushed at every commit",
+    ],
+    options: &[
+        OptionDoc {
+            name: "page_size",
+            kind: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
+            default: Some("16KiB"),
+            shown: Shown::Differs,
+            doc: "innodb_page_size; each needs tables of its own",
+        },
+        OptionDoc {
+            name: "compression",
+            kind: OptionKind::Words(&COMPRESSIONS),
+            default: Some("none"),
+            shown: Shown::Differs,
+            doc: "Of pages, by the server's plugins; `table`: ROW_FORMAT=COMPRESSED to half a page",
+        },
+        OptionDoc {
+            name: "doublewrite",
+            kind: OptionKind::Flag,
+            default: Some("true"),
+            shown: Shown::Differs,
+            doc: "innodb_doublewrite: each page is written twice, so that a torn one can be mended",
+        },
+        OptionDoc {
+            name: "flush_method",
+            kind: OptionKind::Words(&FLUSH_METHODS),
+            default: Some("O_DIRECT"),
+            shown: Shown::Differs,
+            doc: "innodb_flush_method: how InnoDB opens its files",
+        },
+        OptionDoc {
+            name: "buffer_pool",
+            kind: OptionKind::Pool(5 << 20, 1 << 50),
+            default: Some("128MiB"),
+            shown: Shown::Always,
+            doc: "innodb_buffer_pool_size; a server has a least size, and the result says what it was",
+        },
+        OptionDoc {
+            name: "redo_log",
+            kind: OptionKind::Size(1 << 20, 1 << 42),
+            default: Some("96MiB"),
+            shown: Shown::Never,
+            doc: "innodb_log_file_size",
+        },
+        OptionDoc {
+            name: "settings",
+            kind: OptionKind::Text(check_settings, "name=value;name=value"),
+            default: Some(""),
+            shown: Shown::Differs,
+            doc: "Other variables: of InnoDB and Aria, caches, buffers, threads, the optimizer, \
+                  isolation and packets; none that is an option itself, and no path",
+        },
+        OptionDoc {
+            name: "server",
+            kind: OptionKind::Text(|_| Ok(()), "a path, or `auto`"),
+            default: Some("auto"),
+            shown: Shown::Never,
+            doc: "Program of the private server; `auto`: the mariadbd or mysqld of this machine",
+        },
+    ],
+    check: check_together,
+    check_change,
+    power_cuts: Some(
+        "workload = \"read_write\"\nrecords = 1\ntables = 4\nclients = 4\ndurability = \"device\"\n\
+         options = { buffer_pool = \"8MiB\", redo_log = \"8MiB\" }\n",
+    ),
+    ..Descriptor::new("mysql", "MySQL", Operations::Sql)
+};
+
+/// Ways to make pages smaller.
+const COMPRESSIONS: [&str; 8] = ["none", "zlib", "lz4", "lzo", "lzma", "bzip2", "snappy", "table"];
+/// Ways to open files.
+const FLUSH_METHODS: [&str; 4] = ["O_DIRECT", "fsync", "O_DIRECT_NO_FSYNC", "O_DSYNC"];
+
+/// MySQL's own options.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Own {
+    pub page_size: Bytes,
+    pub compression: String,
+    pub doublewrite: bool,
+    pub flush_method: String,
+    pub buffer_pool: Memory,
+    pub redo_log: Bytes,
+    pub settings: String,
+    pub server: String,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self {
+            page_size: Bytes(16 << 10),
+            compression: "none".into(),
+            doublewrite: true,
+            flush_method: FLUSH_METHODS[0].into(),
+            buffer_pool: Memory::Size(Bytes::mib(128)),
+            redo_log: Bytes::mib(96),
+            settings: String::new(),
+            server: "auto".into(),
+        }
+    }
+}
+
+impl Own {
+    /// Those of a job.
+    pub fn of(job: &SqlJob) -> Self {
+        job.options.typed()
+    }
+
+    /// Program of a job's private server, or `auto`.
+    pub fn server(job: &SqlJob) -> &str {
+        Some(job.options.text("server")).filter(|server| !server.is_empty()).unwrap_or("auto")
+    }
+}
+
+fn check_settings(settings: &str) -> Result<(), String> {
+    settings.split(';').filter(|pair| !pair.is_empty()).try_for_each(check_setting)
+}
+
+fn check_together(options: &Options) -> Result<(), (&'static str, String)> {
+    let large = options.size("page_size").is_some_and(|size| size.get() > 16 << 10);
+    if large && options.text("compression") == "table" {
+        return Err(("compression", "compression = table needs pages of at most 16 KiB".into()));
+    }
+    Ok(())
+}
+
+/// Checks `name=value` that is set while a server runs: what may be set at its start, and what options
+/// decide about there.
+fn check_change(pair: &str) -> Result<(), String> {
+    let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase().replace('-', "_");
+    let of_options =
+        ["innodb_buffer_pool_size", "innodb_flush_log_at_trx_commit", "innodb_log_file_size"];
+    if of_options.contains(&name.as_str()) {
+        let value = pair.split_once('=').map_or("", |(_, value)| value);
+        return check_value(value).map_err(|why| format!("{name}: {why}"));
+    }
+    check_setting(pair)
+}
 
 /// Where a private server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +225,7 @@ pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec
         Durability::Os => 2,
         Durability::None => 0,
     };
+    let own = Own::of(job);
     let on = |is: bool| if is { "ON" } else { "OFF" };
     let mut all: Vec<String> = [
         "--no-defaults",
@@ -92,25 +247,25 @@ pub fn arguments(binary: &Binary, job: &SqlJob, home: &Home, pool: Bytes) -> Vec
             all.push("--mysqlx=OFF".into());
         }
     }
-    let own = job.settings.split(';').filter(|pair| !pair.is_empty());
-    all.extend(own.map(|pair| format!("--{}", pair.trim())));
+    let settings = own.settings.split(';').filter(|pair| !pair.is_empty());
+    all.extend(settings.map(|pair| format!("--{}", pair.trim())));
     all.extend([
         format!("--innodb-buffer-pool-size={}", pool.get()),
         format!("--innodb-flush-log-at-trx-commit={flush}"),
-        format!("--innodb-doublewrite={}", on(job.doublewrite)),
-        format!("--innodb-flush-method={}", job.flush_method),
-        format!("--innodb-log-file-size={}", job.redo_log.get()),
+        format!("--innodb-doublewrite={}", on(own.doublewrite)),
+        format!("--innodb-flush-method={}", own.flush_method),
+        format!("--innodb-log-file-size={}", own.redo_log.get()),
         "--skip-log-bin".into(),
         "--skip-name-resolve".into(),
-        format!("--max-connections={}", job.threads.max(job.load_threads) + 10),
+        format!("--max-connections={}", job.clients.max(job.load_threads) + 10),
     ]);
-    if let (Flavour::MariaDb, Some(word)) = (binary.flavour, page_algorithm(job.compression)) {
+    if let (Flavour::MariaDb, Some(word)) = (binary.flavour, page_algorithm(&own.compression)) {
         all.push(format!("--innodb-compression-algorithm={word}"));
         if word != "zlib" {
             all.push(format!("--plugin-load-add=provider_{word}"));
         }
     }
-    all.extend(place(home, job.page_size));
+    all.extend(place(home, own.page_size));
     all
 }
 
@@ -127,19 +282,17 @@ pub(crate) fn base(home: &Home, page_size: Bytes) -> Vec<String> {
     all
 }
 
-const fn page_algorithm(compression: SqlCompression) -> Option<&'static str> {
-    match compression {
-        SqlCompression::None | SqlCompression::Table => None,
-        other => Some(other.word()),
-    }
+fn page_algorithm(compression: &str) -> Option<&str> {
+    Some(compression).filter(|word| !["none", "table"].contains(word))
 }
 
 /// What stands after the columns of a table.
 #[must_use]
 pub fn table_options(flavour: Flavour, job: &SqlJob) -> String {
-    let half = job.page_size.get() / 2048;
-    match (job.compression, page_algorithm(job.compression), flavour) {
-        (SqlCompression::Table, ..) => format!(" ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE={half}"),
+    let own = Own::of(job);
+    let half = own.page_size.get() / 2048;
+    match (own.compression.as_str(), page_algorithm(&own.compression), flavour) {
+        ("table", ..) => format!(" ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE={half}"),
         (_, Some(_), Flavour::MariaDb) => " PAGE_COMPRESSED=1".into(),
         (_, Some(word), Flavour::MySql) => format!(" COMPRESSION='{word}'"),
         (_, None, _) => String::new(),
@@ -148,7 +301,22 @@ pub fn table_options(flavour: Flavour, job: &SqlJob) -> String {
 
 #[cfg(test)]
 mod tests {
+    use study::OptionValue;
+
     use super::*;
+
+    /// An option that the server never sees is a setting that the report only claims.
+    #[test]
+    fn the_descriptor_has_the_options_that_servers_are_started_with() {
+        assert_eq!(Options::of(MYSQL.options).typed::<Own>(), Own::default());
+        assert!(check_settings("innodb_io_capacity=1;b").unwrap_err().contains("name=value"));
+        assert!(check_settings("datadir=/x").unwrap_err().contains("setting `datadir=/x`"));
+        let text = |text: &str| OptionValue::Text(text.into());
+        let both = Options::of(MYSQL.options)
+            .with("compression", text("table"))
+            .with("page_size", text("64KiB"));
+        assert!(check_together(&both).is_err());
+    }
 
     #[test]
     fn places_to_listen_are_told_apart() {

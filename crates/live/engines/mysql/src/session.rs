@@ -111,7 +111,7 @@ impl MysqlSession {
         job: &SqlJob,
         statements: bool,
     ) -> Result<Self, EngineError> {
-        let prepare = statements && job.prepared;
+        let prepare = statements && job.is_prepared();
         let classes: Vec<OpClass> =
             job.workload.mix().classes().into_iter().filter(|class| class.is_statement()).collect();
         let most = classes.len() * job.tables as usize + 4;

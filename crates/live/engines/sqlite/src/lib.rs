@@ -22,10 +22,6 @@ static SQLITE: Descriptor = Descriptor {
         "write-ahead log, synchronous=OFF: survives the process",
         "write-ahead log, synchronous=FULL: log flushed at every commit",
     ],
-    power_cuts: Some(
-        "workload = \"overwrite\"\nrecords = 500\nvalue_size = \"400B\"\nload_batch = 50\nverify = true\n\
-         durability = \"device\"\n",
-    ),
     ..Descriptor::new("sqlite", "SQLite", Operations::KeyValue)
 };
 

@@ -12,13 +12,35 @@ use engine::sql::{prepared_text, texts_of, write_text};
 use engine::{Engine, EngineError, ErrorKind, Place, Row, SqlEngine, Statements};
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, params, params_from_iter};
-use study::{Descriptor, Durability, Memory, Operations, SqlDialect, SqlJob};
+use study::{
+    Descriptor, Durability, Memory, Operations, OptionDoc, OptionKind, Shown, SqlDialect, SqlJob,
+};
+use units::Bytes;
 use workload::{OpClass, SqlOp};
 
 use crate::SQLITE;
 
-static SQLITE_OLTP: Descriptor =
-    Descriptor { operations: Operations::Sql, power_cuts: None, ..SQLITE };
+static SQLITE_OLTP: Descriptor = Descriptor {
+    operations: Operations::Sql,
+    power_cuts: None,
+    options: &[
+        OptionDoc {
+            name: "page_size",
+            kind: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
+            default: Some("16KiB"),
+            shown: Shown::Differs,
+            doc: "Page size",
+        },
+        OptionDoc {
+            name: "buffer_pool",
+            kind: OptionKind::Pool(5 << 20, 1 << 50),
+            default: Some("128MiB"),
+            shown: Shown::Always,
+            doc: "Page cache of each connection",
+        },
+    ],
+    ..SQLITE
+};
 
 /// A database file for the statements of a job.
 #[derive(Debug)]
@@ -61,10 +83,11 @@ fn connect(path: &PathBuf, job: &SqlJob) -> Result<Connection, EngineError> {
     let set = |name: &str, value: &dyn rusqlite::ToSql| {
         connection.pragma_update(None, name, value).map_err(|error| failed(&error))
     };
-    set("page_size", &(job.page_size.get() as i64))?;
+    let page = job.options.size("page_size").unwrap_or(Bytes(16 << 10));
+    set("page_size", &(page.get() as i64))?;
     set("journal_mode", &journal)?;
     set("synchronous", &synchronous)?;
-    let cache = match job.buffer_pool {
+    let cache = match job.options.pool("buffer_pool") {
         Memory::Unlimited => job.data(),
         pool => pool.bytes(job.data()).unwrap_or(job.data()),
     };
@@ -119,7 +142,7 @@ impl SqlEngine for SqliteOltp {
         Ok(SqliteClient {
             connection: connect(&self.path, &self.job)?,
             dialect: self.job.dialect,
-            prepared: self.job.prepared,
+            prepared: self.job.is_prepared(),
             writes: self.job.workload.mix().writes(),
             text: Vec::new(),
         })

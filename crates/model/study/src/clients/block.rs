@@ -25,8 +25,9 @@ pub struct Extent {
 
 /// Threads of ACT's phase for a job on a machine of `cpus`: its own number, or five a CPU as ACT has it.
 #[must_use]
-pub const fn service_threads(job: &ActJob, cpus: u32) -> u32 {
-    if job.service_threads > 0 { job.service_threads } else { cpus.saturating_mul(5) }
+pub fn service_threads(job: &ActJob, cpus: u32) -> u32 {
+    let own = job.config().map_or(0, |config| config.service_threads);
+    if own > 0 { own } else { cpus.saturating_mul(5) }
 }
 
 /// The clients of `job`, and the bytes of each device that they address.
@@ -47,19 +48,20 @@ fn act_groups(job: &ActJob, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), 
         smallest_request: extent.smallest_request,
         service_threads: service_threads(job, extent.cpus),
     };
-    let planned = act::groups(&job.config, job.phase.phase(), shape, extent.until.due)?;
-    let percent = format!("{}%", job.config.compress_pct);
+    let config = job.config().map_err(|error| error.to_string())?;
+    let planned = act::groups(&config, job.phase.phase(), shape, extent.until.due)?;
+    let percent = format!("{}%", config.compress_pct);
     let group = |(plan, clients, recorded): (BlockPlan, u32, bool)| BlockGroup {
         clients,
         recorded,
         random_payload: percent.parse().unwrap_or(Share::ALL),
         ..BlockGroup::new(BlockPlan {
             devices: extent.devices,
-            dsync: !job.config.disable_odsync,
+            dsync: !config.disable_odsync,
             ..plan
         })
     };
-    let each = shape.addressed(&job.config);
+    let each = shape.addressed(&config);
     let span = Bytes(each.get() * u64::from(extent.devices));
     let groups = planned.into_iter().map(group).map(|mut group| {
         group.plan.span = span;
@@ -72,27 +74,27 @@ fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
     let sizes: Vec<(u32, f64)> =
         job.size_mix.iter().map(|one| (length(one.size), f64::from(one.weight))).collect();
     let plan = BlockPlan {
-        pattern: pattern(job.pattern, job.offsets),
+        pattern: pattern(job.pattern, job.distribution),
         read_share: job.read_share,
         sizes: if sizes.is_empty() {
             Sizes::one(length(job.block_size))
         } else {
             Sizes::mix(&sizes)
         },
-        alignment: job.alignment,
+        alignment: job.alignment(),
         span: Bytes(extent.device.get() * u64::from(extent.devices)),
         devices: extent.devices,
         queue_depth: job.queue_depth,
-        arrivals: arrivals(job.arrivals, (job.rate, &job.rate_step), job.burst, job.think_time),
+        arrivals: arrivals(job.arrivals, (job.rate(), &job.rate_step), job.burst, job.think_time),
         sync_every: job.sync_every,
         dsync: job.dsync,
         background: false,
         exclusive: job.verify,
-        operations: job.operations,
+        operations: job.operations_limit(),
         until: extent.until,
     };
     let own = BlockGroup {
-        clients: job.threads,
+        clients: job.clients,
         batch: job.batch,
         random_payload: job.random_payload,
         ..BlockGroup::new(plan.clone())
@@ -108,7 +110,7 @@ fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
 fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> BlockGroup {
     let rate = beside.rate.unwrap_or(Rate(0));
     let plan = BlockPlan {
-        pattern: pattern(beside.pattern, beside.offsets),
+        pattern: pattern(beside.pattern, beside.distribution),
         read_share: beside.read_share,
         sizes: Sizes::one(length(beside.block_size)),
         alignment: beside.block_size,
@@ -122,7 +124,7 @@ fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> BlockGroup 
         ..own.clone()
     };
     BlockGroup {
-        clients: beside.threads,
+        clients: beside.clients,
         random_payload: job.random_payload,
         ..BlockGroup::new(plan)
     }

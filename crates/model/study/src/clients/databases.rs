@@ -25,13 +25,13 @@ fn arrivals_of(job: &KvJob) -> workload::Arrivals {
 #[must_use]
 pub fn kv_roles(job: &KvJob) -> Vec<KvRole> {
     use KvAction::{Delete, Get, Insert, Put, Scan, ScanUpTo, Update};
-    let keys = KvKeys::Drawn(job.keys.distribution());
+    let keys = KvKeys::Drawn(job.distribution.distribution());
     let drawn = |action| KvRole { keys, ..KvRole::of(action) };
     let in_order = |action| KvRole { keys: KvKeys::InOrder, ..KvRole::of(action) };
     let all = |role: KvRole| {
         let role = KvRole { arrivals: arrivals_of(job), ..role };
-        let place = |index| ClientIndex { index, of: job.readers };
-        (0..job.readers).map(|index| KvRole { place: place(index), ..role.clone() }).collect()
+        let place = |index| ClientIndex { index, of: job.clients };
+        (0..job.clients).map(|index| KvRole { place: place(index), ..role.clone() }).collect()
     };
     let ycsb = |one, other| all(KvRole { keys: YCSB, ..KvRole::mixed(one, other) });
     let beside = |other: KvRole| -> Vec<KvRole> { [vec![other], all(drawn(Get))].concat() };
@@ -79,7 +79,7 @@ const YCSB: KvKeys = KvKeys::Drawn(workload::Offsets::Zipf { exponent: 0.99 });
 #[must_use]
 pub fn value_shape(job: &KvJob) -> ValueShape {
     let bytes = |size: Bytes| usize::try_from(size.get()).unwrap_or(usize::MAX);
-    let (least, most) = (bytes(job.value_size), bytes(job.value_size_max));
+    let (least, most) = (bytes(job.value_size), bytes(job.value_size_max()));
     ValueShape { least, most, random: job.random_payload }
 }
 
@@ -93,13 +93,13 @@ pub fn sql_plan(job: &SqlJob, until: impl Into<Until>) -> SqlPlan {
         },
         mix: job.workload.mix(),
         tables: job.tables,
-        rows: job.rows,
+        rows: job.records,
         range_size: u64::from(job.range_size),
-        keys: job.keys.distribution(),
+        keys: job.distribution.distribution(),
         arrivals: job.rate.map_or(workload::Arrivals::CLOSED, |rate| {
             arrivals(Arrivals::Poisson, (rate, &[]), 1, Nanos::ZERO)
         }),
-        transactions: job.transactions,
+        transactions: job.operations,
         until: until.into(),
     }
 }

@@ -69,12 +69,17 @@ impl Private {
         let journal: &'static Journal =
             Box::leak(Box::new(Journal::new(&dir.path().join("state"), |_, _, _| Ok(()))));
         let area = WorkArea::create(journal, dir.path(), "server").expect("an area");
-        let binary = Binary::find(&job.server).expect("a server");
+        let binary = Binary::find("auto").expect("a server");
         let place = area.fresh("database").expect("a directory");
         let never = AtomicBool::new(false);
         let home = Home::make(&binary, &place).expect("folders");
-        initialise(&binary, &home, (journal.mark(), &never), job.page_size)
-            .expect("a data directory");
+        initialise(
+            &binary,
+            &home,
+            (journal.mark(), &never),
+            job.options.size("page_size").unwrap_or(units::Bytes(16 << 10)),
+        )
+        .expect("a data directory");
         let mut arguments = arguments(&binary, job, &home, Bytes::mib(64));
         arguments.extend_from_slice(more);
         let log = dir.path().join("server.log");
@@ -112,7 +117,7 @@ impl Private {
         };
         let spec = SqlSpec { trial, changes: Vec::new() };
         let plan = sql_plan(job, timeline.end());
-        let clients = SqlClient::all(&plan, job.threads, Seed(7));
+        let clients = SqlClient::all(&plan, job.clients, Seed(7));
         let stop = AtomicBool::new(false);
         let control = Control { stop: &stop, progress: None, keep: None };
         measure(&self.engine(job), &spec, clients, &control, &|| (), &mut Vec::new)

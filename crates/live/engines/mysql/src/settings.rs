@@ -64,12 +64,12 @@ const NOT: [(&str, &str); 20] = [
     ("innodb_buffer_pool_filename", PLACE),
     ("innodb_ft_server_stopword_table", PLACE),
     ("aria_log_dir_path", PLACE),
-    ("innodb_page_size", "it is the key page_size"),
-    ("innodb_buffer_pool_size", "it is the key buffer_pool"),
+    ("innodb_page_size", "it is the option page_size"),
+    ("innodb_buffer_pool_size", "it is the option buffer_pool"),
     ("innodb_flush_log_at_trx_commit", "it is the key durability"),
-    ("innodb_doublewrite", "it is the key doublewrite"),
-    ("innodb_flush_method", "it is the key flush_method"),
-    ("innodb_log_file_size", "it is the key redo_log"),
+    ("innodb_doublewrite", "it is the option doublewrite"),
+    ("innodb_flush_method", "it is the option flush_method"),
+    ("innodb_log_file_size", "it is the option redo_log"),
 ];
 const PLACE: &str = "it says where files are, and those are ours";
 
@@ -77,7 +77,7 @@ const PLACE: &str = "it says where files are, and those are ours";
 ///
 /// # Errors
 /// The reason, with what is allowed.
-pub fn check_setting(pair: &str) -> Result<(), String> {
+pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
     let shown: String = pair.chars().take(100).collect();
     let form = || format!("`{shown}` is no setting; allowed: name=value, with `;` between");
     let (name, value) = pair.split_once('=').ok_or_else(form)?;

@@ -7,33 +7,65 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-use crate::Many;
+use crate::EngineName;
+use crate::parameters::Parameters;
 use crate::words::words;
 
-/// ACT's storage test at one or more ratings.
+/// ACT's storage test; it sets its own times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ActMatrix {
+pub struct ActJob {
+    /// The engine: `block`.
+    pub engine: EngineName,
     /// Text of an `act_storage` configuration file (release 6.6).
     pub config: String,
     /// Ratings: multiples of 2000 reads and 1000 writes a second a device, instead of the file's rates.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rating: Option<Many<u32>>,
+    pub rating: Option<u32>,
     /// How requests lie in time.
     #[serde(default = "default_phase")]
-    pub phase: Many<ActPhase>,
+    pub phase: ActPhase,
     /// Threads that issue requests in ACT's phase, instead of the file's number.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub service_threads: Option<Many<u32>>,
+    pub service_threads: Option<u32>,
     /// Length of the test, instead of the file's.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub duration: Option<Nanos>,
+    pub test_duration: Option<Nanos>,
     /// How often the devices are written from end to end before, once a run: what `act_prep` is for.
     #[serde(default)]
     pub fills: u32,
     /// Slices of time that must each be within the limits.
     #[serde(default = "default_slice")]
     pub slice: Nanos,
+}
+
+impl ActJob {
+    /// The configuration at this point's rating and threads.
+    ///
+    /// # Errors
+    /// The line, and what is allowed there; never for a job of a study that was checked.
+    pub fn config(&self) -> Result<act::Config, act::ConfigError> {
+        let config = act::Config::parse(&self.config)?;
+        let mut config = self.rating.map_or_else(|| config.clone(), |one| config.at_rating(one));
+        config.service_threads = self.service_threads.unwrap_or(config.service_threads);
+        Ok(config)
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters {
+        let Ok(config) = self.config() else { return Parameters::default() };
+        let mut point = vec![
+            ("read_reqs_per_sec", config.read_reqs_per_sec.to_string()),
+            ("write_reqs_per_sec", config.write_reqs_per_sec.to_string()),
+            ("arrivals", self.phase.word().into()),
+        ];
+        if let Some(rating) = config.rating() {
+            point.push(("rating", rating.to_string()));
+        }
+        if self.phase == ActPhase::Act && config.service_threads > 0 {
+            point.push(("service_threads", config.service_threads.to_string()));
+        }
+        Parameters::of(point)
+    }
 }
 
 /// How requests lie in time.
@@ -59,9 +91,9 @@ impl ActPhase {
     }
 }
 
-fn default_phase() -> Many<ActPhase> {
-    Many::one(ActPhase::Independent)
+const fn default_phase() -> ActPhase {
+    ActPhase::Independent
 }
-fn default_slice() -> Nanos {
+const fn default_slice() -> Nanos {
     Nanos::from_secs(3600)
 }

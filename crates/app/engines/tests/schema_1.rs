@@ -1,0 +1,61 @@
+//! Studies of schema 1 are read as what they were.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use study::{parse, plan, resolved_text, short_hash, upgraded_text};
+
+/// Every study that was shipped in schema 1 plans the trials that it planned then, by its own text, by the
+/// text in schema 2, and as it is stored with a run.
+///
+/// A run that was made with one could otherwise not be resumed, or would show other points.
+#[test]
+fn studies_of_schema_1_plan_the_same_trials() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/schema-1");
+    let mut found = String::new();
+    let mut files: Vec<_> = std::fs::read_dir(&fixtures).unwrap().flatten().collect();
+    files.sort_by_key(std::fs::DirEntry::file_name);
+    for file in files.iter().map(std::fs::DirEntry::path) {
+        if file.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        let study = parse(&text, crosspoint_engines::list())
+            .unwrap_or_else(|error| panic!("{file:?}: {error}"));
+        let trials = plan(&study).trials;
+        for other in [upgraded_text(&text).unwrap().into_owned(), resolved_text(&study)] {
+            let other = parse(&other, crosspoint_engines::list())
+                .unwrap_or_else(|error| panic!("{other}: {error}"));
+            assert!(plan(&other).trials == trials, "{file:?}");
+        }
+        let whole: Vec<String> = trials
+            .iter()
+            .map(|one| format!("{} {} {}", one.slug(), one.job.engine(), one.point_text()))
+            .collect();
+        let (count, hash) = (trials.len(), short_hash(&whole.join("\n")));
+        let _ = writeln!(found, "{} {count} {hash}", study.name);
+    }
+    assert_eq!(found, include_str!("../../../../fixtures/schema-1/plans.txt"));
+}
+
+/// What schema 1 took for engines without such an option is not refused, and what it refused still is.
+#[test]
+fn options_of_other_engines_are_ignored_as_they_were() {
+    let study = |kind: &str, keys: &str| {
+        let text = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+             name = \"e\"\n[experiment.{kind}]\n{keys}"
+        );
+        parse(&text, crosspoint_engines::list())
+    };
+    let kv = "engine = [\"sqlite\", \"lmdb\"]\nrecords = 10\nvalue_size = \"100B\"\n";
+    let both =
+        study("kv", &format!("{kv}write_map = [false, true]\nlibrary = \"auto\"\n")).unwrap();
+    let points: Vec<String> = plan(&both).trials.iter().map(study::Trial::point_text).collect();
+    let mapped = points.iter().filter(|point| point.contains("write_map=true")).count();
+    assert_eq!((points.len(), mapped), (3, 1), "SQLite has one point, LMDB two: {points:?}");
+    let sql = "engine = \"sqlite\"\nrows = 10\n";
+    assert!(study("sql", &format!("{sql}doublewrite = true\ncompression = \"none\"\n")).is_ok());
+    assert!(study("sql", &format!("{sql}settings = \"innodb_io_capacity=1\"\n")).is_err());
+    assert!(study("kv", &format!("{kv}options = \"write_buffer_size=1\"\n")).is_err());
+}

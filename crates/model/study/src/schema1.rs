@@ -1,0 +1,216 @@
+//! Studies of schema 1 in the terms of schema 2.
+//!
+//! Schema 1 had four tables for jobs, `[experiment.block]`, `act`, `kv` and `sql`, with other names for the
+//! same things, and options of engines among their keys. Nothing else knows of that.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+use toml::{Spanned, Table};
+
+use crate::error::StudyError;
+
+/// Keys of jobs, and of points in stored runs: name in schema 1, name now.
+const RENAMED: [(&str, &str); 6] = [
+    ("threads", "clients"),
+    ("readers", "clients"),
+    ("offsets", "distribution"),
+    ("keys", "distribution"),
+    ("rows", "records"),
+    ("transactions", "operations"),
+];
+
+/// Keys that are options of engines now.
+const OPTIONS: [(&str, &[(&str, &str)]); 2] = [
+    (
+        "kv",
+        &[
+            ("write_map", "write_map"),
+            ("read_ahead", "read_ahead"),
+            ("map_size", "map_size"),
+            ("library", "library"),
+            ("options", "settings"),
+        ],
+    ),
+    (
+        "sql",
+        &[
+            ("server", "server"),
+            ("buffer_pool", "buffer_pool"),
+            ("page_size", "page_size"),
+            ("compression", "compression"),
+            ("doublewrite", "doublewrite"),
+            ("flush_method", "flush_method"),
+            ("redo_log", "redo_log"),
+            ("settings", "settings"),
+        ],
+    ),
+];
+
+/// Options that schema 1 took for engines that do not have them, and ignored.
+const IGNORED: [&str; 8] = [
+    "write_map",
+    "read_ahead",
+    "map_size",
+    "library",
+    "server",
+    "doublewrite",
+    "flush_method",
+    "redo_log",
+];
+
+/// Tables of a job in schema 1.
+pub(crate) const KINDS: [&str; 4] = ["block", "act", "kv", "sql"];
+
+/// The name that a parameter has now.
+#[must_use]
+pub fn parameter(name: &str) -> &str {
+    let renamed = RENAMED.iter().find(|(old, _)| *old == name);
+    renamed.map_or(name, |(_, new)| new)
+}
+
+/// The name that a key of a job of `kind` has now.
+pub(crate) fn key(kind: &str, name: &str) -> String {
+    let options = OPTIONS.iter().find(|(of, _)| *of == kind).map_or(&[][..], |(_, all)| all);
+    match options.iter().find(|(old, _)| *old == name) {
+        Some((_, option)) => format!("options.{option}"),
+        None if kind == "act" && name == "duration" => "test_duration".into(),
+        None => parameter(name).into(),
+    }
+}
+
+/// Turns a study of schema 1 into one of schema 2; whether it was one.
+///
+/// # Errors
+/// An experiment that has not exactly one job.
+pub(crate) fn upgrade(study: &mut DeTable<'_>) -> Result<bool, StudyError> {
+    let schema = study.get("schema").and_then(|schema| schema.get_ref().as_integer());
+    if schema.is_none_or(|schema| schema.as_str() != "1") {
+        return Ok(false);
+    }
+    if let Some(schema) = study.get_mut("schema") {
+        let two = DeTable::parse("two = 2").map_err(|error| StudyError::syntax(&error))?;
+        let two = two.into_inner().remove("two").map(Spanned::into_inner);
+        *schema.get_mut() = two.ok_or_else(|| StudyError::general("invariant: a number"))?;
+    }
+    if let Some(DeValue::Array(all)) = study.get_mut("experiment").map(Spanned::get_mut) {
+        for one in all.iter_mut() {
+            if let DeValue::Table(experiment) = one.get_mut() {
+                upgrade_experiment(experiment)?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// The text of a study in schema 2; one of schema 1 loses its comments.
+///
+/// # Errors
+/// [`StudyError`], where the text is not TOML or an experiment has not exactly one job.
+pub fn upgraded_text(text: &str) -> Result<Cow<'_, str>, StudyError> {
+    let syntax = |error| StudyError::syntax(&error);
+    let mut root = DeTable::parse(text).map_err(syntax)?;
+    if !upgrade(root.get_mut())? {
+        return Ok(Cow::Borrowed(text));
+    }
+    let root = Spanned::new(root.span(), DeValue::Table(root.into_inner()));
+    let table = Table::deserialize(ValueDeserializer::from(root)).map_err(syntax)?;
+    let text = toml::to_string(&table).map_err(|error| StudyError::general(error.to_string()))?;
+    Ok(Cow::Owned(text))
+}
+
+fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
+    rename(experiment, "measure", "duration");
+    let kinds: Vec<&str> =
+        KINDS.into_iter().filter(|kind| experiment.contains_key(*kind)).collect();
+    let &[kind] = kinds.as_slice() else {
+        let name = experiment.get("name").and_then(|name| name.get_ref().as_str());
+        let message = format!(
+            "experiment `{}`: needs exactly one of [experiment.block], [experiment.act], \
+             [experiment.kv] and [experiment.sql]",
+            name.unwrap_or_default()
+        );
+        return Err(StudyError::general(message).with_help("or one [experiment.job] of schema 2"));
+    };
+    rename(experiment, kind, "job");
+    let Some(DeValue::Table(job)) = experiment.get_mut("job").map(Spanned::get_mut) else {
+        return Ok(());
+    };
+    let old: Vec<String> = job.keys().map(|name| name.get_ref().to_string()).collect();
+    let mut options = DeTable::new();
+    for name in old {
+        let new = key(kind, &name);
+        match new.strip_prefix("options.") {
+            Some(option) => {
+                if let Some(value) = job.remove(name.as_str()).filter(|value| !is_unset(value)) {
+                    options.insert(named(option), value);
+                }
+            }
+            None => rename(job, &name, &new),
+        }
+    }
+    match kind {
+        "kv" => set_default(job, "workload", "read_while_writing"),
+        "sql" => {
+            set_default(job, "engine", "mysql");
+            set_default(job, "workload", "read_write");
+        }
+        other => {
+            set_default(job, "engine", "block");
+            if other == "act" {
+                set_default(job, "workload", "act");
+            }
+            for beside in tables(job.get_mut("beside")) {
+                rename(beside, "threads", "clients");
+                rename(beside, "offsets", "distribution");
+            }
+        }
+    }
+    if !options.is_empty() {
+        job.insert(named("options"), Spanned::new(0..0, DeValue::Table(options)));
+    }
+    Ok(())
+}
+
+/// Whether an option is one that schema 1 had for every engine, and ignored where it meant nothing.
+pub(crate) fn is_ignored(name: &str, value: &DeValue<'_>) -> bool {
+    IGNORED.contains(&name) || (name == "compression" && value.as_str() == Some("none"))
+}
+
+fn is_unset(value: &Spanned<DeValue<'_>>) -> bool {
+    value.get_ref().as_str() == Some("")
+}
+
+fn tables<'t, 'i>(
+    array: Option<&'t mut Spanned<DeValue<'i>>>,
+) -> impl Iterator<Item = &'t mut DeTable<'i>> {
+    let array = array.and_then(|array| match array.get_mut() {
+        DeValue::Array(array) => Some(array),
+        _ => None,
+    });
+    array.into_iter().flat_map(|array| array.iter_mut()).filter_map(|one| match one.get_mut() {
+        DeValue::Table(table) => Some(table),
+        _ => None,
+    })
+}
+
+fn named<'i>(name: &str) -> Spanned<Cow<'i, str>> {
+    Spanned::new(0..0, Cow::Owned(name.to_owned()))
+}
+
+fn set_default(table: &mut DeTable<'_>, key: &str, value: &'static str) {
+    if !table.contains_key(key) {
+        table.insert(named(key), Spanned::new(0..0, DeValue::String(value.into())));
+    }
+}
+
+/// Gives a key another name, at the same place.
+fn rename(table: &mut DeTable<'_>, from: &str, to: &str) {
+    if from == to {
+        return;
+    }
+    if let Some((key, value)) = table.remove_entry(from) {
+        table.insert(Spanned::new(key.span(), Cow::Owned(to.to_owned())), value);
+    }
+}
