@@ -87,7 +87,9 @@ pub fn study_of(
         })?;
         let flag = ["true", "false"].contains(&value);
         let value = if flag { value.to_owned() } else { quoted(value) };
-        let _ = writeln!(text, "options.{} = {value}", quoted(name));
+        let bare = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let name = if name.chars().all(bare) { name.to_owned() } else { quoted(name) };
+        let _ = writeln!(text, "options.{name} = {value}");
     }
     Ok(text)
 }

@@ -49,7 +49,7 @@ fn options_that_do_not_belong_are_refused() {
     let scratch = Scratch::new();
     for (words, says) in [
         ("run lmdb --bs 4k", "--bs is no option of a job on lmdb"),
-        ("run block --rows 5", "--rows is no option of a job on block"),
+        ("run block --records 5", "--records is no option of a job on block"),
         ("run block --rw trim", "randwrite"),
         ("run quickstart --bs 4k", "quickstart is a study"),
         ("run quickstart /mnt/nvme", "quickstart is a study"),

@@ -195,7 +195,7 @@ fn repeat_and_set_go_through_the_same_parser() {
     let wrong =
         scratch.run(&format!("run {virtual_study} --set experiment.mix.mesure=1s --out other"));
     expect(&wrong, 3);
-    assert!(stderr(&wrong).contains("mesure") && stderr(&wrong).contains("measure"));
+    assert!(stderr(&wrong).contains("mesure") && stderr(&wrong).contains("duration"));
     assert!(!scratch.path().join("other").exists(), "nothing half made");
 }
 

@@ -56,8 +56,12 @@ impl Engines {
 
     /// Every name once, in the order in which they are listed.
     pub(crate) fn names(self) -> Vec<&'static str> {
-        let mut names: Vec<&str> = self.0.iter().map(|one| one.name).collect();
-        names.dedup();
+        let mut names = Vec::new();
+        for one in self.0 {
+            if !names.contains(&one.name) {
+                names.push(one.name);
+            }
+        }
         names
     }
 

@@ -59,13 +59,17 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
         [] => Err(names_a_table()),
         [last] => {
             if table.contains_key("job") && !OF_EXPERIMENTS.contains(last) {
-                let right = key.replace(&format!(".{last}"), &format!(".job.{last}"));
+                let new = match *last {
+                    "measure" => ".duration".to_owned(),
+                    other => format!(".job.{}", schema1::parameter(other)),
+                };
+                let right = key.replace(&format!(".{last}"), &new);
                 let allowed = OF_EXPERIMENTS.join(", ");
                 let message = format!(
                     "--set `{key}`: an experiment has no `{last}`; allowed: {allowed}, and keys of `job`"
                 );
                 return Err(StudyError::general(message)
-                    .with_help(format!("its job may have: --set {right}={value}")));
+                    .with_help(format!("write for example --set {right}={value}")));
             }
             if of_device(key) {
                 table.remove("title");
@@ -168,5 +172,22 @@ mod tests {
         let error = with("stack.b.size=4GiB").unwrap_err();
         assert!(error.help.unwrap().contains("a"));
         assert!(with("seed").is_err() && with("stack.a=1").is_err() && with("seed.x=1").is_err());
+    }
+
+    /// Scripts of schema 1 must be told the new key, not left to guess.
+    #[test]
+    fn an_old_key_is_answered_with_the_new_one() {
+        let text =
+            format!("{TEXT}[[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"lmdb\"\n");
+        for (old, new) in [
+            ("experiment.e.kv.readers=4", "experiment.e.job.clients=4"),
+            ("experiment.e.kv.options=x", "experiment.e.job.options.settings=x"),
+            ("experiment.e.act.duration=1s", "experiment.e.job.test_duration=1s"),
+            ("experiment.e.rows=4", "experiment.e.job.records=4"),
+            ("experiment.e.measure=1s", "experiment.e.duration=1s"),
+        ] {
+            let help = apply_overrides(&text, &[old.to_owned()]).unwrap_err().help.unwrap();
+            assert!(help.contains(new), "{old}: {help}");
+        }
     }
 }
