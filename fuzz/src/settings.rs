@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
     }
     let _ = engine_mysql::Listen::parse(text);
     for pair in text.split(';') {
-        if study::check_setting(pair).is_ok() {
+        if engine_mysql::parsing::setting(pair).is_ok() {
             let name = pair.split('=').next().unwrap_or_default().to_lowercase().replace('-', "_");
             assert!(!OURS.iter().any(|ours| name.starts_with(ours)), "{pair}");
             assert!(!pair.contains('/') && !pair.contains('\n'), "{pair}");

@@ -36,5 +36,13 @@ pub mod parsing {
     pub fn result(bytes: &[u8]) -> Result<bool, engine::EngineError> {
         crate::wire::Wire::whole(bytes)
     }
+
+    /// Whether a study may have `name=value` among the settings of a private server.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn setting(pair: &str) -> Result<(), String> {
+        crate::settings::check_setting(pair)
+    }
 }
 pub use session::MysqlSession;
