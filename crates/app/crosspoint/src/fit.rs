@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use archive::output::{SealStyle, seal};
 use archive::{Run, TrialOutcome, TrialRecord};
-use device::Profile;
 use fit::{FitCategory, FitPoint, FitTimes, Naming, Residual};
 use runner::{Ending, RunnerError};
 use serde_json::json;
@@ -45,7 +44,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     }
     let points = points(&run, |_| true);
     let others = run.trials.iter().filter(|trial| !counts(trial)).count();
-    let text = fit::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
+    let profile = fit::fit(&points, &naming).map_err(|error| match run.study.name == STUDY {
         true if others > 0 => refuse(format!("{error}; {others} trials are left out: {LEFT_OUT}")),
         true => refuse(error.to_string()),
         false => RunnerError::NotThatStudy {
@@ -55,13 +54,13 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
             reason: error.to_string(),
         },
     })?;
-    let profile = Profile::parse(&text).map_err(|error| refuse(error.to_string()))?;
     let residuals = fit::residuals(&profile, &points, Seed(1));
     let known = points.iter().filter(|point| point.ops() > 0).count();
     let left_out = known - fit::kept_up(&points).len();
     let inputs = inputs(arguments);
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
     let output = |path| Output::named(path, arguments.force).with_inputs(&inputs);
+    let text = format!("# Fitted by `crosspoint device fit`.\n{}", profile.to_toml());
     output(&path).write(text.as_bytes())?;
     if let Some(drawn) = &drawn {
         let mut drawing = picture(&naming.title, &residuals);

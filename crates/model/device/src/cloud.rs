@@ -12,7 +12,7 @@
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Seed, Share};
 
 use crate::constant::Constant;
@@ -20,7 +20,7 @@ use crate::pending::Pending;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a cloud volume.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CloudParameters {
     /// Operations a second.

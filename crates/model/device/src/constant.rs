@@ -1,9 +1,9 @@
 //! A constant of a model, and how it is known.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How a constant is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ConstantKind {
     /// From measurements on the device.
@@ -19,7 +19,7 @@ pub enum ConstantKind {
 }
 
 /// A constant with its provenance.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant<T> {
     /// The value, in the unit of its type.
@@ -28,4 +28,12 @@ pub struct Constant<T> {
     pub kind: ConstantKind,
     /// Where from: author, year, section or page.
     pub source: String,
+}
+
+impl<T> Constant<T> {
+    /// A constant known from measurements on the device, from that source.
+    #[must_use]
+    pub fn measured(value: T, source: &str) -> Self {
+        Self { value, kind: ConstantKind::Measured, source: source.to_owned() }
+    }
 }

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
 use crate::constant::Constant;
@@ -21,7 +21,7 @@ use crate::request::Route;
 use crate::{Completion, Device, Operation, Request, Stage};
 
 /// Constants of a disk drive.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HddParameters {
     /// One turn.

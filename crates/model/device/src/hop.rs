@@ -12,7 +12,7 @@
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Nanos, Seed};
 
 use crate::below::Below;
@@ -22,7 +22,7 @@ use crate::slab::Slab;
 use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// Constants of a hop.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HopParameters {
     /// Name of the device below, or a profile file.

@@ -165,7 +165,7 @@ impl MissCause {
 }
 
 /// Why figures of an `[[acceptance]]` are missed, by their keys.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(transparent)]
 pub struct MissLists(BTreeMap<MissCause, Vec<String>>);
 

@@ -6,7 +6,8 @@
 
 use std::cell::Cell;
 
-use serde::Deserialize;
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use thiserror::Error;
 use units::{Bytes, Nanos};
 
@@ -148,6 +149,10 @@ pub enum ProfileError {
 /// Gives the text of the profile of that name.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
+/// Version of the file format.
+const SCHEMA: u32 = 1;
+/// Characters of a name that an error repeats.
+const NAME_SHOWN: usize = 100;
 /// Layers upon layers at most.
 const DEPTH_MAX: u32 = 4;
 /// Devices in all layers together at most.
@@ -191,7 +196,7 @@ impl Profile {
             .map_err(|reason| ProfileError::Impossible { name: "file".into(), reason })?;
         let file: File = toml::from_str(text)?;
         let endless = toml::from_str::<toml::Value>(text).ok().and_then(|value| endless(&value));
-        let name: String = file.name.chars().take(100).collect();
+        let name: String = file.name.chars().take(NAME_SHOWN).collect();
         let refuse = |reason: String| ProfileError::Impossible { name: name.clone(), reason };
         let words =
             [("name", &file.name), ("title", &file.title), ("not_covered", &file.not_covered)];
@@ -207,8 +212,8 @@ impl Profile {
         if devices.get() > DEVICES_MAX {
             return Err(refuse(format!("more than {DEVICES_MAX} devices in its layers")));
         }
-        if file.schema != 1 {
-            return Err(refuse(format!("schema {} is unknown; allowed: 1", file.schema)));
+        if file.schema != SCHEMA {
+            return Err(refuse(format!("schema {} is unknown; allowed: {SCHEMA}", file.schema)));
         }
         if depth > DEPTH_MAX {
             return Err(refuse(format!(
@@ -243,12 +248,7 @@ impl Profile {
             (Some(one), true) => one,
             _ => return Err(refuse(format!("needs exactly one of {kinds}"))),
         };
-        let bands = file.acceptance.iter().find_map(|job| job.impossible(file.capacity));
-        let bands = bands.or_else(|| file.phenomenon.iter().find_map(Phenomenon::impossible));
-        if let Some(reason) = impossible(&parameters, file.capacity).or(bands) {
-            return Err(refuse(reason));
-        }
-        Ok(Self {
+        let profile = Self {
             name: file.name,
             title: file.title,
             capacity: file.capacity,
@@ -256,7 +256,58 @@ impl Profile {
             parameters,
             acceptance: file.acceptance,
             phenomena: file.phenomenon,
-        })
+        };
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Checks constants and published figures against what a device can be; `parse` has done so.
+    ///
+    /// # Errors
+    /// [`ProfileError::Impossible`] with the first reason.
+    pub fn check(&self) -> Result<(), ProfileError> {
+        let reason = impossible(&self.parameters, self.capacity)
+            .or_else(|| self.acceptance.iter().find_map(|job| job.impossible(self.capacity)))
+            .or_else(|| self.phenomena.iter().find_map(Phenomenon::impossible));
+        match reason {
+            Some(reason) => Err(ProfileError::Impossible {
+                name: self.name.chars().take(NAME_SHOWN).collect(),
+                reason,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The text of the profile's file, which [`parse_with`](Self::parse_with) reads back.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("strings, numbers, lists and tables with names")
+    }
+}
+
+/// Members of layers are written as their names, as in the file.
+impl Serialize for Profile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut file = serializer.serialize_struct("Profile", 8)?;
+        file.serialize_field("schema", &SCHEMA)?;
+        file.serialize_field("name", &self.name)?;
+        file.serialize_field("title", &self.title)?;
+        file.serialize_field("capacity", &self.capacity)?;
+        file.serialize_field("not_covered", &self.not_covered)?;
+        match &self.parameters {
+            Parameters::XPoint(p) => file.serialize_field("xpoint", p)?,
+            Parameters::Nand(p) => file.serialize_field("nand", p)?,
+            Parameters::Ram(p) => file.serialize_field("ram", p)?,
+            Parameters::Hdd(p) => file.serialize_field("hdd", p)?,
+            Parameters::Cloud(p) => file.serialize_field("cloud", p)?,
+            Parameters::Flow(p) => file.serialize_field("flow", p)?,
+            Parameters::Raid(p, _) => file.serialize_field("raid", p)?,
+            Parameters::Cache(p, _) => file.serialize_field("cache", p)?,
+            Parameters::Hop(p, _) => file.serialize_field("hop", p)?,
+        }
+        file.serialize_field("acceptance", &self.acceptance)?;
+        file.serialize_field("phenomenon", &self.phenomena)?;
+        file.end()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::missed::MissLists;
 use crate::{CHUNK, Condition, MissCause};
 
 /// A published number: the value, the band that a model must stay in, or both.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(
     untagged,
     expecting = "a value, `[low, high]`, `{ value, band = [low, high] }` or `{ at_least }`"
@@ -28,7 +28,7 @@ pub enum Published<T> {
 }
 
 /// A published value with a band of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ValueAndBand<T> {
     value: T,
@@ -36,7 +36,7 @@ pub struct ValueAndBand<T> {
 }
 
 /// The lower end of what has no upper one.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LowerEnd<T> {
     at_least: T,
@@ -118,16 +118,27 @@ impl Evidence {
 }
 
 /// What each figure of an `[[acceptance]]` is, by its key (`iops`, `latency_p99`, ...).
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvidenceLists {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     fitted: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     constructed: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     duplicate: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     held_out: Vec<String>,
 }
 
 impl EvidenceLists {
+    /// Figures with these keys are held out, and no others are listed.
+    #[must_use]
+    pub fn held_out(keys: &[&str]) -> Self {
+        let held_out = keys.iter().map(|&key| key.to_owned()).collect();
+        Self { held_out, ..Self::default() }
+    }
+
     fn lists(&self) -> [(Evidence, &[String]); 4] {
         [
             (Evidence::Fitted, &self.fitted),
@@ -179,7 +190,7 @@ pub struct PublishedFigure {
 }
 
 /// Order of the offsets of a job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobPattern {
     /// Uniform over the device.
@@ -190,7 +201,7 @@ pub enum JobPattern {
 }
 
 /// How the writes of a job are made durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durable {
     /// A flush after each, as fdatasync makes one.
@@ -200,7 +211,7 @@ pub enum Durable {
 }
 
 /// Published figures of one job, which the model is run against.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
     /// Submission path of the host that was measured; a name that `sim::HostModel` knows.
@@ -223,11 +234,11 @@ pub struct Acceptance {
     /// loop.
     pub rate: Option<Rate>,
     /// Whether that schedule has even gaps; absent: exponential ones.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evenly: bool,
     /// Whether the source's tool counts latencies from submission, not from when an operation was due by its
     /// schedule: what waits outside because as many as `queue_depth` are in flight is then not in them.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_submission: bool,
     /// Random 4 KiB writes a second that go on beside it and are not counted.
     pub beside_writes: Option<Rate>,
@@ -384,7 +395,7 @@ impl Acceptance {
 }
 
 /// What several jobs together show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PhenomenonKind {
     /// Highest over lowest IOPS of 16 threads at depth 1 over 0 to 100 % reads in steps of 10 %.
@@ -423,7 +434,7 @@ pub enum PhenomenonKind {
 }
 
 /// What several jobs together must show, and where that was seen.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phenomenon {
     /// Which.

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos};
 
 use crate::constant::Constant;
@@ -23,7 +23,7 @@ use crate::slab::Slab;
 use crate::{CHUNK, Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// Constants of an array.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RaidParameters {
     /// 0, 1 or 5.

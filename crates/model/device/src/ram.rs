@@ -6,7 +6,7 @@
 //!
 //! Invariant: reads and writes are alike.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::constant::Constant;
@@ -14,7 +14,7 @@ use crate::pending::Pending;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a RAM disk.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RamParameters {
     /// Shared service a request.

@@ -20,7 +20,7 @@
 use rand::SeedableRng;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Nanos, Seed};
 
 use crate::constant::Constant;
@@ -28,7 +28,7 @@ use crate::pending::Pending;
 use crate::{CHUNK, Completion, Device, Operation, Request, Stage, Stages};
 
 /// Constants of a 3D XPoint profile.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct XPointParameters {
     /// Serial service per started 4 KiB of a read.

@@ -300,3 +300,14 @@ fn a_flush_ends_no_sooner_than_one_before_it() {
     let end = |id: u64| done.iter().find(|one| one.id == id).expect("it ended").at;
     assert!(end(3) >= end(1), "{} before {}", end(3), end(1));
 }
+
+/// A fitted profile that is read back differently would predict another drive than the one that was checked.
+#[test]
+fn every_shipped_profile_reads_back_as_it_was_written() {
+    for profile in profiles() {
+        let written = profile.to_toml();
+        let back = Profile::parse_with(&written, &text)
+            .unwrap_or_else(|error| panic!("{}: {error}\n{written}", profile.name));
+        assert_eq!(format!("{profile:?}"), format!("{back:?}"), "{}", profile.name);
+    }
+}

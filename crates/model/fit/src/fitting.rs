@@ -4,9 +4,7 @@
 //! Invariants: a point that was held out enters no constant; residuals are computed by running the fitted
 //! profile in virtual time, also at the points it was fitted to.
 
-use std::fmt::Write;
-
-use device::Profile;
+use device::{Acceptance, Constant, EvidenceLists, Parameters, Profile, Published};
 use stats::estimate;
 use units::{Bytes, Nanos, Seed};
 use workload::OpClass;
@@ -15,7 +13,7 @@ use crate::paced;
 use crate::points::{FitError, FitPoint, FitTimes, kept_up};
 use crate::rested::Rested;
 use crate::run::{Length, recording_of};
-use crate::tables::{Tables, quoted};
+use crate::tables::Tables;
 use crate::thread::{DeviceTimes, ThreadTime};
 
 /// What the fitted profile is called, and where it is from.
@@ -31,47 +29,45 @@ pub struct Naming {
     pub source: String,
 }
 
-/// The profile of what was measured, as the text of its file. Without writes it takes reads for them, and
-/// says so.
+/// The profile of what was measured. Without writes it assumes that they take what reads take, and says so.
 ///
 /// # Errors
 /// [`FitError`].
-pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<String, FitError> {
+pub fn fit(points: &[FitPoint], naming: &Naming) -> Result<Profile, FitError> {
     let mut times = DeviceTimes::new(ThreadTime::of(points));
-    let mut text = text_of(points, naming, &times, Schedules::default())?;
+    let mut without = profile_of(points, naming, &times, Schedules::default())?;
     for round in ROUNDS {
-        let profile = Profile::parse(&text).map_err(FitError::Profile)?;
         for point in
             points.iter().filter(|point| point.ops() > 0 && !point.held_out() && point.threads > 1)
         {
-            approach(&mut times, &profile, point, round);
+            approach(&mut times, &without, point, round);
         }
-        text = text_of(points, naming, &times, Schedules::default())?;
+        without = profile_of(points, naming, &times, Schedules::default())?;
     }
-    let without = Profile::parse(&text).map_err(FitError::Profile)?;
     let known = kept_up(points);
-    let Some(rows) = paced::rows(&known) else { return Ok(text) };
+    let Some(rows) = paced::rows(&known) else { return Ok(without) };
     let buffered = Schedules { buffer: Some(&rows), rested: None };
-    let other = text_of(points, naming, &times, buffered)?;
-    let with = Profile::parse(&other).map_err(FitError::Profile)?;
+    let with = profile_of(points, naming, &times, buffered)?;
     if paced::buffered(&known, &with, &without) {
-        return Ok(other);
+        return Ok(with);
     }
     let Some(mut rested) = Rested::of(&known, times.thread, &without) else {
-        return Ok(text);
+        return Ok(without);
     };
     for _ in 0..RESTED_ROUNDS {
         let schedules = Schedules { buffer: None, rested: Some(&rested) };
-        let with = text_of(points, naming, &times, schedules)?;
-        let profile = Profile::parse(&with).map_err(FitError::Profile)?;
+        let profile = profile_of(points, naming, &times, schedules)?;
         match rested.mended(&known, &profile) {
             Some(mended) => rested = mended,
             None => break,
         }
     }
     match rested.matters() {
-        true => text_of(points, naming, &times, Schedules { buffer: None, rested: Some(&rested) }),
-        false => Ok(text),
+        true => {
+            let schedules = Schedules { buffer: None, rested: Some(&rested) };
+            profile_of(points, naming, &times, schedules)
+        }
+        false => Ok(without),
     }
 }
 
@@ -134,80 +130,75 @@ fn approach(
 }
 
 /// The profile of these times.
-fn text_of(
+fn profile_of(
     points: &[FitPoint],
     naming: &Naming,
     device: &DeviceTimes,
     schedules: Schedules<'_>,
-) -> Result<String, FitError> {
+) -> Result<Profile, FitError> {
     let several = Tables::of_several(points, device.thread)?;
-    let one = Tables::of_one(points, device.thread)?;
-    let kind = if several.writes.is_some() { "measured" } else { "assumed" };
+    let alone = Tables::of_one(points, device.thread)?;
     let unseen = if several.writes.is_some() { "" } else { "writes (taken as reads); " };
-    let Naming { name, title, capacity, source } = naming;
-    let mut text = format!(
-        "# Fitted by `crosspoint device fit`.\nschema = 1\nname = \"{name}\"\ntitle = \"{title}\"\n\
-         capacity = \"{}\"\nnot_covered = \"{unseen}anything that the measurements did not show: caches \
-         beyond the measured span, state of the drive, other patterns; the host's path is part of it\"\n",
-        capacity.exact()
-    );
+    let source = naming.source.as_str();
     let thread = device.thread;
-    let [of_read, of_write] = thread.within.map(|within| quoted(Nanos(within as u64)));
-    let between = quoted(Nanos(thread.between as u64));
-    let mut costs = vec![("thread_between", between.clone(), "measured")];
-    // What a thread takes shows where several get more.
+    let between = Constant::measured(Nanos(thread.between as u64), source);
+    let mut flow = several.parameters(source, &|point, kind, times| device.of(point, kind, &times));
+    let mut one = alone.parameters(source, &|_, _, times| times);
+    // The cost of a thread shows where several threads reach more than one.
     if points.iter().any(|point| point.threads > 1 && point.ops() > 0) {
-        costs.extend([("thread_time", of_read, "measured"), ("thread_time_write", of_write, kind)]);
+        let [read, write] = thread.within.map(|within| Nanos(within as u64));
+        flow.thread_time = Some(Constant::measured(read, source));
+        let kind = flow.write_times.kind;
+        flow.thread_time_write = Some(Constant { kind, ..Constant::measured(write, source) });
     }
-    several
-        .write(&mut text, ("flow", source), &costs, &|p, kind, times| device.of(p, kind, &times));
-    // What bounds one thread is in what it got.
-    let costs = [("thread_between", between, "measured")];
-    one.write(&mut text, ("flow.alone", source), &costs, &|_, _, times| times);
-    for at in ["flow", "flow.alone"] {
-        if let Some(rows) = schedules.buffer {
-            paced::write(&mut text, (at, source), rows);
-        }
-        if let Some(rested) = schedules.rested {
-            rested.write(&mut text, (at, source));
-        }
+    for part in [&mut flow, &mut one] {
+        part.thread_between = Some(between.clone());
+        part.paced = schedules.buffer.map(|rows| paced::parameters(source, rows));
+        part.rested = schedules.rested.map(|rested| rested.parameters(source));
     }
-    for point in kept_up(points).into_iter().filter(|point| point.held_out()) {
-        acceptance(&mut text, point, source);
-    }
-    Ok(text)
+    flow.alone = Some(Box::new(one));
+    let held_out = kept_up(points).into_iter().filter(|point| point.held_out());
+    let profile = Profile {
+        name: naming.name.clone(),
+        title: naming.title.clone(),
+        capacity: naming.capacity,
+        not_covered: format!(
+            "{unseen}anything that the measurements did not show: caches beyond the measured span, state \
+             of the drive, other patterns; the host's I/O path is part of it"
+        ),
+        parameters: Parameters::Flow(Box::new(flow)),
+        acceptance: held_out.map(|point| acceptance(point, source)).collect(),
+        phenomena: Vec::new(),
+    };
+    profile.check().map_err(FitError::Profile)?;
+    Ok(profile)
 }
 
-/// What was held out becomes what the profile is held against.
-fn acceptance(text: &mut String, point: &FitPoint, source: &str) {
-    let _ = write!(
-        text,
-        "\n[[acceptance]]\nhost = \"none\"\nthreads = {}\nqueue_depth = {}\nblock_size = \"{}\"\n\
-         read_share = \"{}\"\nlatency_mean = \"{}\"\n",
-        point.threads,
-        point.queue_depth,
-        point.block_size.exact(),
-        point.read_share,
-        Nanos(point.mean() as u64).exact()
-    );
-    let mut keys = vec!["latency_mean"];
-    // What a schedule asks for is no result.
-    if let Some(rate) = point.rate {
-        let _ = writeln!(text, "rate = \"{}\"", rate.exact());
-    } else {
-        keys.push("iops");
-        let _ = writeln!(text, "iops = {:.0}", point.iops());
-    }
+/// The figures of a held-out point, which the profile is validated against.
+fn acceptance(point: &FitPoint, source: &str) -> Acceptance {
     let latency = point.latency();
-    for (key, p) in [("latency_p50", 50.0), ("latency_p99", 99.0)] {
-        if let Ok(found) = estimate::percentile(&latency, 0, p) {
-            keys.push(key);
-            let _ = writeln!(text, "{key} = \"{}\"", Nanos(found.value as u64).exact());
-        }
-    }
-    let keys: Vec<String> = keys.iter().map(|key| format!("\"{key}\"")).collect();
-    let _ = writeln!(text, "evidence = {{ held_out = [{}] }}", keys.join(", "));
-    let _ = writeln!(text, "source = \"{source}; no part of the fit\"");
+    let percentile = |p| {
+        let found = estimate::percentile(&latency, 0, p).ok()?;
+        Some(Published::Value(Nanos(found.value as u64)))
+    };
+    let mut job = Acceptance {
+        host: "none".into(),
+        threads: point.threads,
+        queue_depth: point.queue_depth,
+        block_size: point.block_size,
+        read_share: point.read_share,
+        rate: point.rate,
+        // The rate of an open loop is no result.
+        iops: point.rate.is_none().then(|| Published::Value(point.iops().round())),
+        latency_mean: Some(Published::Value(Nanos(point.mean() as u64))),
+        latency_p50: percentile(50.0),
+        latency_p99: percentile(99.0),
+        source: format!("{source}; no part of the fit"),
+        ..Acceptance::default()
+    };
+    let keys: Vec<&str> = job.published().iter().map(|figure| figure.key).collect();
+    job.evidence = EvidenceLists::held_out(&keys);
+    job
 }
 
 #[cfg(test)]
@@ -215,6 +206,7 @@ mod tests {
     use super::*;
     use crate::points::{LARGE, PACED, SIZES, SMALL, mix_shares};
     use crate::residuals;
+    use device::{ConstantKind, FlowParameters};
     use units::{Rate, Share};
 
     /// So many operations as a device would give them that takes `base` us at depth 1 and one more for each
@@ -281,12 +273,18 @@ mod tests {
         }
     }
 
+    /// The constants of several threads, and of one alone.
+    fn both(profile: &Profile) -> [&FlowParameters; 2] {
+        let Parameters::Flow(flow) = &profile.parameters else { panic!("a measured device") };
+        [flow, flow.alone.as_ref().expect("of one thread")]
+    }
+
     /// If the points of the fit do not come back, everything between them is wrong too.
     #[test]
     fn fitted_points_come_back_and_held_out_ones_are_near() {
         let points = points();
-        let text = fit(&points, &naming()).unwrap();
-        let profile = Profile::parse(&text).unwrap();
+        let fitted = fit(&points, &naming()).unwrap();
+        let profile = Profile::parse(&fitted.to_toml()).expect("it reads what it wrote");
         for residual in residuals(&profile, &points, Seed(1)) {
             let held_out = residual.category.held_out();
             // At its highest rate a thread is taken to be never idle: a little more queues there, most in
@@ -296,7 +294,7 @@ mod tests {
             assert!(residual.error().abs() < allowed, "{residual:?}");
         }
         assert!(points.iter().any(FitPoint::held_out));
-        assert!(!text.contains("assumed"), "everything was measured");
+        assert!(!profile.to_toml().contains("assumed"), "everything was measured");
     }
 
     /// A log would be predicted as slow as writes that never let the drive rest.
@@ -316,11 +314,11 @@ mod tests {
             points
         };
         let queue = fit(&with_schedules(20), &naming()).unwrap();
-        assert!(!queue.contains(".paced]") && !queue.contains(".rested]"));
+        let [several, alone] = both(&queue);
+        assert!(several.paced.is_none() && several.rested.is_none() && alone.paced.is_none());
         let points = with_schedules(5);
-        let buffer = fit(&points, &naming()).unwrap();
-        assert!(buffer.contains("[flow.paced]") && buffer.contains("[flow.alone.paced]"));
-        let profile = Profile::parse(&buffer).unwrap();
+        let profile = fit(&points, &naming()).unwrap();
+        assert!(both(&profile).iter().all(|flow| flow.paced.is_some()));
         let mean = |one: &&crate::Residual| one.metric == "mean";
         for one in residuals(&profile, &points, Seed(1)).iter().filter(mean) {
             assert!(one.error().abs() < 0.06, "{one:?}");
@@ -356,12 +354,11 @@ mod tests {
         // Held out.
         points.push(rested(Share::ALL, SMALL, 4000));
         points.push(rested(Share::ALL, LARGE, 500));
-        let text = fit(&points, &naming()).unwrap();
-        assert!(text.contains("[flow.rested]") && text.contains("[flow.alone.rested]"));
-        assert!(!text.contains(".paced]"), "what makes writes longer is no buffer");
-        let profile = Profile::parse(&text).unwrap();
-        let device::Parameters::Flow(p) = &profile.parameters else { panic!("a measured device") };
-        let rested = p.rested.as_ref().unwrap();
+        let profile = fit(&points, &naming()).unwrap();
+        assert!(both(&profile).iter().all(|flow| flow.rested.is_some()));
+        let buffer = both(&profile).into_iter().any(|flow| flow.paced.is_some());
+        assert!(!buffer, "what makes writes longer is no buffer");
+        let rested = both(&profile)[0].rested.as_ref().unwrap();
         // What came first is what one takes that follows at once.
         let gaps = [0.561_46e9 / 4000.0, 0.561_46e9 / 500.0].map(|gap| gap as u64);
         assert!(rested.rests.value[1..].iter().zip(gaps).all(|(r, g)| r.get().abs_diff(g) < 100));
@@ -395,8 +392,9 @@ mod tests {
     fn a_device_that_was_not_written_says_so() {
         let reads: Vec<FitPoint> =
             points().into_iter().filter(|point| point.read_share == Share::ALL).collect();
-        let text = fit(&reads, &naming()).unwrap();
-        assert!(text.contains("writes (taken as reads)") && text.contains("assumed"), "{text}");
+        let profile = fit(&reads, &naming()).unwrap();
+        assert!(profile.not_covered.contains("writes (taken as reads)"), "{}", profile.not_covered);
+        assert_eq!(both(&profile)[0].write_times.kind, ConstantKind::Assumed);
         let error = fit(&reads[1..], &naming()).unwrap_err().to_string();
         assert!(error.contains("depth 1"), "{error}");
     }

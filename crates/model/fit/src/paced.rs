@@ -6,16 +6,13 @@
 //!
 //! Invariant: what decides between the two profiles is no evidence; it counts apart.
 
-use std::fmt::Write;
-
-use device::Profile;
+use device::{Constant, ConstantKind, FlowPaced, Profile};
 use units::{Nanos, Seed};
 use workload::OpClass;
 
 use crate::points::{FitPoint, PACED, SIZES};
 use crate::rows::{means, times};
 use crate::run::{LOOKED_AT, recording_of};
-use crate::tables::{put, quoted};
 
 /// So far off on average, as a logarithm, a profile without a buffer may be before one is looked for.
 const SEEN: f64 = 0.05;
@@ -32,20 +29,20 @@ pub(crate) fn rows<'a>(points: &[&'a FitPoint]) -> Option<Vec<&'a FitPoint>> {
     SIZES.iter().map(|size| of_size(*size)).collect()
 }
 
-/// The table `[at.paced]`.
-pub(crate) fn write(text: &mut String, (at, source): (&str, &str), rows: &[&FitPoint]) {
-    let line = |times: Vec<Nanos>| {
-        format!("  [{}],\n", times.into_iter().map(quoted).collect::<Vec<_>>().join(", "))
-    };
+/// The constants of a buffer that these writes pass.
+pub(crate) fn parameters(source: &str, rows: &[&FitPoint]) -> FlowPaced {
     let table = |row: fn(&crate::FitTimes) -> Vec<Nanos>| {
-        let lines: String = rows.iter().map(|point| line(row(&point.writes))).collect();
-        format!("[\n{lines}]")
+        rows.iter().map(|point| row(&point.writes)).collect()
     };
-    let _ = writeln!(text, "\n[{at}.paced]");
-    let times =
-        [("write_times", table(times), "measured"), ("write_means", table(means), "measured")];
-    put(text, source, &times);
-    put(text, "what a buffer holds was not measured", &[("backlog", quoted(BACKLOG), "assumed")]);
+    FlowPaced {
+        write_times: Constant::measured(table(times), source),
+        write_means: Constant::measured(table(means), source),
+        backlog: Constant {
+            value: BACKLOG,
+            kind: ConstantKind::Assumed,
+            source: "the size of the buffer was not measured".into(),
+        },
+    }
 }
 
 /// Whether writes of schedules are so much shorter than the profile without a buffer makes them, and the one

@@ -5,16 +5,13 @@
 //!
 //! Invariant: of schedules only those that choose enter; reads, mixes and others test it.
 
-use std::fmt::Write;
-
-use device::{FlowRested, Profile};
+use device::{Constant, ConstantKind, FlowRested, Profile};
 use stats::Histogram;
 use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::OpClass;
 
 use crate::points::{FitPoint, PACED, SIZES, SMALL};
 use crate::run::{LOOKED_AT, recording_of};
-use crate::tables::{put, quoted};
 use crate::thread::ThreadTime;
 
 /// What is looked for is longer by so much at least.
@@ -87,21 +84,19 @@ impl Rested {
         Some(Self { rests: self.rests.clone(), factors, parts })
     }
 
-    /// The table `[at.rested]`.
-    pub fn write(&self, text: &mut String, (at, source): (&str, &str)) {
-        let rests: Vec<String> = self.rests.iter().copied().map(quoted).collect();
-        let numbers = |numbers: &[f64]| {
-            let each: Vec<String> = numbers.iter().map(|one| format!("{one:.3}")).collect();
-            format!("[{}]", each.join(", "))
-        };
-        let _ = writeln!(text, "\n[{at}.rested]");
-        let constants = [
-            ("rests", format!("[{}]", rests.join(", ")), "fitted"),
-            ("factors", numbers(&self.factors), "fitted"),
-            ("parts", numbers(&self.parts), "fitted"),
-        ];
-        put(text, source, &constants);
+    /// The constants; factors and parts to three decimal places.
+    pub fn parameters(&self, source: &str) -> FlowRested {
+        let rounded = |all: &[f64]| all.iter().map(|one| (one * 1000.0).round() / 1000.0).collect();
+        FlowRested {
+            rests: fitted(self.rests.clone(), source),
+            factors: fitted(rounded(&self.factors), source),
+            parts: fitted(rounded(&self.parts), source),
+        }
     }
+}
+
+fn fitted<T>(value: T, source: &str) -> Constant<T> {
+    Constant { kind: ConstantKind::Fitted, ..Constant::measured(value, source) }
 }
 
 /// The schedules of writes that choose.

@@ -1,9 +1,8 @@
-//! The tables of a fitted profile: which measured points are their rows, and their text.
+//! The tables of a fitted profile: which measured points are their rows.
 //!
 //! Invariant: rows of reads and of writes are at the same numbers in flight.
 
-use std::fmt::Write;
-
+use device::{Constant, ConstantKind, FlowMixes, FlowParameters};
 use units::{Bytes, Nanos, Share};
 
 use crate::points::{FitError, FitPoint, FitTimes, LARGE, SIZES, SMALL, mix_shares};
@@ -90,9 +89,6 @@ pub(crate) struct Tables<'a> {
 /// What of the times of a job, of reads (0) or writes (1), is in the table.
 type Part<'p> = &'p dyn Fn(&FitPoint, usize, Vec<Nanos>) -> Vec<Nanos>;
 
-/// Constants: name, value, kind.
-type Constants<'c> = &'c [(&'c str, String, &'c str)];
-
 impl<'a> Tables<'a> {
     /// Of any number of threads.
     pub fn of_several(points: &'a [FitPoint], thread: ThreadTime) -> Result<Self, FitError> {
@@ -131,16 +127,9 @@ impl<'a> Tables<'a> {
         Ok(Self { reads, writes, mixes })
     }
 
-    /// Writes the table `[at]` and those of its mixes, with more constants of its own.
-    pub fn write(
-        &self,
-        text: &mut String,
-        (at, source): (&str, &str),
-        own: Constants<'_>,
-        part: Part<'_>,
-    ) {
+    /// The constants that these rows give; writes that were not measured are assumed to be reads.
+    pub fn parameters(&self, source: &str, part: Part<'_>) -> FlowParameters {
         let written = self.writes.is_some();
-        let kind = if written { "measured" } else { "assumed" };
         let writes = self.writes.as_ref().unwrap_or(&self.reads);
         let of_reads = |row: TimesOf| move |p: &FitPoint| part(p, 0, row(&p.reads));
         let of_writes = |row: TimesOf| {
@@ -149,80 +138,46 @@ impl<'a> Tables<'a> {
                 false => part(p, 0, row(&p.reads)),
             }
         };
-        let sizes: Vec<String> = SIZES.iter().map(|size| format!("\"{}\"", size.exact())).collect();
-        let in_flight: Vec<Vec<u32>> = self.reads.iter().map(depths).collect();
-        let _ = writeln!(text, "\n[{at}]");
-        put(
-            text,
-            source,
-            &[
-                ("sizes", format!("[{}]", sizes.join(", ")), "measured"),
-                ("in_flight", format!("{in_flight:?}"), "measured"),
-                ("percentiles", format!("{PERCENTILES:?}"), "measured"),
-            ],
-        );
-        put(text, source, own);
-        put(
-            text,
-            source,
-            &[
-                ("read_times", tables(&self.reads, of_reads(times)), "measured"),
-                ("read_means", tables(&self.reads, of_reads(means)), "measured"),
-                ("write_times", tables(writes, of_writes(times)), kind),
-                ("write_means", tables(writes, of_writes(means)), kind),
-            ],
-        );
-        for (found, (name, size)) in
-            self.mixes.iter().zip([("mixes", SMALL), ("large_mixes", LARGE)])
-        {
-            let Some(found) = found else { continue };
-            let shares: Vec<String> =
-                mix_shares().iter().map(|share| format!("\"{share}\"")).collect();
-            let _ = writeln!(text, "\n[{at}.{name}]");
-            put(
-                text,
-                source,
-                &[
-                    ("size", format!("\"{}\"", size.exact()), "measured"),
-                    ("read_shares", format!("[{}]", shares.join(", ")), "measured"),
-                    ("in_flight", format!("{:?}", depths(&found[0])), "measured"),
-                    ("read_times", tables(found, of_reads(times)), "measured"),
-                    ("read_means", tables(found, of_reads(means)), "measured"),
-                    ("write_times", tables(found, of_writes(times)), "measured"),
-                    ("write_means", tables(found, of_writes(means)), "measured"),
-                ],
-            );
+        let kind = if written { ConstantKind::Measured } else { ConstantKind::Assumed };
+        let assumed = |value| Constant { kind, ..Constant::measured(value, source) };
+        let mixes = |place: usize, size| {
+            let found = self.mixes[place].as_ref()?;
+            Some(FlowMixes {
+                size: Some(Constant::measured(size, source)),
+                read_shares: Constant::measured(mix_shares().to_vec(), source),
+                in_flight: Constant::measured(depths(&found[0]), source),
+                read_times: Constant::measured(tables(found, of_reads(times)), source),
+                read_means: Constant::measured(tables(found, of_reads(means)), source),
+                write_times: Constant::measured(tables(found, of_writes(times)), source),
+                write_means: Constant::measured(tables(found, of_writes(means)), source),
+            })
+        };
+        FlowParameters {
+            sizes: Constant::measured(SIZES.to_vec(), source),
+            in_flight: Constant::measured(self.reads.iter().map(depths).collect(), source),
+            percentiles: Constant::measured(PERCENTILES.to_vec(), source),
+            read_times: Constant::measured(tables(&self.reads, of_reads(times)), source),
+            write_times: assumed(tables(writes, of_writes(times))),
+            read_means: Some(Constant::measured(tables(&self.reads, of_reads(means)), source)),
+            write_means: Some(assumed(tables(writes, of_writes(means)))),
+            thread_time: None,
+            thread_time_write: None,
+            thread_between: None,
+            mixes: mixes(0, SMALL),
+            large_mixes: mixes(1, LARGE),
+            paced: None,
+            rested: None,
+            alone: None,
         }
     }
-}
-
-/// Writes constants: name, value, kind.
-pub(crate) fn put(text: &mut String, source: &str, constants: &[(&str, String, &str)]) {
-    for (key, value, kind) in constants {
-        let _ = writeln!(
-            text,
-            "{key} = {{ value = {value}, kind = \"{kind}\", source = \"{source}\" }}"
-        );
-    }
-}
-
-pub(crate) fn quoted(time: Nanos) -> String {
-    format!("\"{}\"", time.exact())
 }
 
 /// Times of a row from those of a job.
 type TimesOf = fn(&FitTimes) -> Vec<Nanos>;
 
-/// The text of tables of times.
-fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> String {
-    let line = |point: &&FitPoint| {
-        let times: Vec<String> = row(point).into_iter().map(quoted).collect();
-        format!("    [{}]", times.join(", "))
-    };
-    let table = |rows: &Rows<'_>| {
-        format!("  [\n{},\n  ]", rows.iter().map(line).collect::<Vec<_>>().join(",\n"))
-    };
-    format!("[\n{},\n]", tables.iter().map(table).collect::<Vec<_>>().join(",\n"))
+/// Times by size or share, number in flight and percentile.
+fn tables(tables: &[Rows<'_>], row: impl Fn(&FitPoint) -> Vec<Nanos>) -> Vec<Vec<Vec<Nanos>>> {
+    tables.iter().map(|rows| rows.iter().map(|point| row(point)).collect()).collect()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ mod lines;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Share};
 
 use self::lines::Ends;
@@ -34,7 +34,7 @@ use crate::slab::Slab;
 use crate::{Completion, Device, EventQueue, Operation, Request, Stage};
 
 /// What happens to writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheMode {
     /// Acknowledged by the fast device.
@@ -46,7 +46,7 @@ pub enum CacheMode {
 }
 
 /// Constants of a cache.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheParameters {
     /// Name of the fast device, or a profile file.

@@ -2,13 +2,13 @@
 //!
 //! Invariant: what passes has a row for each number in flight, of rising times above 0.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Share};
 
 use crate::constant::Constant;
 
 /// What was measured.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowParameters {
     /// Sizes that were measured, rising.
@@ -47,7 +47,7 @@ pub struct FlowParameters {
 }
 
 /// What was measured of mixes of one size.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowMixes {
     /// One of the sizes; absent: the smallest.
@@ -67,7 +67,7 @@ pub struct FlowMixes {
 }
 
 /// Writes that a buffer takes while they come no faster than it is emptied.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowPaced {
     /// `[size][percentile]`: time of a write.
@@ -79,7 +79,7 @@ pub struct FlowPaced {
 }
 
 /// Requests of a thread that has rested.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowRested {
     /// How long a thread has had none in flight, rising.

@@ -1,6 +1,6 @@
 //! The constants of a NAND profile, and which of them no drive can have.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Share};
 
 use super::planes::Suspend;
@@ -9,7 +9,7 @@ use crate::CHUNK;
 use crate::constant::Constant;
 
 /// What becomes of writes that were acknowledged and not yet programmed, when the power fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WriteCache {
     /// Capacitors carry them to flash: a flush has nothing to wait for.
@@ -20,7 +20,7 @@ pub enum WriteCache {
 }
 
 /// Constants of a NAND profile.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NandParameters {
     /// Requests the device takes at once; more wait outside.

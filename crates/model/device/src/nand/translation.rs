@@ -15,13 +15,13 @@
 //!
 //! Invariant: no time in here.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use units::Share;
 
 use super::PageLevel;
 
 /// How garbage collection is modelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collection {
     /// Free blocks throughout: nothing is ever moved.
@@ -33,7 +33,7 @@ pub enum Collection {
 }
 
 /// State of a drive before the first request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
     /// Overwritten at random until nothing changes any more.
