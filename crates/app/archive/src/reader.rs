@@ -240,8 +240,8 @@ pub(crate) fn read_header(path: &Path, engines: Engines) -> Result<Opened, Archi
     if sums.as_ref().is_some_and(|sums| sums.has(ORIGINAL)) {
         RunFile::open(&path.join(ORIGINAL), SizeLimit::STUDY, expected(ORIGINAL)?)?.finish()?;
     }
-    let study =
-        study::parse(&text, engines).map_err(|error| ArchiveError::damaged(&study_path, error))?;
+    let study = study::parse_stored(&text, engines)
+        .map_err(|error| ArchiveError::damaged(&study_path, error))?;
     Ok(Opened { header, study, sums })
 }
 
@@ -335,6 +335,28 @@ mod tests {
         assert_eq!(read.result.recording.intervals, made.result.recording.intervals);
         assert_eq!(read.result.recording.error_samples, made.result.recording.error_samples);
         assert_eq!(read.result.notes, made.result.notes);
+    }
+
+    /// An old run would compare with no new one: the hash of its jobs was made of the names of schema 1.
+    #[test]
+    fn jobs_of_a_run_of_schema_1_have_the_hashes_of_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mut writer) = run(dir.path());
+        writer.write_trial(&TrialRecord { job: String::new(), ..trial(2) }).unwrap();
+        drop(writer);
+        let hash = |run: &Run| -> Vec<String> {
+            study::plan(&run.study).trials.iter().map(study::Trial::job_hash).collect()
+        };
+        let now = Run::read(&path, study::Engines::ANY).unwrap();
+        assert_eq!(
+            now.trials[0].job, "0123456789abcdef",
+            "a run of schema 2 says what its jobs are"
+        );
+        fs::write(path.join(super::STUDY), STUDY).unwrap();
+        crate::sums::add(&path, &[(super::STUDY.to_owned(), STUDY.as_bytes())]).unwrap();
+        let old = Run::read(&path, study::Engines::ANY).unwrap();
+        assert_eq!((&old.trials[0].job, hash(&old)), (&hash(&now)[0], hash(&now)));
+        assert_eq!(old.trials[1].job, "", "a run that never said has none");
     }
 
     /// A truncated archive must never become figures.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use archive::StackRecord;
+use sim::HostModel;
 use stats::TrialResult;
 use study::{Execution as Kind, Plan, Stack, Study, Trial};
 use units::Seed;
@@ -70,13 +71,10 @@ impl Executor for HostExecutor<'_> {
     fn check_resume(&self, study: &Study, begun: &[StackRecord]) -> Result<(), RunnerError> {
         for stack in &study.stack {
             let begun = begun.iter().find(|record| record.name == stack.name);
-            // Older runs do not say.
-            let begun = begun.filter(|record| !record.host_times.is_empty());
             let (Some(begun), Some(model)) = (begun, self.bench.targets.model(stack)) else {
                 continue;
             };
-            let cores = Some((model.host.cores, model.host.siblings));
-            if begun.host_times != model.host.times() || begun.host_cores != cores {
+            if is_of_another_host(begun, &model.host) {
                 return Err(RunnerError::Environment {
                     stack: stack.name.clone(),
                     reason:
@@ -122,5 +120,34 @@ impl Executor for HostExecutor<'_> {
             }
         }
         Ok(execution)
+    }
+}
+
+/// Whether predictions of a run were begun with another host's times. Older runs have not recorded them.
+fn is_of_another_host(begun: &StackRecord, host: &HostModel) -> bool {
+    let recorded = !begun.host_times.is_empty();
+    let cores = Some((host.cores, host.siblings));
+    recorded && (begun.host_times != host.times() || begun.host_cores != cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Predictions of two hosts in one run would be averaged.
+    #[test]
+    fn a_run_that_was_begun_on_another_host_is_found() {
+        let host = HostModel::io_uring();
+        let here = StackRecord {
+            host_times: host.times().to_vec(),
+            host_cores: Some((host.cores, host.siblings)),
+            ..StackRecord::default()
+        };
+        assert!(!is_of_another_host(&here, &host));
+        assert!(!is_of_another_host(&StackRecord::default(), &host), "it does not say");
+        let slower = HostModel { wake: host.wake + units::Nanos(1), ..host };
+        assert!(is_of_another_host(&here, &slower));
+        let larger = HostModel { cores: host.cores + 1, ..host };
+        assert!(is_of_another_host(&here, &larger));
     }
 }

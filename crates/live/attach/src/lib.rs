@@ -77,6 +77,22 @@ fn candidates(wanted: Option<&str>) -> impl Iterator<Item = &'static dyn Transpo
     TRANSPORTS.iter().copied().filter(is)
 }
 
+/// The first of the [`candidates`] that is not missing something, opened.
+fn first_that_opens<T>(
+    wanted: Option<&str>,
+    open: impl Fn(&dyn Transport) -> Result<T, AttachError>,
+) -> Result<(T, &'static dyn Transport), AttachError> {
+    let mut missing = Missing::new("there is no such transport", "crosspoint attach --help");
+    for transport in candidates(wanted) {
+        match open(transport) {
+            Ok(opened) => return Ok((opened, transport)),
+            Err(AttachError::Missing(what)) => missing = what,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(AttachError::Missing(missing))
+}
+
 /// How a disk can be attached here.
 ///
 /// # Errors
@@ -125,16 +141,11 @@ impl Attached {
     ) -> Result<Self, AttachError> {
         let takes = read_time(device.clone());
         let disk = Arc::new(ServedDisk::new(store, device, pace));
-        let missing = Missing::new("there is no such transport", "crosspoint attach --help");
-        let mut opened = Err(AttachError::Missing(missing));
-        for transport in candidates(transport) {
-            let one = transport.available().map_err(AttachError::Missing);
-            opened = one.and_then(|()| transport.open(place, &disk)).map(|one| (one, transport));
-            if !matches!(opened, Err(AttachError::Missing(_))) {
-                break;
-            }
-        }
-        let (Opened { file, threads }, transport) = opened?;
+        let open = |one: &dyn Transport| {
+            one.available().map_err(AttachError::Missing)?;
+            one.open(place, &disk)
+        };
+        let (Opened { file, threads }, transport) = first_that_opens(transport, open)?;
         let (transport, floor) = (transport.word(), Nanos::ZERO);
         let mut made = Self { file, disk, threads: Vec::new(), pace, takes, floor, transport };
         let mut served = Ok(());
@@ -338,6 +349,30 @@ fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<Way> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A machine without the fastest transport would have none; one whose mount fails would mount twice.
+    #[test]
+    fn only_a_missing_transport_is_followed_by_the_next() {
+        let missing = || AttachError::Missing(Missing::new("not here", "install it"));
+        let words: Vec<&str> = transports().collect();
+        let last = words[words.len() - 1];
+        let opened = first_that_opens(None, |one| match one.word() == last {
+            true => Ok(one.word()),
+            false => Err(missing()),
+        });
+        assert_eq!(opened.map(|(word, one)| (word, one.word())).unwrap(), (last, last));
+        let failed: Result<((), _), _> = first_that_opens(None, |one| {
+            assert_eq!(one.word(), words[0], "nothing is tried after a failure");
+            Err(AttachError::Io("mount", io::Error::other("broken")))
+        });
+        assert!(matches!(failed, Err(AttachError::Io("mount", _))));
+        let none: Result<((), _), _> = first_that_opens(None, |_| Err(missing()));
+        assert_eq!(none.err().map(|error| error.to_string()).as_deref(), Some("not here"));
+        let chosen = first_that_opens(Some(last), |one| Ok(one.word()));
+        assert_eq!(chosen.unwrap().0, last);
+        let unknown = first_that_opens(Some("pigeon"), |_| Ok(()));
+        assert!(unknown.is_err(), "a word that is no transport");
+    }
 
     /// A device that is faster than the way to it would be shown slower than it is.
     #[test]

@@ -197,7 +197,7 @@ pub(crate) enum Change<'a> {
     None,
     /// These bytes are there from now on.
     Write { offset: u64, data: &'a [u8] },
-    /// A range is zeros from now on.
+    /// A range is zeros from now on: of discards, and of writes of zeros.
     Discard { offset: u64, length: u64 },
 }
 

@@ -51,6 +51,14 @@ impl ActJob {
         Ok(config)
     }
 
+    /// Replaces the text of the file by the load that it describes with the overrides of this point: names of
+    /// devices, comments and the order of lines are no part of a job. Its length is the trial's.
+    pub(crate) fn spell_out(&mut self) {
+        let Ok(config) = self.config() else { return };
+        self.config = toml::to_string(&config).unwrap_or_else(|_| format!("{config:?}"));
+        (self.rating, self.service_threads, self.test_duration) = (None, None, None);
+    }
+
     pub(crate) fn parameters(&self) -> Parameters {
         let Ok(config) = self.config() else { return Parameters::default() };
         let mut point = vec![

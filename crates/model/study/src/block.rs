@@ -120,7 +120,7 @@ impl BlockJob {
     }
 
     /// The smallest operation, bytes.
-    fn smallest(&self) -> Bytes {
+    pub(crate) fn smallest(&self) -> Bytes {
         self.size_mix.iter().map(|one| one.size).min().unwrap_or(self.block_size)
     }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use units::{Bytes, Nanos, Share};
 
-use crate::expand::{TRIALS_MAX, too_many};
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
 use crate::stack_check::{check_one_scale, check_stack, check_staged};
@@ -33,7 +32,6 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
     for experiment in &study.experiment {
         check_experiment(study, experiment, text)?;
     }
-    check_count(study)?;
     check_shares(study, text)
 }
 
@@ -66,21 +64,6 @@ fn check_words(study: &Study) -> Result<(), StudyError> {
         let most = if lines { 20_000 } else { 1000 };
         if words.len() > most {
             return Err(StudyError::general(format!("{key}: longer than {most} bytes")));
-        }
-    }
-    Ok(())
-}
-
-/// Trials of all experiments.
-fn check_count(study: &Study) -> Result<(), StudyError> {
-    let mut sum = 0u64;
-    for one in &study.experiment {
-        let stacks = if one.stacks.is_empty() { study.stack.len() } else { one.stacks.len() };
-        let points = one.job.points().len() as u64;
-        let count = points.saturating_mul(u64::from(one.repeat)).saturating_mul(stacks as u64);
-        sum = sum.saturating_add(count);
-        if sum > TRIALS_MAX {
-            return Err(too_many(&one.name, count));
         }
     }
     Ok(())

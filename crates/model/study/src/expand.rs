@@ -6,8 +6,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::error::StudyError;
 use crate::job::{ACT, Kind, OPTIONS};
-use crate::schema1;
-use crate::{ActPhase, EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWorkload};
+use crate::{EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWorkload};
 
 /// Trials of a study at most.
 pub(crate) const TRIALS_MAX: u64 = 100_000;
@@ -18,8 +17,17 @@ pub(crate) struct Written<'i> {
     pub experiment: String,
     /// The table.
     pub table: DeTable<'i>,
-    /// It was written in schema 1.
-    pub of_schema_1: bool,
+    /// Points of a SQL job that differ only in an option that their engine lacks are kept: runs of schema 1
+    /// have a trial for each.
+    pub keeps_equal_points: bool,
+}
+
+/// The axes of a job, before its points are made.
+pub(crate) struct Matrix {
+    kind: Kind,
+    axes: Vec<String>,
+    /// Number of points, at most: some may turn out to be equal.
+    pub points: u64,
 }
 
 impl<'i> Written<'i> {
@@ -134,11 +142,6 @@ impl<'i> Written<'i> {
                 return Err(self.refuse_at(path, message));
             }
         }
-        let lengths = axes.iter().map(|path| self.values(path).len() as u64);
-        let points = lengths.fold(1, u64::saturating_mul);
-        if points > TRIALS_MAX {
-            return Err(too_many(&self.experiment, points));
-        }
         Ok(axes)
     }
 
@@ -147,33 +150,20 @@ impl<'i> Written<'i> {
         array.map_or(&[], |array| array)
     }
 
-    /// The table of the point number `point`.
-    fn point(&self, axes: &[String], point: usize) -> DeTable<'i> {
+    /// The table with the first value of each axis.
+    fn first_point(&self, axes: &[String]) -> DeTable<'i> {
         let mut table = self.table.clone();
-        let mut left = point;
-        for path in axes.iter().rev() {
-            let values = self.values(path);
-            let value = values[left % values.len()].clone();
-            left /= values.len();
-            let place = match path.strip_prefix("options.") {
-                Some(name) => match table.get_mut(OPTIONS).map(Spanned::get_mut) {
-                    Some(DeValue::Table(options)) => options.get_mut(name),
-                    _ => None,
-                },
-                None => table.get_mut(path.as_str()),
-            };
-            if let Some(place) = place {
-                *place = value;
-            }
+        for path in axes {
+            set(&mut table, path, self.values(path)[0].clone());
         }
         table
     }
 
-    /// The jobs of all points.
+    /// Checks the engines and finds the axes.
     ///
     /// # Errors
     /// [`StudyError`], with the place.
-    pub(crate) fn expand(&self, engines: Engines) -> Result<Jobs, StudyError> {
+    pub(crate) fn matrix(&self, engines: Engines) -> Result<Matrix, StudyError> {
         let kind = self.kind(engines)?;
         let names: Vec<EngineName> =
             self.words("engine").into_iter().map(EngineName::new).collect();
@@ -186,22 +176,73 @@ impl<'i> Written<'i> {
         }
         let docs = self.docs(engines, kind, &names)?;
         let axes = self.axes(kind, &docs)?;
-        let count = axes.iter().map(|path| self.values(path).len()).product();
-        let mut points: Vec<Job> = Vec::with_capacity(count);
-        for point in 0..count {
-            let mut job = self.read(kind, self.point(&axes, point))?;
-            if self.simplify(&mut job, engines, &axes)? && points.contains(&job) {
+        let lengths = axes.iter().map(|path| self.values(path).len() as u64);
+        let points = lengths.fold(1, u64::saturating_mul);
+        Ok(Matrix { kind, axes, points })
+    }
+
+    /// The jobs of all points. The caller has checked that there are not too many.
+    ///
+    /// # Errors
+    /// [`StudyError`], with the place.
+    pub(crate) fn expand(&self, engines: Engines, matrix: &Matrix) -> Result<Jobs, StudyError> {
+        let Matrix { kind, axes, points: count } = matrix;
+        let first = self.first_point(axes);
+        let mut points: Vec<Job> = Vec::new();
+        for point in 0..*count as usize {
+            let mut table = first.clone();
+            let mut left = point;
+            let mut beyond_first = Vec::new();
+            for path in axes.iter().rev() {
+                let values = self.values(path);
+                let place = left % values.len();
+                left /= values.len();
+                set(&mut table, path, values[place].clone());
+                if place > 0 {
+                    beyond_first.push(path.as_str());
+                }
+            }
+            if self.repeats(*kind, engines, &table, &beyond_first) {
                 continue;
             }
+            let mut job = self.read(*kind, table)?;
+            self.complete(&mut job, engines)?;
             points.push(job);
         }
         let mut written = Vec::new();
         for path in axes {
-            let value = self.find(&path).cloned().ok_or_else(|| self.refuse("an axis is lost"))?;
+            let value = self.find(path).cloned().ok_or_else(|| self.refuse("an axis is lost"))?;
             let value = toml::Value::deserialize(ValueDeserializer::from(value));
-            written.push((path, value.map_err(|error| StudyError::syntax(&error))?));
+            let value = value.map_err(|error| StudyError::syntax(&error))?;
+            written.push((path.clone(), value));
         }
         Ok(Jobs::new(points, written))
+    }
+
+    /// Whether a point is equal to an earlier one: it has not the first value of an axis that means nothing
+    /// there.
+    fn repeats(
+        &self,
+        kind: Kind,
+        engines: Engines,
+        table: &DeTable<'_>,
+        beyond_first: &[&str],
+    ) -> bool {
+        let word = |key: &str| table.get(key).and_then(|one| one.get_ref().as_str());
+        if kind == Kind::Act {
+            let independent = word("phase").is_none_or(|phase| phase == "independent");
+            return independent && beyond_first.contains(&"service_threads");
+        }
+        if kind == Kind::Sql && self.keeps_equal_points {
+            return false;
+        }
+        let engine =
+            engines.find(&EngineName::new(word("engine").unwrap_or("")), kind.operations());
+        let lacks = |path: &&str| {
+            let option = path.strip_prefix("options.");
+            option.is_some_and(|option| engine.is_some_and(|one| !one.has_option(option)))
+        };
+        beyond_first.iter().any(lacks)
     }
 
     /// The options that the engines have. One that none of them has is refused.
@@ -214,11 +255,7 @@ impl<'i> Written<'i> {
         let known = names.iter().filter_map(|name| engines.find(name, kind.operations()));
         let known: Vec<_> = known.collect();
         let docs: Vec<&OptionDoc> = known.iter().flat_map(|engine| engine.options).collect();
-        let ignored = |name: &str| {
-            let value = self.find(&format!("options.{name}")).map(Spanned::get_ref);
-            self.of_schema_1 && value.is_some_and(|value| schema1::is_ignored(name, value))
-        };
-        let foreign = |name: &&str| !docs.iter().any(|one| one.name == *name) && !ignored(name);
+        let foreign = |name: &&str| !docs.iter().any(|one| one.name == *name);
         let wrong = self.options().into_iter().find(foreign).filter(|_| !known.is_empty());
         let Some(name) = wrong else { return Ok(docs) };
         let engines: Vec<&str> = known.iter().map(|engine| engine.name).collect();
@@ -251,34 +288,28 @@ impl<'i> Written<'i> {
         })
     }
 
-    /// Completes the options, and takes out what means nothing at this point; whether that is on an axis, so
-    /// that another point may be the same.
-    fn simplify(
-        &self,
-        job: &mut Job,
-        engines: Engines,
-        axes: &[String],
-    ) -> Result<bool, StudyError> {
-        if let Job::Act(job) = job {
-            // Threads mean nothing to independent requests.
-            let threads = axes.iter().any(|path| path == "service_threads");
-            let alike = threads && job.phase == ActPhase::Independent;
-            let first = self.values("service_threads").first().and_then(|one| {
-                one.get_ref().as_integer().and_then(|number| number.as_str().parse().ok())
-            });
-            job.service_threads = if alike { first } else { job.service_threads };
-            return Ok(alike);
-        }
-        let Some(engine) = engines.find(job.engine_name(), job.operations()) else {
-            return Ok(false);
-        };
-        let Some(options) = job.options_mut() else { return Ok(false) };
-        let lacks =
-            |path: &String| path.strip_prefix("options.").is_some_and(|o| !engine.has_option(o));
-        let complete = engine.completed(options);
-        *options = complete
+    /// Gives a database the defaults of its options.
+    fn complete(&self, job: &mut Job, engines: Engines) -> Result<(), StudyError> {
+        let engine = engines.find(job.engine_name(), job.operations());
+        let (Some(engine), Some(options)) = (engine, job.options_mut()) else { return Ok(()) };
+        *options = engine
+            .completed(options)
             .map_err(|(name, message)| self.refuse_at(&format!("options.{name}"), message))?;
-        Ok(axes.iter().any(lacks))
+        Ok(())
+    }
+}
+
+/// Sets a key, or an option: `options.name`.
+fn set<'i>(table: &mut DeTable<'i>, path: &str, value: Spanned<DeValue<'i>>) {
+    let place = match path.strip_prefix("options.") {
+        Some(name) => match table.get_mut(OPTIONS).map(Spanned::get_mut) {
+            Some(DeValue::Table(options)) => options.get_mut(name),
+            _ => None,
+        },
+        None => table.get_mut(path),
+    };
+    if let Some(place) = place {
+        *place = value;
     }
 }
 

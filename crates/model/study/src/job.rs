@@ -113,6 +113,26 @@ impl Job {
         if let Self::Act(job) = self { Some(job) } else { None }
     }
 
+    /// The same job in one spelling: what says nothing more than a default, or than another key, is left out.
+    pub(crate) fn canonical(&self) -> Self {
+        let mut job = self.clone();
+        match &mut job {
+            Self::Block(job) => {
+                let natural = job.alignment() == job.smallest();
+                job.alignment = job.alignment.filter(|_| !natural);
+                job.operations = job.operations_limit();
+                job.bytes = None;
+            }
+            Self::Act(job) => job.spell_out(),
+            Self::Kv(job) => {
+                let value_size = job.value_size;
+                job.value_size_max = job.value_size_max.filter(|most| *most != value_size);
+            }
+            Self::Sql(job) => job.prepared = job.is_prepared(),
+        }
+        job
+    }
+
     /// Options of its engine, if it is a database.
     pub(crate) fn options_mut(&mut self) -> Option<&mut Options> {
         match self {

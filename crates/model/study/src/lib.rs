@@ -60,7 +60,7 @@ pub use offsets::Offsets;
 pub use options::{OptionDoc, OptionKind, OptionValue, Options, Shown, WrongOption};
 pub use overrides::apply_overrides;
 pub use parameters::{Parameter, Parameters};
-pub use parse::{LONGEST_TEXT, parse, resolved_text, schema};
+pub use parse::{LONGEST_TEXT, parse, parse_stored, resolved_text, schema};
 pub use plan::{Execution, Plan, Skip, Source, Trial, plan, short_hash};
 pub use schema1::{parameter, upgraded_text};
 pub use sql::{SqlChange, SqlDialect, SqlJob, SqlWorkload};

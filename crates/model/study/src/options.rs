@@ -198,9 +198,9 @@ impl Options {
         self.values.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// The first option that has not its default, but for those in `but`.
+    /// The first option that has not its default, but for those in `but`; none where the engine is unknown.
     pub(crate) fn changed(&self, but: &[&str]) -> Option<&str> {
-        let defaults = self.of.map(Self::of).unwrap_or_default();
+        let defaults = Self::of(self.of?);
         let differs = |(name, value): &(&str, &OptionValue)| {
             !but.contains(name) && defaults.values.get(*name) != Some(*value)
         };

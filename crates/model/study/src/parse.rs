@@ -7,7 +7,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::check::check;
 use crate::error::StudyError;
-use crate::expand::Written;
+use crate::expand::{Matrix, TRIALS_MAX, Written, too_many};
 use crate::schema1;
 use crate::{Engines, Study};
 
@@ -19,6 +19,26 @@ pub const LONGEST_TEXT: usize = 4 << 20;
 /// # Errors
 /// [`StudyError`], with the place where one can be named.
 pub fn parse(text: &str, engines: Engines) -> Result<Study, StudyError> {
+    parse_as(text, engines, Origin::Author)
+}
+
+/// Reads the study of a stored run: it plans the trials that the run has, also where the same text would plan
+/// fewer today.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_stored(text: &str, engines: Engines) -> Result<Study, StudyError> {
+    parse_as(text, engines, Origin::Run)
+}
+
+/// Where a text is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Author,
+    Run,
+}
+
+fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, StudyError> {
     if text.len() > LONGEST_TEXT {
         let most = LONGEST_TEXT >> 20;
         return Err(StudyError::general(format!("longer than {most} MiB; no study is")));
@@ -27,20 +47,38 @@ pub fn parse(text: &str, engines: Engines) -> Result<Study, StudyError> {
     let syntax = |error| StudyError::syntax(&error);
     let mut root = DeTable::parse(text).map_err(syntax)?;
     let of_schema_1 = schema1::upgrade(root.get_mut())?;
-    let jobs = written(root.get_ref(), of_schema_1);
+    let jobs = written(root.get_ref(), of_schema_1 && origin == Origin::Run);
     let root = Spanned::new(root.span(), DeValue::Table(root.into_inner()));
     let mut study = Study::deserialize(ValueDeserializer::from(root)).map_err(syntax)?;
     study.engines = engines;
     study.upgraded = of_schema_1;
-    for (experiment, job) in study.experiment.iter_mut().zip(jobs) {
-        experiment.job = job.expand(engines)?;
+    let matrices: Vec<Matrix> =
+        jobs.iter().map(|job| job.matrix(engines)).collect::<Result<_, _>>()?;
+    check_count(&study, &matrices)?;
+    for (experiment, (job, matrix)) in study.experiment.iter_mut().zip(jobs.iter().zip(&matrices)) {
+        experiment.job = job.expand(engines, matrix)?;
     }
     check(&study, text)?;
     Ok(study)
 }
 
+/// Trials of all experiments, before the first job is made: nothing holds a billion of them.
+fn check_count(study: &Study, matrices: &[Matrix]) -> Result<(), StudyError> {
+    let mut sum = 0u64;
+    for (one, matrix) in study.experiment.iter().zip(matrices) {
+        let stacks = if one.stacks.is_empty() { study.stack.len() } else { one.stacks.len() };
+        let repeated = matrix.points.saturating_mul(u64::from(one.repeat.max(1)));
+        let count = repeated.saturating_mul(stacks.max(1) as u64);
+        sum = sum.saturating_add(count);
+        if sum > TRIALS_MAX {
+            return Err(too_many(&one.name, count));
+        }
+    }
+    Ok(())
+}
+
 /// The job of each experiment, as it was written.
-fn written<'i>(root: &DeTable<'i>, of_schema_1: bool) -> Vec<Written<'i>> {
+fn written<'i>(root: &DeTable<'i>, keeps_equal_points: bool) -> Vec<Written<'i>> {
     let experiments = root.get("experiment").and_then(|all| all.get_ref().as_array());
     let tables = experiments.into_iter().flat_map(|all| all.iter());
     tables
@@ -51,7 +89,7 @@ fn written<'i>(root: &DeTable<'i>, of_schema_1: bool) -> Vec<Written<'i>> {
             Written {
                 experiment: name.unwrap_or_default().chars().take(100).collect(),
                 table: table.cloned().unwrap_or_default(),
-                of_schema_1,
+                keeps_equal_points,
             }
         })
         .collect()
@@ -129,6 +167,29 @@ queue_depth = [1, 4]
         let again = parse(&resolved, ENGINES).unwrap();
         assert_eq!(study, again);
         assert_eq!(plan(&study).trials, plan(&again).trials);
+    }
+
+    /// A study from somebody else must not fill the memory before it is refused.
+    #[test]
+    fn trials_of_all_experiments_are_counted_before_one_is_made() {
+        let list = |most: u32| {
+            let all: Vec<String> = (1..=most).map(|number| number.to_string()).collect();
+            format!("[{}]", all.join(", "))
+        };
+        let (head, _) = MINIMAL.split_once("[[experiment]]").unwrap();
+        let ten = list(10);
+        let mut text = head.to_owned();
+        for number in 0..30 {
+            text += &format!(
+                "[[experiment]]\nname = \"e{number}\"\n[experiment.job]\nengine = \"block\"\n\
+                 queue_depth = {ten}\nclients = {ten}\nsync_every = {ten}\n\
+                 read_share = [\"1%\", \"2%\", \"3%\", \"4%\"]\n"
+            );
+        }
+        let error = parse(&text, ENGINES).unwrap_err();
+        assert!(error.message.contains("at most 100000"), "{error}");
+        let error = parse(&text.replace(&ten, &list(1000)), ENGINES).unwrap_err();
+        assert!(error.message.contains("4000000000 trials"), "{error}");
     }
 
     #[test]

@@ -133,14 +133,14 @@ impl Trial {
             warm_up_ns: u64,
             measure_ns: u64,
             interval_ns: u64,
-            job: &'a Job,
+            job: Job,
         }
         let whole = Whole {
             engine: self.job.engine(),
             warm_up_ns: self.timeline.warm_up.get(),
             measure_ns: self.timeline.measure.get(),
             interval_ns: self.timeline.interval.get(),
-            job: &self.job,
+            job: self.job.canonical(),
         };
         // TOML has no numbers above 2^63.
         let text = toml::to_string(&whole).unwrap_or_else(|_| format!("{whole:?}"));
@@ -394,14 +394,30 @@ readers = [1, 2]
         let act = "[experiment.act]\nconfig = \"\"\"\ndevice-names: /dev/null\n\
             read-reqs-per-sec: 1000\ntest-duration-sec: 10\n\"\"\"\n";
         let kv = "[experiment.kv]\nengine = \"lmdb\"\nrecords = 10\nvalue_size = \"100B\"\n";
+        let sql = "[experiment.sql]\nrows = 100\ndialect = \"0.5\"\n";
+        let limited = "[experiment.block]\noperations = 256\n";
+        for (one, same) in [
+            (act.to_owned(), act.replace("/dev/null", "/dev/zero")),
+            (act.to_owned(), act.replace("10\n", "10\n# a comment\n")),
+            (act.to_owned(), format!("{act}duration = \"10s\"\n")),
+            (kv.to_owned(), format!("{kv}value_size_max = \"100B\"\n")),
+            (sql.to_owned(), format!("{sql}prepared = false\n")),
+            ("[experiment.block]\n".into(), "[experiment.block]\nalignment = \"4KiB\"\n".into()),
+            (limited.into(), "[experiment.block]\nbytes = \"1MiB\"\n".into()),
+        ] {
+            assert_eq!(hashes(&one), hashes(&same), "{same}");
+        }
         let mut all = vec![block[0].clone()];
         for other in [
             "measure = \"9s\"\n[experiment.block]\n",
             "[experiment.block]\nbatch = 2\n",
             "[experiment.block]\nqueue_depth = 2\n",
             act,
+            &act.replace("1000", "2000"),
+            &format!("{act}rating = 3\n"),
             kv,
             &kv.replace("10", "11"),
+            limited,
             "[experiment.sql]\nrows = 100\n",
         ] {
             all.push(hashes(other)[0].clone());

@@ -48,16 +48,16 @@ const OPTIONS: [(&str, &[(&str, &str)]); 2] = [
     ),
 ];
 
-/// Options that schema 1 took for engines that do not have them, and ignored.
-const IGNORED: [&str; 8] = [
-    "write_map",
-    "read_ahead",
-    "map_size",
-    "library",
-    "server",
-    "doublewrite",
-    "flush_method",
-    "redo_log",
+/// Options that schema 1 accepted for every engine and ignored but for this one.
+const IGNORED_ELSEWHERE: [(&str, &str); 8] = [
+    ("write_map", "lmdb"),
+    ("read_ahead", "lmdb"),
+    ("map_size", "lmdb"),
+    ("library", "rocksdb"),
+    ("server", "mysql"),
+    ("doublewrite", "mysql"),
+    ("flush_method", "mysql"),
+    ("redo_log", "mysql"),
 ];
 
 /// Tables of a job in schema 1.
@@ -83,7 +83,7 @@ pub(crate) fn key(kind: &str, name: &str) -> String {
 /// Turns a study of schema 1 into one of schema 2; whether it was one.
 ///
 /// # Errors
-/// An experiment that has not exactly one job.
+/// An experiment that has not exactly one job, or has a key by both of its names.
 pub(crate) fn upgrade(study: &mut DeTable<'_>) -> Result<bool, StudyError> {
     let schema = study.get("schema").and_then(|schema| schema.get_ref().as_integer());
     if schema.is_none_or(|schema| schema.as_str() != "1") {
@@ -107,7 +107,8 @@ pub(crate) fn upgrade(study: &mut DeTable<'_>) -> Result<bool, StudyError> {
 /// The text of a study in schema 2; one of schema 1 loses its comments.
 ///
 /// # Errors
-/// [`StudyError`], where the text is not TOML or an experiment has not exactly one job.
+/// [`StudyError`], where the text is not TOML, an experiment has not exactly one job, or it has a key by both
+/// of its names.
 pub fn upgraded_text(text: &str) -> Result<Cow<'_, str>, StudyError> {
     let syntax = |error| StudyError::syntax(&error);
     let mut root = DeTable::parse(text).map_err(syntax)?;
@@ -121,7 +122,7 @@ pub fn upgraded_text(text: &str) -> Result<Cow<'_, str>, StudyError> {
 }
 
 fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
-    rename(experiment, "measure", "duration");
+    rename(experiment, "measure", "duration")?;
     let kinds: Vec<&str> =
         KINDS.into_iter().filter(|kind| experiment.contains_key(*kind)).collect();
     let &[kind] = kinds.as_slice() else {
@@ -133,7 +134,7 @@ fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
         );
         return Err(StudyError::general(message).with_help("or one [experiment.job] of schema 2"));
     };
-    rename(experiment, kind, "job");
+    rename(experiment, kind, "job")?;
     let Some(DeValue::Table(job)) = experiment.get_mut("job").map(Spanned::get_mut) else {
         return Ok(());
     };
@@ -147,7 +148,7 @@ fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
                     options.insert(named(option), value);
                 }
             }
-            None => rename(job, &name, &new),
+            None => rename(job, &name, &new)?,
         }
     }
     match kind {
@@ -162,10 +163,20 @@ fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
                 set_default(job, "workload", "act");
             }
             for beside in tables(job.get_mut("beside")) {
-                rename(beside, "threads", "clients");
-                rename(beside, "offsets", "distribution");
+                rename(beside, "threads", "clients")?;
+                rename(beside, "offsets", "distribution")?;
             }
         }
+    }
+    let engines = words(job.get("engine"));
+    for (option, engine) in IGNORED_ELSEWHERE {
+        if !engines.iter().any(|one| one == engine) {
+            options.remove(option);
+        }
+    }
+    let uncompressed = options.get("compression").and_then(|one| one.get_ref().as_str());
+    if uncompressed == Some("none") && !engines.iter().any(|one| one == "mysql") {
+        options.remove("compression");
     }
     if !options.is_empty() {
         job.insert(named("options"), Spanned::new(0..0, DeValue::Table(options)));
@@ -173,9 +184,12 @@ fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// Whether an option is one that schema 1 had for every engine, and ignored where it meant nothing.
-pub(crate) fn is_ignored(name: &str, value: &DeValue<'_>) -> bool {
-    IGNORED.contains(&name) || (name == "compression" && value.as_str() == Some("none"))
+/// The words of a value: one, or a list.
+fn words(value: Option<&Spanned<DeValue<'_>>>) -> Vec<String> {
+    let Some(value) = value.map(Spanned::get_ref) else { return Vec::new() };
+    let list = value.as_array().into_iter().flat_map(|all| all.iter());
+    let list = list.filter_map(|one| one.get_ref().as_str());
+    value.as_str().into_iter().chain(list).map(str::to_owned).collect()
 }
 
 fn is_unset(value: &Spanned<DeValue<'_>>) -> bool {
@@ -206,11 +220,15 @@ fn set_default(table: &mut DeTable<'_>, key: &str, value: &'static str) {
 }
 
 /// Gives a key another name, at the same place.
-fn rename(table: &mut DeTable<'_>, from: &str, to: &str) {
+fn rename(table: &mut DeTable<'_>, from: &str, to: &str) -> Result<(), StudyError> {
     if from == to {
-        return;
+        return Ok(());
     }
-    if let Some((key, value)) = table.remove_entry(from) {
-        table.insert(Spanned::new(key.span(), Cow::Owned(to.to_owned())), value);
+    let Some((key, value)) = table.remove_entry(from) else { return Ok(()) };
+    if table.contains_key(to) {
+        let message = format!("`{from}` is the name of `{to}` in schema 1; write one of them");
+        return Err(StudyError { span: Some(key.span()), ..StudyError::general(message) });
     }
+    table.insert(Spanned::new(key.span(), Cow::Owned(to.to_owned())), value);
+    Ok(())
 }

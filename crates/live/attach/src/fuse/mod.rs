@@ -65,9 +65,9 @@ impl Transport for FuseRings {
     }
 
     fn open(&self, place: &Path, disk: &Arc<ServedDisk>) -> Result<Opened, AttachError> {
-        let fuse = mount::mount(place, true)?;
         let processors = mount::processors();
         let processors = processors.map_err(|error| AttachError::Io("count processors", error))?;
+        let fuse = mount::mount(place, true)?;
         let rings = Arc::new(Rings::new(fuse, Arc::clone(disk), owner(), processors));
         let threads = (0..processors).map(|number| {
             let rings = Arc::clone(&rings);

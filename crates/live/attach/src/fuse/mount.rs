@@ -83,9 +83,17 @@ pub(crate) fn mount(place: &Path, rings: bool) -> Result<OwnedFd, AttachError> {
         Ok(_) => Err(AttachError::Missing(no_rings())),
         Err(error) => Err(error),
     }
-    .inspect_err(|_| {
+    .inspect_err(|_| release(place))
+}
+
+/// Unmounts what was mounted a moment ago, by whom it was mounted.
+fn release(place: &Path) {
+    if geteuid().is_root() {
         let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
-    })
+    } else {
+        let mut helper = Command::new(HELPER);
+        let _ = helper.args(["-u", "-z", "--"]).arg(place).stderr(Stdio::null()).status();
+    }
 }
 
 /// Answers the kernel's first request; whether requests come through rings.

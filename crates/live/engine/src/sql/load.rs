@@ -15,7 +15,7 @@ use workload::{SQL_C, SQL_PAD, SqlNumbers, SqlPlan, write_digits};
 use crate::{EngineError, Row, SqlEngine, Statements};
 
 /// Rows per statement: about 400 KB of text, below every server's default packet limit.
-const BATCH: u64 = 2000;
+pub(super) const BATCH: u64 = 2000;
 
 /// Progress and the end of a load, shared by its threads.
 struct LoadShared<'a> {
