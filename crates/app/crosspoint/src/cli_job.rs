@@ -2,7 +2,7 @@
 //! db_bench and sysbench where they have one.
 
 /// Options of a job without a study.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, clap::Args)]
 #[command(next_help_heading = "Ad-hoc job: run ENGINE TARGET")]
 pub struct JobArguments {
     /// Block: read, write, rw, randread, randwrite or randrw [default: randread]
@@ -63,24 +63,8 @@ pub struct JobArguments {
 }
 
 impl JobArguments {
-    /// Whether any was given.
-    pub const fn any(&self) -> bool {
-        self.rw.is_some()
-            || self.bs.is_some()
-            || self.iodepth.is_some()
-            || self.rwmixread.is_some()
-            || self.fdatasync.is_some()
-            || self.size.is_some()
-            || self.clients.is_some()
-            || self.workload.is_some()
-            || self.records.is_some()
-            || self.value_size.is_some()
-            || self.tables.is_some()
-            || self.buffer_pool.is_some()
-            || self.memory.is_some()
-            || self.durability.is_some()
-            || self.rate.is_some()
-            || self.runtime.is_some()
-            || !self.options.is_empty()
+    /// Whether any was given but `--print`.
+    pub fn any(&self) -> bool {
+        *self != Self { print: self.print, ..Self::default() }
     }
 }

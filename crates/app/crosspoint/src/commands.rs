@@ -146,6 +146,12 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         say!("error: --again repeats trials of a run that is there\n  next: add --resume RUN");
         return Ok(exit::USAGE);
     }
+    if arguments.resume.is_some() && arguments.job.any() {
+        say!(
+            "error: --resume continues a run with the jobs that it has\n  next: leave out options of a job"
+        );
+        return Ok(exit::USAGE);
+    }
     crate::attach::say_abandoned()?;
     let text = match &arguments.study {
         None => None,

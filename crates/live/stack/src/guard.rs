@@ -104,6 +104,10 @@ impl HeldDevice {
     fn resolve(path: &Path) -> Result<Self, StackError> {
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let metadata = fs::metadata(path).map_err(StackError::io("open", path))?;
+        if metadata.is_dir() {
+            let next = "for a directory use device = \"file\" with `directory`";
+            return Err(refuse(path, "it is a directory, not a block device", next));
+        }
         if !metadata.file_type().is_block_device() {
             return Err(refuse(
                 path,

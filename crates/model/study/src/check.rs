@@ -12,8 +12,8 @@ use crate::stack_check::{check_one_scale, check_stack, check_staged};
 use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
-    ActJob, Arrivals, Beside, BlockJob, DeviceName, Experiment, Job, Offsets, Pattern, Study,
-    StudyError, plan,
+    ActJob, Arrivals, Beside, BlockJob, DeviceName, Experiment, Extent, Job, Offsets, Pattern,
+    Stack, Study, StudyError, block_groups, plan,
 };
 
 pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
@@ -205,11 +205,16 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     };
     let check = |job: &Job| match job {
         Job::Block(job) => {
-            check_block(job, text).and_then(|()| check_verify(one, job, study, text))
+            check_block(job, text)?;
+            check_verify(one, job, study, text)?;
+            check_fit(study, one, job)
         }
         Job::Act(job) => check_act(job, text),
-        Job::Kv(job) => check_kv(job, text),
-        Job::Sql(job) => check_sql(study, one, job, text),
+        Job::Kv(job) => check_operations(job.operations, text).and_then(|()| check_kv(job, text)),
+        Job::Sql(job) => {
+            check_operations(job.operations, text)?;
+            check_sql(study, one, job, text)
+        }
     };
     points.iter().try_for_each(check).map_err(wrong)?;
     let blocks = || one.job.of(Job::block);
@@ -247,6 +252,11 @@ fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     check_arrivals(block, text)
 }
 
+/// Most bytes that are in flight at once: each operation has a buffer.
+const BUFFERS_MAX: u64 = 16 << 30;
+/// Operations after which a trial ends, at most.
+pub(crate) const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;
+
 /// Numbers within what is physical and what this program can hold.
 fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     let refuse = |message: String| StudyError::general(message);
@@ -273,6 +283,21 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
             return Err(refuse(message).at_key(text, key, has));
         }
     }
+    check_operations(block.operations, text)?;
+    let own = block.size_mix.iter().map(|one| one.size).fold(block.block_size, Bytes::max);
+    let of = |clients: u32, depth: u32, size: Bytes| {
+        (u64::from(clients) * u64::from(depth)).saturating_mul(size.get())
+    };
+    let beside = beside_all().map(|one| of(one.clients, one.queue_depth, one.block_size));
+    let buffers = beside.fold(of(block.clients, block.queue_depth, own), u64::saturating_add);
+    if buffers > BUFFERS_MAX {
+        let message = format!(
+            "clients, queue_depth and block_size: {} in flight; allowed: at most {}",
+            Bytes(buffers),
+            Bytes(BUFFERS_MAX)
+        );
+        return Err(refuse(message).at_key(text, "queue_depth", |_| true));
+    }
     for (key, count, most) in [
         ("beside", block.beside.len(), 64),
         ("size_mix", block.size_mix.len(), 64),
@@ -283,6 +308,15 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
         }
     }
     Ok(())
+}
+
+/// A number of operations that ends a trial.
+pub(crate) fn check_operations(operations: Option<u64>, text: &str) -> Result<(), StudyError> {
+    let Some(wrong) = operations.filter(|count| !(1..=OPERATIONS_MAX).contains(count)) else {
+        return Ok(());
+    };
+    let message = format!("operations = {wrong}; allowed: 1 to {OPERATIONS_MAX}");
+    Err(StudyError::general(message).at_key(text, "operations", |_| true))
 }
 
 fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
@@ -340,6 +374,24 @@ fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
             "at",
             |_| true,
         ));
+    }
+    Ok(())
+}
+
+/// Operations fit the stacks whose size is known.
+fn check_fit(study: &Study, one: &Experiment, block: &BlockJob) -> Result<(), StudyError> {
+    let used = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
+    for stack in study.stack.iter().filter(used) {
+        let file = stack.device == DeviceName::File;
+        let Some(size) = stack.size.or_else(|| file.then(|| stack.size())) else { continue };
+        let devices = match &stack.device {
+            DeviceName::Paths(paths) => u32::try_from(paths.len()).unwrap_or(u32::MAX),
+            _ => 1,
+        };
+        let until = one.duration.into();
+        let extent = Extent { device: size, devices, smallest_request: 512, cpus: 1, until };
+        block_groups(&Job::Block(Box::new(block.clone())), extent)
+            .map_err(|reason| StudyError::general(format!("stack `{}`: {reason}", stack.name)))?;
     }
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! From the table `[experiment.job]` to the jobs of its points.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
@@ -17,9 +20,10 @@ pub(crate) struct Written<'i> {
     pub experiment: String,
     /// The table.
     pub table: DeTable<'i>,
-    /// Points of a SQL job that differ only in an option that their engine lacks are kept: runs of schema 1
-    /// have a trial for each.
-    pub keeps_equal_points: bool,
+    /// It was written in schema 1.
+    pub of_schema_1: bool,
+    /// It is the study of a stored run, whose trials are what they are.
+    pub stored: bool,
 }
 
 /// The axes of a job, before its points are made.
@@ -141,6 +145,13 @@ impl<'i> Written<'i> {
                     "the matrix is empty here, so there is no trial; write at least one value";
                 return Err(self.refuse_at(path, message));
             }
+            let mut seen = HashSet::new();
+            let again = |one: &&Spanned<DeValue<'_>>| !seen.insert(format!("{:?}", one.get_ref()));
+            if let Some(twice) = self.values(path).iter().find(again).filter(|_| !self.stored) {
+                let error = self.refuse(format!("{path}: a value is listed twice"));
+                let error = error.with_help("trials are repeated by `repeat`");
+                return Err(StudyError { span: Some(twice.span()), ..error });
+            }
         }
         Ok(axes)
     }
@@ -233,7 +244,8 @@ impl<'i> Written<'i> {
             let independent = word("phase").is_none_or(|phase| phase == "independent");
             return independent && beyond_first.contains(&"service_threads");
         }
-        if kind == Kind::Sql && self.keeps_equal_points {
+        // Runs of schema 1 have a trial for each.
+        if kind == Kind::Sql && self.of_schema_1 && self.stored {
             return false;
         }
         let engine =
@@ -266,7 +278,9 @@ impl<'i> Written<'i> {
             engines.join(", "),
             if own.is_empty() { "none".into() } else { own.join(", ") }
         );
-        Err(self.refuse_at(&format!("options.{name}"), message))
+        let table = self.table.get(OPTIONS).and_then(|options| options.get_ref().as_table());
+        let key = table.and_then(|table| table.get_key_value(name.as_str()));
+        Err(StudyError { span: key.map(|(key, _)| key.span()), ..self.refuse(message) })
     }
 
     fn read(&self, kind: Kind, mut table: DeTable<'i>) -> Result<Job, StudyError> {
@@ -284,7 +298,20 @@ impl<'i> Written<'i> {
         job.map_err(|error| {
             let error = StudyError::syntax(&error);
             // The table itself has no place.
-            StudyError { span: error.span.filter(|span| !span.is_empty()), ..error }
+            let span = error.span.filter(|span| !span.is_empty());
+            let list = |(_, value): &(&Spanned<Cow<'_, str>>, &Spanned<DeValue<'_>>)| {
+                let within = span.as_ref().is_some_and(|own| value.span() == *own);
+                within && value.get_ref().is_array()
+            };
+            let key = self.table.iter().find(list).map(|(key, _)| key.get_ref().to_string());
+            let error = StudyError { span, ..error };
+            match key {
+                Some(key) => {
+                    let axes = kind.axes().join(", ");
+                    error.with_help(format!("`{key}` takes one value; lists are for {axes}"))
+                }
+                None => error,
+            }
         })
     }
 
@@ -315,8 +342,9 @@ fn set<'i>(table: &mut DeTable<'i>, path: &str, value: Spanned<DeValue<'i>>) {
 
 /// Nobody waits for a million trials, and nothing holds them.
 pub(crate) fn too_many(experiment: &str, count: u64) -> StudyError {
-    let message =
-        format!("experiment `{experiment}` has {count} trials; a study has at most {TRIALS_MAX}");
+    let message = format!(
+        "with experiment `{experiment}` the study has {count} trials; allowed: at most {TRIALS_MAX}"
+    );
     StudyError::general(message)
         .with_help("leave out values of its matrix, or repetitions; or make studies of it")
 }

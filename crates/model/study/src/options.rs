@@ -13,7 +13,7 @@ use crate::parameters::Parameters;
 
 /// Value of an option.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected true, false or a string")]
 pub enum OptionValue {
     /// On or off.
     Flag(bool),

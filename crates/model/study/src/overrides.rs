@@ -68,12 +68,15 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
     match parts {
         [] => Err(names_a_table()),
         [last] => {
+            if last.is_empty() || *last == "job" {
+                return Err(names_a_table());
+            }
             if table.contains_key("job") && !OF_EXPERIMENTS.contains(last) {
                 let new = match *last {
-                    "measure" => ".duration".to_owned(),
-                    other => format!(".job.{}", schema1::parameter(other)),
+                    "measure" => "duration".to_owned(),
+                    other => format!("job.{}", schema1::parameter(other)),
                 };
-                let right = key.replace(&format!(".{last}"), &new);
+                let right = format!("{}{new}", key.strip_suffix(last).unwrap_or_default());
                 let allowed = OF_EXPERIMENTS.join(", ");
                 let message = format!(
                     "--set `{key}`: an experiment has no `{last}`; allowed: {allowed}, and keys of `job`"
@@ -88,8 +91,8 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
             Ok(())
         }
         [kind, last] if table.contains_key("job") && schema1::KINDS.contains(kind) => {
-            let new = format!("job.{}", schema1::key(kind, last));
-            let right = key.replace(&format!("{kind}.{last}"), &new);
+            let before = key.strip_suffix(&format!("{kind}.{last}")).unwrap_or_default();
+            let right = format!("{before}job.{}", schema1::key(kind, last));
             Err(StudyError::general(format!("--set `{key}`: an experiment has no `{kind}`"))
                 .with_help(format!("since schema 2 it is --set {right}={value}")))
         }

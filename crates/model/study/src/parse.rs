@@ -47,7 +47,7 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
     let syntax = |error| StudyError::syntax(&error);
     let mut root = DeTable::parse(text).map_err(syntax)?;
     let of_schema_1 = schema1::upgrade(root.get_mut())?;
-    let jobs = written(root.get_ref(), of_schema_1 && origin == Origin::Run);
+    let jobs = written(root.get_ref(), (of_schema_1, origin == Origin::Run));
     let root = Spanned::new(root.span(), DeValue::Table(root.into_inner()));
     let mut study = Study::deserialize(ValueDeserializer::from(root)).map_err(syntax)?;
     study.engines = engines;
@@ -71,14 +71,14 @@ fn check_count(study: &Study, matrices: &[Matrix]) -> Result<(), StudyError> {
         let count = repeated.saturating_mul(stacks.max(1) as u64);
         sum = sum.saturating_add(count);
         if sum > TRIALS_MAX {
-            return Err(too_many(&one.name, count));
+            return Err(too_many(&one.name, sum));
         }
     }
     Ok(())
 }
 
 /// The job of each experiment, as it was written.
-fn written<'i>(root: &DeTable<'i>, keeps_equal_points: bool) -> Vec<Written<'i>> {
+fn written<'i>(root: &DeTable<'i>, (of_schema_1, stored): (bool, bool)) -> Vec<Written<'i>> {
     let experiments = root.get("experiment").and_then(|all| all.get_ref().as_array());
     let tables = experiments.into_iter().flat_map(|all| all.iter());
     tables
@@ -89,7 +89,8 @@ fn written<'i>(root: &DeTable<'i>, keeps_equal_points: bool) -> Vec<Written<'i>>
             Written {
                 experiment: name.unwrap_or_default().chars().take(100).collect(),
                 table: table.cloned().unwrap_or_default(),
-                keeps_equal_points,
+                of_schema_1,
+                stored,
             }
         })
         .collect()
@@ -167,6 +168,34 @@ queue_depth = [1, 4]
         let again = parse(&resolved, ENGINES).unwrap();
         assert_eq!(study, again);
         assert_eq!(plan(&study).trials, plan(&again).trials);
+    }
+
+    /// Each of these ended in a panic, in gigabytes of buffers or in healthy data reported as lost.
+    #[test]
+    fn a_job_that_cannot_run_on_its_stack_is_refused() {
+        let with = |stack: &str, job: &str| {
+            let text = MINIMAL.replace("[experiment.job]\n", &format!("[experiment.job]\n{job}"));
+            let device = format!("device = \"file\"\n{stack}");
+            let text = text.replace("device = \"file\"\n", &device);
+            parse(&text.replace("queue_depth = [1, 4]\n", ""), ENGINES).map(|_| ())
+        };
+        for (stack, job, message) in [
+            ("size = \"1MiB\"\n", "block_size = \"16MiB\"\n", "does not fit a device of 1 MiB"),
+            ("size = \"1MiB\"\n", "alignment = \"1GiB\"\n", "larger than a device"),
+            ("", "verify = true\nclients = 65\nblock_size = \"16MiB\"\n", "65 clients, 64 blocks"),
+            ("", "queue_depth = 4096\nblock_size = \"16MiB\"\n", "at most 16.0 GiB"),
+            ("", "operations = 18446744073709551615\n", "allowed: 1 to 1000000000000000"),
+            ("size = \"18446744073709551615B\"\n", "", "allowed: at most 1048576 TiB"),
+            ("", "clients = [1, 2, 1]\n", "listed twice"),
+            ("", "batch = [1, 2]\n", "expected u32"),
+        ] {
+            let error = with(stack, job).unwrap_err();
+            assert!(error.message.contains(message), "{stack}{job}: {error}");
+        }
+        let verified = "verify = true\nclients = 64\nblock_size = \"16MiB\"\n";
+        assert!(with("", verified).is_ok(), "a block for each client");
+        let help = with("", "batch = [1, 2]\n").unwrap_err().help.unwrap_or_default();
+        assert!(help.contains("`batch` takes one value"), "{help}");
     }
 
     /// A study from somebody else must not fill the memory before it is refused.

@@ -6,6 +6,8 @@ use units::Bytes;
 
 use crate::{Condition, DeviceName, Experiment, FileSystem, Stack, Study, StudyError};
 
+/// Largest stack: file systems of Linux end at 8 EiB.
+const SIZE_MAX: Bytes = Bytes(1 << 60);
 /// Most times that the time of a device is stretched.
 const SCALE_MAX: u32 = 1000;
 
@@ -16,6 +18,12 @@ const SCALE_MAX: u32 = 1000;
 pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
     if stack.size() < Bytes::mib(1) {
         let message = format!("stack `{}`: size {} is below 1 MiB", stack.name, stack.size());
+        let same = |quoted: &str| quoted.parse() == Ok(stack.size());
+        return Err(StudyError::general(message).at_quoted(text, same));
+    }
+    if stack.size() > SIZE_MAX {
+        let message =
+            format!("stack `{}`: size {}; allowed: at most {SIZE_MAX}", stack.name, stack.size());
         let same = |quoted: &str| quoted.parse() == Ok(stack.size());
         return Err(StudyError::general(message).at_quoted(text, same));
     }

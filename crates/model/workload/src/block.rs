@@ -133,6 +133,12 @@ impl BlockPlan {
         self.span.get() / u64::from(self.devices.max(1))
     }
 
+    /// Places on all devices at which an operation of the largest size fits.
+    #[must_use]
+    pub fn sites(&self) -> u64 {
+        self.sites_a_device().saturating_mul(u64::from(self.devices.max(1)))
+    }
+
     /// Places on one device at which an operation of the largest size fits.
     fn sites_a_device(&self) -> u64 {
         let room = self.device_bytes().checked_sub(u64::from(self.sizes.largest()));
@@ -179,7 +185,7 @@ impl BlockClient {
     #[must_use]
     pub fn new(plan: BlockPlan, seed: Seed, client: ClientIndex) -> Self {
         let sites_a_device = plan.sites_a_device();
-        let sites = sites_a_device * u64::from(plan.devices.max(1));
+        let sites = plan.sites();
         assert!(sites > 0 && plan.queue_depth > 0 && client.of > 0, "plan without work");
         let seed = seed.derive("block-client", u64::from(client.index));
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.0);

@@ -153,6 +153,12 @@ impl Api {
             None => NAMES.iter().map(PathBuf::from).collect(),
         };
         for name in names {
+            // The dynamic linker would wait for a writer of a pipe.
+            let is_path = name.components().count() > 1;
+            if is_path && std::fs::metadata(&name).is_ok_and(|facts| !facts.is_file()) {
+                said.push(format!("{}: it is no file", name.display()));
+                continue;
+            }
             // SAFETY: RocksDB's initialisers only set up its own tables; there is nothing to uphold.
             match unsafe { Library::new(&name) } {
                 Ok(library) => {

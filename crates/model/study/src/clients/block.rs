@@ -36,10 +36,35 @@ pub fn service_threads(job: &ActJob, cpus: u32) -> u32 {
 /// Why the load cannot be offered there.
 pub fn block_groups(job: &Job, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), String> {
     match job {
-        Job::Block(job) => Ok((groups(job, extent), extent.device)),
+        Job::Block(job) => {
+            let groups = groups(job, extent);
+            match groups.iter().find_map(|group| misfit(group, extent)) {
+                Some(reason) => Err(reason),
+                None => Ok((groups, extent.device)),
+            }
+        }
         Job::Act(job) => act_groups(job, extent),
         Job::Kv(_) | Job::Sql(_) => Err("a database is no block target".into()),
     }
+}
+
+/// Why the operations of a group do not fit the devices.
+fn misfit(group: &BlockGroup, extent: Extent) -> Option<String> {
+    let (plan, device) = (&group.plan, extent.device);
+    let (largest, alignment) = (Bytes(u64::from(plan.sizes.largest())), plan.alignment);
+    if largest > device {
+        return Some(format!("a block of {largest} does not fit a device of {device}"));
+    }
+    if alignment > device {
+        return Some(format!("an alignment of {alignment} is larger than a device of {device}"));
+    }
+    // Clients on one block would each find the other's writes.
+    let (clients, sites) = (group.clients, plan.sites());
+    (plan.exclusive && sites < u64::from(clients)).then(|| {
+        format!(
+            "`verify` needs a block for each client: {clients} clients, {sites} blocks of {largest}"
+        )
+    })
 }
 
 fn act_groups(job: &ActJob, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), String> {
