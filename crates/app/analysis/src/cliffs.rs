@@ -25,7 +25,7 @@ pub struct Told {
     pub stack: String,
     /// Seconds since the clients began.
     pub at: f64,
-    /// Transactions a second.
+    /// Transactions per second.
     pub before: String,
     /// The same from then on.
     pub after: String,
@@ -51,7 +51,7 @@ struct Moved {
 
 /// Smaller changes of a counter are not told.
 const MOVED_MIN: f64 = 0.10;
-/// Counters that are told of a cliff.
+/// Counters that are listed for a cliff.
 const MOVED_TOLD: usize = 5;
 
 /// Number of cliffs of a trial; `None` when it is none of SQL or has too few points to judge.
@@ -285,7 +285,7 @@ impl Side {
     }
 }
 
-/// Transactions a second in the interval that holds `at`, or the one that ended last.
+/// Transactions per second in the interval that holds `at`, or the one that ended last.
 fn rate_at(trial: &TrialRecord, at: f64) -> f64 {
     let mut before = trial.result.recording.intervals.iter().filter(|i| i.start.as_secs_f64() < at);
     before.next_back().map_or(0.0, |interval| {

@@ -1,4 +1,5 @@
-//! One storage beside another, or one run beside another: differences with their intervals, then verdicts.
+//! One storage next to another, or one run next to another: differences with their intervals, then
+//! verdicts.
 //!
 //! Stacks of one run took turns and are compared pair by pair, a pair per repetition. Two runs are compared
 //! as what ran apart, and only where job, host and storage are the same ([`crate::sameness`]). All figures
@@ -41,7 +42,7 @@ impl Default for Question {
 pub const METRICS: [&str; 5] =
     ["rate", "latency_mean", "latency_p50", "latency_p99", "latency_p99_9"];
 
-/// How the second is beside the first.
+/// How the second is next to the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -344,7 +345,7 @@ fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String>
     let groups = [one, other];
     let unfaithful = |group: &&Group<'_>| !whole(group).all(is_faithful);
     if groups.iter().any(unfaithful) {
-        return Some("the emulated drive was not as its model asks".into());
+        return Some("emulation fell behind".into());
     }
     let predicted = groups.map(|group| group.first.source == Source::Predicted);
     if predicted[0] != predicted[1] {
@@ -479,7 +480,8 @@ impl Comparison {
         let judged = self.judged();
         let open = self.rows.iter().filter(|row| row.verdict == Verdict::Open);
         let differences = open.filter_map(Row::judged);
-        // Where so many should have told, the truth lies near what no verdict speaks of, or near the margin.
+        // Where this many should have told, the truth lies near what no verdict speaks of, or near the
+        // margin.
         let more = |one: Difference| {
             one.needed(self.margin, judged).map(|needed| needed.max(2 * one.n as u32))
         };

@@ -33,7 +33,7 @@ fn row<'a>(comparison: &'a Comparison, metric: &str) -> &'a Row {
     comparison.rows.iter().find(|row| row.metric == metric).expect("a figure")
 }
 
-/// Takes so many of each interval's operations away.
+/// Takes this many of each interval's operations away.
 fn fewer(trial: &mut TrialRecord, left: u64) {
     for interval in &mut trial.result.recording.intervals {
         let (phase, start, end) = (interval.phase, interval.start, interval.end);

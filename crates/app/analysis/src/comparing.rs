@@ -1,7 +1,7 @@
-//! Every table and claim of a publication with ours beside it, in its own order.
+//! Every table and claim of a publication with ours next to it, in its own order.
 //!
 //! Invariants: published, predicted, emulated and measured stand in columns of their own; a number of a
-//! stand-in has no error beside it; a fitted or constructed figure has its role there and no percentage.
+//! stand-in has no error next to it; a fitted or constructed figure has its role there and no percentage.
 
 use serde::Serialize;
 use study::Source;
@@ -10,7 +10,7 @@ use crate::figure::{Figure, unit_text};
 use crate::published::{Claim, Printed, Publication};
 use crate::verdict::{Lies, RunStack, Verdict, is_drive, judge};
 
-/// A table or slide with ours beside it.
+/// A table or slide with ours next to it.
 #[derive(Debug, Serialize)]
 pub struct PlaceView {
     /// Where it stands in the source.
@@ -21,7 +21,7 @@ pub struct PlaceView {
     pub claims: Vec<ClaimView>,
 }
 
-/// A printed number beside ours.
+/// A printed number next to ours.
 #[derive(Debug, Serialize)]
 pub struct RowView {
     /// Title of the stack.
@@ -50,7 +50,7 @@ pub struct LineView {
     pub near: &'static str,
 }
 
-/// A claim beside ours.
+/// A claim next to ours.
 #[derive(Debug, Serialize)]
 pub struct ClaimView {
     /// In the source's sense.
@@ -81,7 +81,7 @@ pub struct ClaimView {
 const NEAR: f64 = 0.10;
 const OFF: f64 = 0.34;
 
-/// Every table and claim of the publication with ours beside it, in its own order.
+/// Every table and claim of the publication with ours next to it, in its own order.
 #[must_use]
 pub fn beside(
     publication: &Publication,

@@ -2,7 +2,7 @@
 //!
 //! A decision is one engine doing one job (one point of an experiment) on several stacks; of block
 //! experiments one read at a time. The stack that is here is the reference. Invariants: every number is of
-//! one group, so of one source; a limit is named only where a counter shows it; what may not be judged
+//! one group, so of one source; a limit is named only where a counter shows it; what is not reliable
 //! carries why.
 
 use std::collections::{HashMap, HashSet};
@@ -21,13 +21,13 @@ use crate::time_parts::{Part, time_parts};
 /// What is counted of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Counted {
-    /// SQL transactions a second.
+    /// SQL transactions per second.
     Transactions,
-    /// Updates a second, each on the medium before it was acknowledged.
+    /// Updates per second, each on the medium before it was acknowledged.
     DurableUpdates,
-    /// Updates a second.
+    /// Updates per second.
     Updates,
-    /// Lookups a second.
+    /// Lookups per second.
     Lookups,
     /// The time of one read at the lowest queue depth.
     ReadTime,
@@ -188,7 +188,7 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// What a database did a second, and what that was: of transactions those, of lookups beside a writer the
+/// What a database did a second, and what that was: of transactions those, of lookups next to a writer the
 /// lookups.
 #[must_use]
 pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
@@ -366,7 +366,7 @@ pub(crate) fn standing(group: &Group<'_>, counted: Counted) -> Standing {
 /// judged.
 fn not_as_asked(trial: &TrialRecord) -> Option<String> {
     match &trial.result.served {
-        None => Some("what was delivered is not known".to_owned()),
+        None => Some("the delivered times are missing".to_owned()),
         Some(served) if served.is_faithful() => None,
         Some(served) => Some(match served.excess() {
             // One kind that is far off may be little of the whole.
@@ -459,7 +459,7 @@ mod tests {
         assert_eq!(decisions(&run)[0].here().limited, LimitedBy::Processors(0.97));
     }
 
-    /// "No counter shows it" beside counters that show a third is what sends people looking elsewhere.
+    /// "No counter shows it" next to counters that show a third is what sends people looking elsewhere.
     #[test]
     fn where_no_part_takes_half_the_largest_is_named() {
         let study = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\

@@ -2,7 +2,7 @@
 //! memory, a rate that was not steady.
 //!
 //! Each is found from what was counted, in every repetition; no cause is given that no counter shows.
-//! Invariant: stands beside the answer, not in a fold.
+//! Invariant: stands next to the answer, not in a fold.
 
 use archive::{Run, TrialOutcome, TrialRecord};
 use stats::Limit;
@@ -33,7 +33,7 @@ pub struct Doubt {
 pub enum DoubtKind {
     /// Trials failed; what they recorded until then is no answer.
     Failed,
-    /// Operations failed and the trial went on; they are in no rate and in no latency.
+    /// Operations failed and the trial continued; they are in no rate and in no latency.
     Errors,
     /// What was due was never issued: the load that was asked for is not what ran.
     LoadNotKept,
@@ -58,8 +58,8 @@ impl DoubtKind {
         match self {
             Self::Failed => "Failed",
             Self::Errors => "Operations failed",
-            Self::LoadNotKept => "The load was not kept",
-            Self::NotDelivered => "The emulated drive was not as its model asks",
+            Self::LoadNotKept => "Offered load not reached",
+            Self::NotDelivered => "Emulation fell behind",
             Self::BusyHost => "Busy host",
             Self::OtherWrites => "Other writes reached the device",
             Self::CpuBound => "CPU-bound",
@@ -73,20 +73,19 @@ impl DoubtKind {
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Failed | Self::Errors => {
-                "the reason stands with each trial; once it is gone: crosspoint run --resume RUN --again \
-                 failed"
+                "see the reason of each trial; once it is fixed: crosspoint run --resume RUN --again failed"
             }
-            Self::LoadNotKept => "a lower rate, or more in flight",
+            Self::LoadNotKept => "a lower rate, or more operations in flight",
             Self::NotDelivered => {
-                "the study again on a host on which nothing else runs, or with a larger scale of the \
-                 emulated stacks (--set stack.NAME.scale=K, alike for all that are compared)"
+                "an idle host, or a larger time scale of the emulated stacks (--set stack.NAME.scale=K, the \
+                 same for all that are compared)"
             }
-            Self::BusyHost => "the study again on a host on which nothing else runs",
+            Self::BusyHost => "an idle host",
             Self::OtherWrites => "a device of its own",
-            Self::CpuBound => "more processors; a faster drive gives nothing more here",
-            Self::InMemory => "more data, or a limit of memory, where the drive is to be seen",
+            Self::CpuBound => "more CPU; a faster drive would not help",
+            Self::InMemory => "more data or a memory limit, to measure the drive",
             Self::Unsteady => {
-                "a longer warm_up and measure (--set experiment.*.duration=60s), and repetitions"
+                "a longer warm_up and duration (--set experiment.*.duration=60s), and repetitions"
             }
         }
     }
@@ -225,7 +224,7 @@ fn errors(trial: &TrialRecord) -> Option<(f64, String)> {
     let (failed, all) = failures(trial);
     (failed > 0).then(|| {
         let text = format!("{} of {}", human_count(failed as f64), human_count(all as f64));
-        (failed as f64 / all as f64, format!("{text} operations, which no figure holds"))
+        (failed as f64 / all as f64, format!("{text} operations, left out of all figures"))
     })
 }
 
@@ -253,7 +252,7 @@ fn not_kept(trial: &TrialRecord) -> Option<(f64, String)> {
 fn not_delivered(trial: &TrialRecord) -> Option<(f64, String)> {
     let Some(served) = trial.result.served else {
         let emulated = trial.source == Source::Emulated;
-        return emulated.then(|| (f64::INFINITY, "what was delivered is not known".to_owned()));
+        return emulated.then(|| (f64::INFINITY, "the delivered times are missing".to_owned()));
     };
     if served.is_faithful() {
         return None;
@@ -371,7 +370,7 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     Some((drift.abs(), words))
 }
 
-/// Operations a second of each measured interval: lookups, where there are any.
+/// Operations per second of each measured interval: lookups, where there are any.
 fn rates_of(trial: &TrialRecord) -> Vec<f64> {
     let reads = trial.result.recording.counts(Some(OpClass::Read)).ops > 0;
     let ops = |interval: &stats::Interval| match reads {
@@ -458,7 +457,7 @@ mod tests {
         let measured = trial("lmdb", &[1000; 4]);
         assert_eq!(not_delivered(&measured), None, "a drive that is here");
         let emulated = TrialRecord { source: Source::Emulated, ..measured };
-        assert!(not_delivered(&emulated).unwrap().1.contains("not known"));
+        assert!(not_delivered(&emulated).unwrap().1.contains("missing"));
         let of = |delivered| stats::ServedKind {
             requests: 1000,
             requested_mean_ns: 10_000,

@@ -248,11 +248,11 @@ fn score_figures(repetitions: &BTreeMap<u32, Score<'_>>) -> Vec<Figure> {
     out
 }
 
-/// Percentiles of the service time, beside the response times that `latency_*` are.
+/// Percentiles of the service time, next to the response times that `latency_*` are.
 const SERVICE_PERCENTILES: [(&str, f64); 3] =
     [("service_time_p50", 50.0), ("service_time_p99", 99.0), ("service_time_p99_9", 99.9)];
 
-/// What an open loop has beside response times: service times, and what was never issued.
+/// What an open loop has next to response times: service times, and what was never issued.
 fn open_loop_figures(group: &Group<'_>, out: &mut Vec<Figure>) {
     if !group.is_open_loop() {
         return;

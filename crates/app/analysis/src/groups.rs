@@ -167,8 +167,8 @@ impl<'a> Group<'a> {
             })
             .map(Ops::Only)
             .collect();
-        // Lookups and updates of a database are different things; their sum says nothing. Neither does
-        // a sum with flushes or with what goes on beside.
+        // Lookups and updates of a database are different things; their sum says nothing. Neither does a
+        // sum with flushes or with what runs next to them.
         let data = present.iter().filter(|ops| ops.class().is_some_and(OpClass::is_whole));
         if data.count() > 1 && self.first.engine == "block" {
             let mut classes = vec![Ops::All];
@@ -303,12 +303,12 @@ impl<'a> Group<'a> {
         self.ratio(|interval| (counted(interval) as f64, interval.seconds()))
     }
 
-    /// Operations a second.
+    /// Operations per second.
     pub fn rate(&self, ops: Ops) -> Option<Estimate> {
         self.a_second(|interval| counts_of(interval, ops).ops)
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn throughput(&self, ops: Ops) -> Option<Estimate> {
         self.a_second(|interval| counts_of(interval, ops).bytes)
     }
@@ -449,7 +449,7 @@ pub fn in_flight(group: &Group<'_>) -> u64 {
 mod tests {
     use super::*;
 
-    /// "1 in 100 over 143 us" beside a 90th percentile of 677 sells the fastest of three runs.
+    /// "1 in 100 over 143 us" next to a 90th percentile of 677 sells the fastest of three runs.
     #[test]
     fn a_percentile_of_all_repetitions_is_none_below_a_lower_one_of_each() {
         let of = |value: f64| Ok(Estimate::of(value, 1));

@@ -39,7 +39,7 @@ pub struct Curve<'a> {
 pub struct Point<'a> {
     /// The trials.
     pub group: Group<'a>,
-    /// Operations a second.
+    /// Operations per second.
     pub rate: Estimate,
     /// Mean latency, nanoseconds.
     pub mean_ns: f64,

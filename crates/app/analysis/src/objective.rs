@@ -106,7 +106,7 @@ fn ops_of(group: &Group<'_>) -> Option<Ops> {
 /// Arrivals that were never issued, of those that were due, up to which a load was kept.
 const MISSED_MAX: f64 = 0.01;
 
-/// Operations a second that were reached: of a schedule that was kept, what was due.
+/// Operations per second that were reached: of a schedule that was kept, what was due.
 fn reached(group: &Group<'_>, ops: Ops) -> f64 {
     let done = group.rate(ops).map_or(0.0, |rate| rate.value);
     let due = group.first.point.get("rate").and_then(|text| text.parse::<Rate>().ok());
@@ -127,7 +127,7 @@ fn judge(group: &Group<'_>, objective: Objective) -> (Outcome, String) {
         return open("a trial failed");
     }
     if !group.trials.iter().all(|trial| is_faithful(trial)) {
-        return open("the drive was not as its model asks");
+        return open("emulation fell behind");
     }
     // What failed had no time in which it was done.
     let failed = |trial: &&archive::TrialRecord| {

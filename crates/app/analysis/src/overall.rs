@@ -1,7 +1,7 @@
-//! One storage beside another over everything that both were asked, not only where a study ends.
+//! One storage next to another over everything that both were asked, not only where a study ends.
 //!
-//! Invariants: a ratio is of one job, one operation and one source's kind; what may not be judged is
-//! counted and not in it.
+//! Invariants: a ratio is of one job, one operation and one source's kind; what is not reliable is counted
+//! and not in it.
 
 use archive::Run;
 use stats::estimate::ratio;
@@ -16,11 +16,11 @@ pub struct Overall<'a> {
     pub ratios: Vec<(f64, Counted, usize)>,
     /// All groups of the run.
     pub groups: Vec<Group<'a>>,
-    /// Jobs of both that may not be judged.
+    /// Jobs of both that are not reliable.
     pub not_judged: usize,
 }
 
-/// `other` beside `here`, in every job of an engine that ran on both.
+/// `other` next to `here`, in every job of an engine that ran on both.
 #[must_use]
 pub fn overall<'a>(run: &'a Run, here: &str, other: &str) -> Overall<'a> {
     let all = groups(run);

@@ -36,7 +36,7 @@ pub struct Publication {
     pub study: String,
     /// Authors, title, venue, year.
     pub citation: String,
-    /// By name of a stack, the drives that it was; a stack that is not here was not named.
+    /// By name of a stack, the published drives that it is; others are not listed.
     #[serde(default)]
     pub(crate) drives: BTreeMap<String, Vec<String>>,
     /// Other studies of ours that answer it.
@@ -334,7 +334,7 @@ mod tests {
         figures.chain(one.claim.iter().map(|claim| &claim.of)).chain(over)
     }
 
-    /// What is cast to a stack or an experiment that is none would never stand beside its number.
+    /// What is cast to a stack or an experiment that is none would never stand next to its number.
     #[test]
     fn every_cast_names_stacks_and_experiments_that_are_there() {
         let parsed = FILES.iter().map(|text| toml::from_str::<Publication>(text).unwrap());
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(casts, 6);
     }
 
-    /// The number that was printed of one drive, beside another, makes that look wrong.
+    /// The number that was printed of one drive, next to another, makes that look wrong.
     #[test]
     fn a_claim_of_several_drives_has_the_printed_number_of_its_own() {
         let live = publication("live-symas").unwrap();
@@ -376,7 +376,7 @@ mod tests {
         assert!((of("intel-p4800x") - 911.1 / 860.99).abs() < 1e-9);
     }
 
-    /// What does not depend on the drive has its error beside it whether or not we agree.
+    /// What does not depend on the drive has its error next to it whether or not we agree.
     #[test]
     fn bytes_and_blocks_per_record_are_compared_outright() {
         let parsed = FILES.iter().map(|text| toml::from_str::<Publication>(text).unwrap());

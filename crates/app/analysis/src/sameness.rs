@@ -102,7 +102,7 @@ fn note(found: &mut Vec<Mismatch>, place: &str, (name, first, second): (&str, &s
     }
 }
 
-/// In what two runs differ that is not held against them: how they were built, kernel names of devices.
+/// In what two runs differ that is not counted as a difference: how they were built, kernel names of devices.
 #[must_use]
 pub fn remarks(first: &Run, second: &Run) -> Vec<String> {
     let mut found = Vec::new();

@@ -139,8 +139,8 @@ pub fn speedup(run: &Run, group: &Group<'_>) -> Option<Estimate> {
 /// Name of the parameter; left out of a point, it is 16 KiB.
 pub const PAGE_SIZE: &str = "page_size";
 
-/// Of the groups that differ in their page size alone, the one with the most transactions a second, its size
-/// in KiB, and how many sizes were tried.
+/// Of the groups that differ in their page size alone, the one with the most transactions per second, its
+/// size in KiB, and how many sizes were tried.
 pub fn best_page_sizes<'a, 'b>(groups: &'a [Group<'b>]) -> Vec<(&'a Group<'b>, f64, u64)> {
     let mut best: Vec<(String, &Group<'_>, f64, u64)> = Vec::new();
     for group in groups.iter().filter(|group| is_sql(group.first)) {

@@ -3,7 +3,7 @@
 //! Of a transaction: its statements, as its client saw them. Of an operation of one client of an embedded
 //! engine, or of one block operation at a time: the processor's time of its process, what the drive's
 //! requests took, and the rest. Both were counted over warm-up and measured time, of a live drive without
-//! the first interval, at whose end it counts anew; each is taken per operation of the time it was counted
+//! the first interval, at whose end it counts again; each is taken per operation of the time it was counted
 //! over. Of an operation of RocksDB the steps that it timed itself, of one operation of many. Of a
 //! prediction the path of its host and the drive. Invariants: parts sum to the whole; where several
 //! operations were under way, or what was counted exceeds the whole (requests overlapped), there are no
@@ -197,7 +197,7 @@ fn clients(group: &Group<'_>) -> u64 {
     let of = |name: &str| group.first.point.get(name).and_then(|text| text.parse::<u64>().ok());
     match group.first.engine.as_str() {
         "block" => in_flight(group),
-        // A writer of its own stands beside the readers.
+        // A writer of its own stands next to the readers.
         _ => {
             let both = group.classes().len() as u64;
             let own = if is_sql(group.first) { None } else { of("clients") };

@@ -83,7 +83,7 @@ pub struct RunStack {
     pub identity: Option<String>,
     /// Its title, for people.
     pub title: String,
-    /// Its drive's time ran so many times slower.
+    /// Its drive's time ran this many times slower.
     pub time_scale: u32,
 }
 
@@ -215,7 +215,7 @@ fn spoiled(figure: &Figure) -> Option<String> {
         return Some("a trial was stopped or failed".to_owned());
     }
     if let Some(kind) = figure.spoiled {
-        return Some(format!("not to be judged: {}", kind.title().to_lowercase()));
+        return Some(format!("not reliable: {}", kind.title().to_lowercase()));
     }
     figure.at_least.then(|| "operations never ended: our number is a lower bound".to_owned())
 }

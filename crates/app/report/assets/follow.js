@@ -1,4 +1,4 @@
-// Follows a run that goes on: asks the server that gave the page, once a second.
+// Follows a run in progress: asks the server of the page once per second.
 (function () {
   "use strict";
   var id = function (name) { return document.getElementById(name); };
@@ -58,7 +58,7 @@
     fetch(location.pathname + ".json").then(function (answer) {
       if (!answer.ok) { throw new Error(String(answer.status)); }
       return answer.json().then(function (live) {
-        // Nothing goes on any more: its page says the rest.
+        // The run has ended: its page has the rest.
         if (live === null) { location.replace(location.pathname.replace("/live/", "/run/")); return; }
         show(live);
         setTimeout(ask, 1000);

@@ -24,7 +24,7 @@ pub struct CompareRow {
     pub figure: String,
     /// Both values, with their sources where those differ.
     pub values: String,
-    /// Pairs or runs, and what so many would find; or why nothing is judged.
+    /// Pairs or runs, and what this many would find; or why nothing is judged.
     pub basis: String,
 }
 
@@ -142,9 +142,7 @@ fn sentence(comparison: &Comparison) -> String {
             return format!("{second} equals {first} within {margin} {in_all}");
         }
         (0, 0) if equal == 0 => {
-            return format!(
-                "nothing can be told of {second} beside {first}: {open} of {all} {figures} open"
-            );
+            return format!("{second} and {first} are inconclusive: {open} of {all} {figures}");
         }
         (0, 0) => {
             format!("{second} is neither better nor worse than {first} in any that can be told")
@@ -177,7 +175,7 @@ fn about(comparison: &Comparison) -> String {
         0 | 1 => String::new(),
         several => format!("; verdicts are corrected for {several} figures, intervals are not"),
     };
-    format!("{second} beside {first}, 95 % intervals; {how}{corrected}")
+    format!("{second} next to {first}, 95 % intervals; {how}{corrected}")
 }
 
 fn advice(comparison: &Comparison) -> String {
@@ -192,11 +190,12 @@ fn advice(comparison: &Comparison) -> String {
         return "crosspoint run STUDY --repeat 5, with --set for what else was changed".into();
     }
     if open.iter().all(|row| !row.why.is_empty()) {
-        return "what stands beside each open figure; on a busy host wait until it is quiet".into();
+        return "the hint next to each inconclusive figure; on a busy host wait until it is quiet"
+            .into();
     }
     match comparison.needed() {
         Some(needed) if needed <= REPETITIONS_MAX => format!(
-            "crosspoint run STUDY --repeat {needed}: so many find a difference of {margin} in four of five \
+            "crosspoint run STUDY --repeat {needed}: that many find a difference of {margin} in four of five \
              comparisons, if runs spread as these did"
         ),
         _ => format!(

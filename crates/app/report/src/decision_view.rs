@@ -1,4 +1,4 @@
-//! The decision table: what each stack gave, beside what is here.
+//! The decision table: what each stack gave, next to what is here.
 //!
 //! A body a decision, so that sorting never mixes what is counted. Invariant: a row says its source, and
 //! what may be made of its number.
@@ -50,7 +50,7 @@ struct ChoiceView {
     p99: String,
     limited: String,
     worth: String,
-    /// Its ratio may not be judged.
+    /// Its ratio is not reliable.
     doubted: bool,
     /// Its number may not: the drive was another than modelled.
     unlike: bool,
@@ -225,15 +225,15 @@ pub(crate) fn times_number(ratio: f64) -> String {
 
 fn limited_words(limited: LimitedBy) -> String {
     match limited {
-        LimitedBy::Processors(busy) => format!("this host's CPUs ({:.0} % busy)", busy * 100.0),
+        LimitedBy::Processors(busy) => format!("CPU of this host ({:.0} % busy)", busy * 100.0),
         LimitedBy::Thread(busy) => format!("the submitting thread ({:.0} % busy)", busy * 100.0),
         LimitedBy::Part(part, share) => {
             format!("{} ({:.0} % of the time)", part.words(), share * 100.0)
         }
         LimitedBy::Nothing(part, share) => {
-            format!("no part takes half; the most: {} ({:.0} %)", part.words(), share * 100.0)
+            format!("mostly {} ({:.0} % of the time)", part.words(), share * 100.0)
         }
-        LimitedBy::Unknown => "not known: nothing that was counted shows it".into(),
+        LimitedBy::Unknown => "".into(),
     }
 }
 
@@ -247,9 +247,9 @@ fn worth_words(one: &Choice<'_>) -> String {
 pub(crate) fn standing_words(standing: &Standing) -> String {
     match standing {
         Standing::Measured => "measured".into(),
-        Standing::AsModelled => "delivered as modelled".into(),
-        Standing::NothingAsked => "nothing was asked of the drive".into(),
-        Standing::NotJudged(why) => format!("not to be judged: {why}"),
+        Standing::AsModelled => "emulation accurate".into(),
+        Standing::NothingAsked => "the drive served no request".into(),
+        Standing::NotJudged(why) => format!("not reliable: {why}"),
         Standing::Predicted(Worth::HeldOut { median, figures, .. }) => {
             let figures = match figures {
                 1 => "1 held-out figure".to_owned(),

@@ -1,4 +1,4 @@
-//! The three laws of Zhang et al. beside what was measured, each with its error.
+//! The three laws of Zhang et al. next to what was measured, each with its error.
 //!
 //! Invariant: a law that does not hold says so where it stands.
 

@@ -2,15 +2,17 @@
 //!
 //! Invariants: what is shown carries its source; the report asks nothing of the network.
 
-mod act_answer;
 mod answer;
+mod block_findings;
 mod bounds;
 mod chart;
 mod charts;
 mod columns;
 mod compare_view;
+mod comparison;
+mod database_findings;
 mod decision_view;
-mod headline;
+mod finding;
 mod hue;
 mod laws_view;
 mod library;
@@ -18,9 +20,7 @@ mod page;
 mod parts_view;
 mod pivot;
 mod scaling_view;
-mod sql_answer;
 mod sql_charts;
-mod stacks_answer;
 mod strip_view;
 mod svg;
 mod sweeps;

@@ -1,4 +1,4 @@
-//! Pages of a library of runs: the list, how one study went from run to run, a run that goes on.
+//! Pages of a library of runs: the list, how one study went from run to run, a run in progress.
 //!
 //! Invariants: as of the report, what may run and be styled is named by its hash, and nothing but the
 //! server that gave the page is asked; text is escaped.
@@ -59,7 +59,7 @@ pub fn trend_page(study: &str, trends: &[Trend]) -> Result<String, ReportError> 
     made(study, &Of::Study(trends))
 }
 
-/// A run that goes on, which its script follows.
+/// A run in progress, which its script follows.
 ///
 /// # Errors
 /// [`ReportError`] when the template fails.

@@ -94,7 +94,7 @@ struct RunView<'a> {
     strip: Option<StripView>,
     laws: Option<LawsView>,
     points: Vec<String>,
-    /// Who printed what, with ours beside it.
+    /// Who printed what, with ours next to it.
     citation: Option<String>,
     places: Vec<PlaceTable>,
     /// How many claims came out how.
@@ -383,8 +383,8 @@ fn checked_text(figure: &validate::CheckedFigure) -> String {
     let order = if shape.sequential { "sequential" } else { "random" };
     let beside = match shape.background_writes {
         0 => String::new(),
-        u64::MAX => " beside writes".to_owned(),
-        rate => format!(" beside {} writes/s", units::human_count(rate as f64)),
+        u64::MAX => " next to writes".to_owned(),
+        rate => format!(" next to {} writes/s", units::human_count(rate as f64)),
     };
     let load = match shape.offered {
         0 => format!("{} in flight", shape.in_flight),

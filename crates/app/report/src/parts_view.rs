@@ -22,7 +22,7 @@ const SHOWN_MAX: usize = 4;
 const BARS_MAX: usize = 12;
 /// Width of a letter, percent of the narrowest picture.
 const LETTER: f64 = 1.9;
-/// Characters of a storage's name beside its number.
+/// Characters of a storage's name next to its number.
 const NAME_MAX: usize = 44;
 const ROW: f64 = 60.0;
 const BAR: f64 = 18.0;

@@ -110,7 +110,7 @@ fn claim_row(claim: ClaimView) -> ClaimRow {
     ClaimRow { claim, chip, lies }
 }
 
-/// Ours beside a printed number: from so many times on it is said that they are far apart.
+/// Ours next to a printed number: from this many times on it is said that they are far apart.
 const FAR: f64 = 2.0;
 
 fn two_digits(value: f64) -> String {

@@ -22,7 +22,7 @@ const SWEPT: [(&str, &str); 3] = [
 const NAMED: [&str; 6] =
     ["workload", "compression", "doublewrite", "flush_method", "durability", "distribution"];
 
-/// Transactions a second over each parameter that varies, a line a stack and other parameters.
+/// Transactions per second over each parameter that varies, a line a stack and other parameters.
 pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec<Sweep> {
     let groups: Vec<&Group<'_>> =
         groups.iter().copied().filter(|group| is_sql(group.first)).collect();
@@ -54,7 +54,7 @@ pub(crate) fn sql_sweeps(hues: &Hues, title: &str, groups: &[&Group<'_>]) -> Vec
         }
         if !lines.is_empty() {
             out.push(Sweep {
-                title: format!("{title}: transactions a second"),
+                title: format!("{title}: transactions per second"),
                 x: words,
                 y: "transactions/s",
                 xlog: true,
@@ -143,7 +143,7 @@ fn time_by_class(trial: &TrialRecord) -> Chart {
     Chart { title, lines }
 }
 
-/// Queries a second of the stacks of each race, over the same time.
+/// Queries per second of the stacks of each race, over the same time.
 pub(crate) fn races(run: &Run, hues: &Hues) -> Vec<Chart> {
     let mut charts: Vec<(String, Chart)> = Vec::new();
     for trial in run.trials.iter().filter(|trial| trial.point.contains_key("race") && is_sql(trial))
@@ -171,7 +171,7 @@ pub(crate) fn races(run: &Run, hues: &Hues) -> Vec<Chart> {
             Some((_, chart)) => chart.lines.push(line),
             None => {
                 let title = format!(
-                    "{}: queries a second until done, race {}",
+                    "{}: queries per second until done, race {}",
                     trial.experiment, trial.repetition
                 );
                 charts.push((key, Chart { title, lines: vec![line] }));

@@ -42,8 +42,8 @@ pub(crate) struct StripView {
     heat: String,
     heat_marks: String,
     captions: Vec<String>,
-    /// Of each column its second, operations a second, median and 99th percentile in microseconds, as JSON
-    /// for the cursor.
+    /// Of each column its second, operations per second, median and 99th percentile in microseconds, as
+    /// JSON for the cursor.
     columns_json: String,
 }
 
@@ -190,7 +190,7 @@ fn rate_picture(columns: &[Column], x: &Scale, bands: &[Band]) -> (String, Strin
     let y = Scale::over(rates(), false).unwrap_or_else(|| Scale::new(0.0, 1.0, false));
     let at_y = |value: f64| RATE_HEIGHT - y.at(value) / 100.0 * (RATE_HEIGHT - 8.0);
     let mut out = String::new();
-    open(&mut out, "strip", RATE_HEIGHT, "Operations a second over time");
+    open(&mut out, "strip", RATE_HEIGHT, "Operations per second over time");
     levels(&mut out, y.ticks().into_iter().map(at_y));
     for band in bands {
         let (from, to) = (x.at(band.from), x.at(band.to));

@@ -141,7 +141,7 @@ pub(crate) fn below(out: &mut String, height: f64, words: impl Iterator<Item = (
     }
 }
 
-/// The first so many characters of a name that is longer.
+/// The first this many characters of a name that is longer.
 pub(crate) fn cut(name: &str, most: usize) -> String {
     match name.char_indices().nth(most) {
         Some((end, _)) => format!("{}\u{2026}", name[..end].trim_end()),

@@ -54,7 +54,7 @@ pub(crate) fn sweeps(
             continue;
         }
         if name == "sync_every" {
-            out.extend(sweep((title, "flushes a second"), &axis, &[sync_rate()]));
+            out.extend(sweep((title, "flushes per second"), &axis, &[sync_rate()]));
         }
         out.extend(sweep((title, "IOPS"), &axis, &[rate(false)]));
         if name == "block_size" || name == "read_share" {

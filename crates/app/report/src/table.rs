@@ -88,7 +88,7 @@ pub fn text_table(figures: &[Figure]) -> String {
 /// Points up to which a run is summed up in lines.
 const SUMMED_MAX: usize = 4;
 
-/// Of a small run what each kind of operation gave, a line each: rate, bytes a second, mean, percentiles.
+/// Of a small run what each kind of operation gave, a line each: rate, bytes per second, mean, percentiles.
 #[must_use]
 pub fn summary(run: &Run) -> Vec<String> {
     let all = figures(std::slice::from_ref(run));

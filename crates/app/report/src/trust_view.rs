@@ -74,9 +74,9 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
     };
     let spoiled: String = told.into_iter().map(seen).collect();
     match repetitions {
-        1 => format!("{trials}, one run each: how far another run lies is not known{spoiled}"),
-        2 => format!("{trials}, two runs each: their range{spoiled}"),
-        runs => format!("{trials}, {runs} runs each: 95 % intervals between runs{spoiled}"),
+        1 => format!("{trials}, single runs: variation unknown{spoiled}"),
+        2 => format!("{trials}, n = 2: ranges{spoiled}"),
+        runs => format!("{trials}, n = {runs}: 95 % intervals between runs{spoiled}"),
     }
 }
 
@@ -85,16 +85,14 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
     let doubted = own.clone().filter(|c| matches!(c.standing, Standing::NotJudged(_))).count();
     let mut text = match (doubted, own.count()) {
-        (_, 0) => "none of its numbers stands in the tables above".to_owned(),
-        (0, 1) => "its number in the tables above was delivered as modelled".to_owned(),
-        (0, count) => format!("its {count} numbers in the tables above were delivered as modelled"),
+        (_, 0) => "none of its numbers is in the tables above".to_owned(),
+        (0, 1) => "emulation accurate for its number above".to_owned(),
+        (0, count) => format!("emulation accurate for its {count} numbers above"),
         (doubted, count) => {
-            format!(
-                "{doubted} of its {count} numbers in the tables above were not delivered as modelled"
-            )
+            format!("emulation fell behind for {doubted} of its {count} numbers above")
         }
     };
-    text.push_str("; under a database the model itself is not validated");
+    text.push_str("; the model is not validated under a database");
     text
 }
 
@@ -124,7 +122,7 @@ fn predicted(stack: &StackRecord) -> String {
     };
     match errors.get(errors.len() / 2) {
         None if count(Evidence::Fitted) == 0 => {
-            "not validated: nothing is published of such jobs through this host path".into()
+            "not validated: no published figure covers such jobs on this I/O path".into()
         }
         None => format!("fitted on {fitted} of such jobs, none held out: not validated"),
         Some(median) => format!(

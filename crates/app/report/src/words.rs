@@ -55,7 +55,7 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
     words.join(", ")
 }
 
-/// What the clients of a key-value job are: beside a writer they read.
+/// What the clients of a key-value job are: next to a writer they read.
 pub(crate) fn clients_word(group: &Group<'_>) -> &'static str {
     match group.first.point.get("workload").map(String::as_str) {
         None | Some("read_while_writing" | "read_while_scanning") => "reader",

@@ -66,7 +66,7 @@ pub fn longer_words(off: f64) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Served {
-    /// How often counting began anew.
+    /// How often counting began again.
     pub marks: u32,
     /// What the way through the kernel and back takes, taken off the model's times.
     pub floor_ns: u64,
@@ -92,7 +92,7 @@ impl Served {
         self.reads.requests + self.writes.requests + self.flushes.requests
     }
 
-    /// What serves has waited for a processor for so long in so many turns: what comes meanwhile waits
+    /// What serves has waited for a processor for so long in this many turns: what comes meanwhile waits
     /// unseen, until the turn in which it is taken up: for as long as a turn is waited for on average.
     pub fn note_waits(&mut self, waited: Nanos, turns: u64) {
         let asked: f64 = self.kinds().iter().map(|(_, kind)| kind.weight()).sum();
@@ -139,10 +139,10 @@ impl Served {
     #[must_use]
     pub fn starved_words(&self) -> String {
         let longer = longer_words(self.starved_share);
-        format!("what serves it waited for processors: all took some {longer}")
+        format!("the emulator was short of CPU: requests took some {longer}")
     }
 
-    /// Why it may not be judged, in few words; empty where it may.
+    /// Why it is not reliable, in few words; empty where it may.
     #[must_use]
     pub fn complaint(&self) -> String {
         let mut said = Vec::new();
@@ -150,7 +150,7 @@ impl Served {
             self.excess().and_then(|(_, name)| self.kinds().into_iter().find(|(n, _)| *n == name));
         if let Some((name, kind)) = worst {
             said.push(format!(
-                "{name} took {} on average and {} at the median for {} and {} asked",
+                "{name} took {} (median {}) instead of {} (median {})",
                 Nanos(kind.delivered_mean_ns),
                 Nanos(kind.delivered_p50_ns),
                 Nanos(kind.requested_mean_ns),
@@ -181,13 +181,13 @@ impl Served {
 impl fmt::Display for Served {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.requests() == 0 {
-            write!(out, "nothing was asked")?;
+            write!(out, "no requests")?;
         }
         let mut begun = false;
         for (name, kind) in self.kinds().into_iter().filter(|(_, kind)| kind.requests > 0) {
             write!(
                 out,
-                "{}{} {name}: mean {} for {} asked, median {} for {}, p99 {} for {}",
+                "{}{} {name}: mean {} instead of {}, median {} instead of {}, p99 {} instead of {}",
                 if begun { "; " } else { "" },
                 kind.requests,
                 Nanos(kind.delivered_mean_ns),
@@ -199,16 +199,16 @@ impl fmt::Display for Served {
             )?;
             begun = true;
         }
-        write!(out, "; {:.0} % of a processor", self.cpu_share * 100.0)?;
+        write!(out, "; {:.0} % of a CPU", self.cpu_share * 100.0)?;
         if self.scale > 1 {
-            write!(out, "; time stretched {}-fold", self.scale)?;
+            write!(out, "; time-scaled {}x", self.scale)?;
         }
         if self.starved_share > STARVED_MAX {
-            write!(out, "; {}: not to be judged", self.starved_words())?;
+            write!(out, "; {}: not reliable", self.starved_words())?;
         }
         match self.excess() {
             Some((off, name)) => {
-                write!(out, "; {name} are off by {:+.0} %: not to be judged", off * 100.0)
+                write!(out, "; {name} are off by {:+.0} %: not reliable", off * 100.0)
             }
             None => Ok(()),
         }
@@ -244,7 +244,7 @@ mod tests {
         assert!(!starved.is_faithful() && starved.to_string().contains("20 %"), "{starved}");
         let far = Served { scale: 2, ..served(kind(100, 10_000, 20_000), ServedKind::default()) };
         assert!(!far.is_faithful());
-        assert!(far.to_string().contains("not to be judged") && far.to_string().contains("2-fold"));
+        assert!(far.to_string().contains("not reliable") && far.to_string().contains("2x"));
         assert!(Served::default().is_faithful(), "nothing was served");
     }
 

@@ -1,9 +1,9 @@
 //! When compression pays: reading a page packed and unpacking it, against reading it as it is.
 //!
-//! A codec that makes pages `ratio` times smaller and unpacks `decode` bytes a second pays on drives that
-//! give fewer than `decode (1 - 1 / ratio)` bytes a second, if reading is all there is. Codecs are measured
-//! on this host with pages of the workload's own rows; beside that stands what it did to the database.
-//! Invariant: the measured effect is of one stack, that codec over none.
+//! A codec that makes pages `ratio` times smaller and unpacks `decode` bytes per second pays on drives that
+//! give fewer than `decode (1 - 1 / ratio)` bytes per second, if reading is all there is. Codecs are
+//! measured on this host with pages of the workload's own rows; next to that stands what it did to the
+//! database. Invariant: the measured effect is of one stack, that codec over none.
 
 use archive::Run;
 use stats::estimate::{Estimate, ratio};
@@ -24,16 +24,16 @@ pub struct CodecRow {
     pub codec: String,
     /// Bytes before over bytes after.
     pub ratio: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub encode: f64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub decode: f64,
     /// What it did to the database on each stack: transactions with it over those without.
     pub effects: Vec<Effect>,
 }
 
 impl CodecRow {
-    /// Bytes a second that a drive gives below which reading packed pages pays.
+    /// Bytes per second that a drive gives below which reading packed pages pays.
     #[must_use]
     pub fn break_even(&self) -> f64 {
         self.decode * (1.0 - 1.0 / self.ratio.max(1.0))

@@ -3,7 +3,7 @@
 //! One read at a time by size, on the same stack, gives both hardware terms with the kernel's: a line
 //! through its mean times has the intercept t_seek and the slope t_stk / d_s + 1 / b. m and n are the
 //! statements of a transaction that touch one row and those that touch a range, d the bytes of a range,
-//! t_app the processor time of server and client for each of them. Invariant: beside it stands the page
+//! t_app the processor time of server and client for each of them. Invariant: next to it stands the page
 //! size with the most transactions.
 
 use archive::Run;

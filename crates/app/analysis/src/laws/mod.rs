@@ -1,7 +1,7 @@
 //! Three laws of Zhang et al. (ICPADS 2018) on what was measured: what memory buys on a drive, the best size
 //! of an I/O, when compression pays.
 //!
-//! Every term is counted in the run itself; each law stands beside what was measured with its error, also
+//! Every term is counted in the run itself; each law stands next to what was measured with its error, also
 //! where it does not hold. Invariant: nothing is fitted but what a law calls a constant, and that at one
 //! point, which then has no error.
 

@@ -1,0 +1,334 @@
+//! One job on several storages: the sentence that compares the best with the reference, and the second line.
+//!
+//! Invariant: what is not reliable is not ranked.
+
+use analysis::Group;
+use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
+use analysis::doubts::{DoubtKind, moved_by};
+use analysis::overall::overall;
+use archive::Run;
+use stats::estimate::Estimate;
+use study::Source;
+use units::{Nanos, human_count};
+use workload::OpClass;
+
+use crate::chart::short;
+use crate::decision_view::times_number;
+use crate::finding::{Finding, Order, Side};
+use crate::words::{engine_title, experiment_title, point_words};
+
+/// Ratios nearer to 1 are no difference worth a headline.
+const ABOUT: f64 = 0.05;
+
+/// What a decision found, and the second line.
+pub(crate) fn decision_finding(decision: &Decision<'_>) -> (Finding, String) {
+    let here = decision.here();
+    if decision.choices.len() == 1 {
+        return (reached(decision, here), String::new());
+    }
+    let finding = match decision.best_other() {
+        Some(best) if is_unreliable(here) => reached(decision, best),
+        Some(best) => compared(decision, here, best),
+        None => reached(decision, here),
+    };
+    (finding, second_line(decision))
+}
+
+/// Where several jobs ran on the two storages of the first decision: the best over the reference in each,
+/// from the least to the most.
+pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
+    let first = decisions.first()?;
+    let best = first.best_other()?;
+    let (here, other) = (&first.here().group.first.stack, &best.group.first.stack);
+    let all = overall(run, here, other);
+    let [(least, ..), .., (most, ..)] = all.ratios.as_slice() else { return None };
+    let job = |(_, counted, place): &(f64, Counted, usize)| {
+        let group = &all.groups[*place];
+        format!("{}, {}", subject(group, *counted), experiment_title(group))
+    };
+    Some(Finding::Across {
+        jobs: all.ratios.len(),
+        best: title(best).to_owned(),
+        here: place(first.here()),
+        least: (*least, job(&all.ratios[0])),
+        most: (*most, job(&all.ratios[all.ratios.len() - 1])),
+    })
+}
+
+fn is_unreliable(choice: &Choice<'_>) -> bool {
+    matches!(choice.standing, Standing::NotJudged(_))
+}
+
+/// The value with its unit.
+fn value(choice: &Choice<'_>, counted: Counted) -> String {
+    let at_least = if choice.value.at_least { "at least " } else { "" };
+    let time = Nanos(choice.value.value as u64);
+    match counted {
+        Counted::ReadTime => format!("{at_least}{time}"),
+        Counted::TimeAtRate(_) => format!("p99 {at_least}{time}"),
+        _ => format!("{at_least}{}/s", human_count(choice.value.value)),
+    }
+}
+
+fn title<'a>(choice: &'a Choice<'_>) -> &'a str {
+    short(choice.group.stack_title())
+}
+
+/// The title within a sentence: `this disk`.
+fn place(choice: &Choice<'_>) -> String {
+    match title(choice) {
+        "This disk" => "this disk".into(),
+        other => other.into(),
+    }
+}
+
+fn side(choice: &Choice<'_>, counted: Counted) -> Side {
+    Side::new(place(choice), value(choice, counted))
+}
+
+/// What is counted of an engine: `LMDB lookups with 4 readers`, `4 KiB random reads`.
+fn subject(group: &Group<'_>, counted: Counted) -> String {
+    let noun = match counted {
+        Counted::Transactions | Counted::TimeAtRate(OpClass::Transaction) => "transactions",
+        Counted::DurableUpdates => "durable updates",
+        Counted::Lookups | Counted::TimeAtRate(OpClass::Read) => "lookups",
+        Counted::Updates | Counted::TimeAtRate(_) => "updates",
+        Counted::ReadTime => return format!("{}s", point_words(group)),
+    };
+    let of = |name: &str| group.first.point.get(name).map(String::as_str);
+    let readers = of("clients").filter(|count| !["0", "1"].contains(count));
+    let readers = match (counted, readers) {
+        (Counted::Lookups, Some(count)) => format!(" with {count} readers"),
+        _ => String::new(),
+    };
+    let rate = match counted {
+        Counted::TimeAtRate(_) => of("rate").or_else(|| of("write_rate")),
+        _ => None,
+    };
+    let rate = rate.map_or_else(String::new, |rate| format!(" at {rate}"));
+    format!("{} {noun}{readers}{rate}", engine_title(group))
+}
+
+/// How often it ran, the interval of the ratio, and the source if nothing was measured.
+fn note(choice: &Choice<'_>, interval: Option<String>) -> String {
+    let runs = choice.group.trials.len();
+    let mut words = vec![match (runs, interval) {
+        (1, _) => "single run".to_owned(),
+        (_, Some(interval)) => format!("n = {runs}, {interval}"),
+        (_, None) => format!("n = {runs}"),
+    }];
+    match (&choice.standing, choice.group.first.source) {
+        (Standing::Predicted(worth), _) => words = vec!["simulated".into(), worth.brief()],
+        (_, Source::Emulated) => words.push("emulated".into()),
+        _ => {}
+    }
+    if choice.group.time_scale() > 1 {
+        words.push(format!("time-scaled {}x", choice.group.time_scale()));
+    }
+    words.join(", ")
+}
+
+fn ratio_interval(choice: &Choice<'_>) -> Option<String> {
+    let (lo, hi) = choice.ratio?.between_repetitions()?;
+    Some(format!("{} to {}x", times_number(lo), times_number(hi)))
+}
+
+/// Whether another run of both might have said the contrary: the interval between repetitions holds 1, and
+/// the ratio is far enough from it to be taken for a difference.
+fn is_open(ratio: Estimate) -> bool {
+    let holds_one = |(lo, hi): (f64, f64)| lo <= 1.0 && 1.0 <= hi;
+    (ratio.value - 1.0).abs() > ABOUT && ratio.between_repetitions().is_some_and(holds_one)
+}
+
+/// Doubts about a number that leave no ratio when two of them meet.
+const GRAVE: [DoubtKind; 5] = [
+    DoubtKind::Errors,
+    DoubtKind::LoadNotKept,
+    DoubtKind::BusyHost,
+    DoubtKind::InMemory,
+    DoubtKind::Unsteady,
+];
+
+fn is_shaky(choice: &Choice<'_>) -> bool {
+    choice.doubts.iter().filter(|kind| GRAVE.contains(kind)).count() > 1
+}
+
+/// Whether a rate moved within its own trial by as much as the two are apart, where no other runs tell.
+fn moved_as_much(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> bool {
+    let apart = ratio_of(best).max(1.0 / ratio_of(best));
+    let alone = best.ratio.and_then(|ratio| ratio.between_repetitions()).is_none();
+    let moved = here.group.trials.iter().chain(&best.group.trials).map(|trial| moved_by(trial));
+    counted.is_rate() && alone && apart > 1.0 + ABOUT && moved.fold(1.0, f64::max) >= apart
+}
+
+fn ratio_of(choice: &Choice<'_>) -> f64 {
+    choice.ratio.map_or(1.0, |ratio| ratio.value)
+}
+
+fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> Finding {
+    let counted = decision.counted;
+    let shaky = is_shaky(here) || is_shaky(best) || moved_as_much(counted, here, best);
+    let order = match ratio_of(best) {
+        _ if best.ratio.is_some_and(is_open) || shaky => Order::Inconclusive,
+        ratio if ratio > 1.0 + ABOUT => Order::Faster(ratio),
+        ratio if ratio < 1.0 - ABOUT => Order::Slower,
+        _ => Order::Same,
+    };
+    Finding::Compared {
+        subject: subject(&here.group, counted),
+        best: side(best, counted),
+        here: side(here, counted),
+        order,
+        note: note(best, ratio_interval(best)),
+    }
+}
+
+fn reached(decision: &Decision<'_>, choice: &Choice<'_>) -> Finding {
+    let counted = decision.counted;
+    let interval = choice.value.between_repetitions().map(|(lo, hi)| match counted.is_rate() {
+        true => format!("{} to {}", human_count(lo), human_count(hi)),
+        false => format!("{} to {}", Nanos(lo as u64), Nanos(hi as u64)),
+    });
+    Finding::Reached {
+        subject: subject(&choice.group, counted),
+        is_rate: counted.is_rate(),
+        side: side(choice, counted),
+        note: note(choice, interval),
+    }
+}
+
+/// Every storage's number by source, what is not reliable, and what limits the reference.
+fn second_line(decision: &Decision<'_>) -> String {
+    let mut parts = Vec::new();
+    for source in [Source::Measured, Source::Emulated, Source::Predicted] {
+        let own = decision.choices.iter().filter(|one| one.group.first.source == source);
+        let reliable = own.filter(|one| !is_unreliable(one));
+        let own: Vec<String> = reliable
+            .map(|one| format!("{} on {}", value(one, decision.counted), place(one)))
+            .collect();
+        let word = source.word();
+        let (first, rest) = word.split_at(1);
+        if !own.is_empty() {
+            parts.push(format!("{}{rest}: {}.", first.to_uppercase(), own.join(", ")));
+        }
+    }
+    let unreliable: Vec<String> = decision
+        .choices
+        .iter()
+        .filter_map(|one| match &one.standing {
+            Standing::NotJudged(why) => Some(format!("{} ({why})", title(one))),
+            _ => None,
+        })
+        .collect();
+    if !unreliable.is_empty() {
+        parts.push(format!("Not reliable: {}.", unreliable.join(", ")));
+    }
+    let here = place(decision.here());
+    parts.extend(match decision.here().limited {
+        LimitedBy::Part(part, share) | LimitedBy::Nothing(part, share) => Some(format!(
+            "Largest share of the time on {here}: {} ({:.0} %).",
+            part.words(),
+            share * 100.0
+        )),
+        LimitedBy::Processors(busy) => {
+            Some(format!("CPU-bound on {here}: {:.0} % busy.", busy * 100.0))
+        }
+        LimitedBy::Thread(_) | LimitedBy::Unknown => None,
+    });
+    parts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::times;
+    use analysis::decision::decisions;
+    use archive::TrialRecord;
+    use stats::estimate::over_values;
+
+    /// Two jobs of LMDB on two drives, the second the other way round, made of a stored run.
+    fn two_jobs() -> Run {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        let mut run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
+        let drives = ["intel-p4800x", "samsung-980-pro"];
+        let reads = |one: &&TrialRecord| {
+            let share = one.point.get("read_share").is_some_and(|share| share == "100%");
+            one.experiment == "latency" && share && drives.contains(&one.stack.as_str())
+        };
+        let reads: Vec<TrialRecord> = run.trials.iter().filter(reads).cloned().collect();
+        let job = |name: &str, of: [&TrialRecord; 2]| -> Vec<TrialRecord> {
+            let on = |(one, stack): (&TrialRecord, &str)| TrialRecord {
+                engine: "lmdb".into(),
+                experiment: name.into(),
+                stack: stack.into(),
+                ..one.clone()
+            };
+            of.into_iter().zip(drives).map(on).collect()
+        };
+        run.trials = job("there", [&reads[0], &reads[1]]);
+        run.trials.extend(job("back", [&reads[1], &reads[0]]));
+        run
+    }
+
+    /// A page that speaks of the first of several jobs sells what loses in the others.
+    #[test]
+    fn what_other_jobs_say_stands_beside_the_first() {
+        let run = two_jobs();
+        let all = decisions(&run);
+        assert_eq!(all.len(), 2);
+        let said = across(&run, &all).expect("both jobs ran on both drives").to_string();
+        let (least, most) = (said.find("back").unwrap(), said.find("there").unwrap());
+        assert!(said.starts_with("Across 2 jobs"), "{said}");
+        let ratio = ratio_of(all[0].best_other().unwrap());
+        let (lower, upper) = (ratio.min(1.0 / ratio), ratio.max(1.0 / ratio));
+        assert!(lower < 0.8, "the drives differ: {lower}");
+        assert!(said.contains(&times(lower)) && said.contains(&times(upper)), "{said}");
+        assert_eq!(least < most, ratio > 1.0, "the job with the least stands first: {said}");
+        let mut one = run.clone();
+        one.trials.truncate(2);
+        assert_eq!(across(&one, &decisions(&one)), None, "one job speaks for itself");
+        // A job that ran at two points counts twice: the last is not the experiment.
+        let mut more = run.clone();
+        more.trials.extend(run.trials[..2].iter().cloned().map(|mut trial| {
+            trial.point.insert("clients".into(), "64".into());
+            trial
+        }));
+        let said = across(&more, &decisions(&more)).expect("both").to_string();
+        assert!(said.starts_with("Across 3 jobs"), "{said}");
+    }
+
+    /// A reference that stood still for half of its trial crowned whichever drive it was next to.
+    #[test]
+    fn a_ratio_that_is_no_more_than_a_trial_moved_by_itself_is_open() {
+        let mut run = two_jobs();
+        run.trials.truncate(2);
+        for trial in &mut run.trials {
+            trial.source = Source::Measured;
+        }
+        let moved = |run: &Run| {
+            let all = decisions(run);
+            let (here, best) = (all[0].here(), all[0].best_other().expect("another"));
+            let found = compared(&all[0], here, best);
+            let open = matches!(found, Finding::Compared { order: Order::Inconclusive, .. });
+            (moved_as_much(all[0].counted, here, best), open)
+        };
+        assert_eq!(moved(&run), (false, false), "both were steady");
+        let intervals = &mut run.trials[0].result.recording.intervals;
+        let half = intervals.len() / 2;
+        for interval in &mut intervals[half..] {
+            let (phase, start, end) = (interval.phase, interval.start, interval.end);
+            *interval = stats::Interval::empty(phase, start, end);
+        }
+        assert_eq!(moved(&run), (true, true));
+    }
+
+    /// "Twice as fast" of runs that might have said the contrary sells drives that are no better.
+    #[test]
+    fn a_difference_that_another_run_may_turn_round_is_open() {
+        let of = |ratios: &[f64]| over_values(ratios).expect("an estimate");
+        assert!(is_open(of(&[0.7, 1.2, 2.0])), "from a third less to twice");
+        assert!(!is_open(of(&[1.9, 2.0, 2.1])), "twice, whichever run");
+        assert!(!is_open(of(&[0.99, 1.01, 1.02])), "as good as the same");
+        assert!(!is_open(of(&[2.0])), "one run has no interval to go by, and says so");
+    }
+}

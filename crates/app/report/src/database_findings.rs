@@ -1,0 +1,320 @@
+//! Findings about databases: write stalls, engines, fabrics, races, memory, lasting changes of the rate.
+//!
+//! Invariant: a cause is named only with its count.
+
+use analysis::decision::counted_of;
+use analysis::doubts::{DoubtKind, doubts_of, spoils};
+use analysis::scaling::{AxisKind, ScalingLine, panels};
+use analysis::{Group, Ops, cliffs, groups, sql};
+use archive::{Run, StackRecord, TrialRecord};
+use stats::estimate::ratio;
+use workload::OpClass;
+
+use crate::chart::short;
+use crate::finding::Finding;
+use crate::words::{engine_title, experiment_title, runs_each};
+
+/// Beginning of the names of totals that count stalls by their cause.
+const STALLS_BY: &str = "stalls_by_";
+/// Groups whose stalls are reported.
+const STALLS_TOLD: usize = 3;
+/// Storages on which engines are compared.
+const ENGINES_ON: usize = 2;
+/// Lasting changes that are reported one by one.
+const DROPS_TOLD: usize = 3;
+
+fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
+    let found = run.header.stacks.iter().find(|one| one.name == stack);
+    found.map_or(stack, |one| short(&one.title))
+}
+
+/// `, time-scaled 24x` of a stack whose drive's time passes slower.
+fn scaled(run: &Run, stack: &str) -> String {
+    let declared = run.study.stack.iter().find(|one| one.name == stack);
+    match declared.map_or(1, |one| one.scale) {
+        1 => String::new(),
+        scale => format!(", time-scaled {scale}x"),
+    }
+}
+
+/// How much an engine stalls its writes, and why; the longest stalls first.
+pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
+    let stalled = |group: &Group<'_>| group.first.result.totals.get("stall_time").copied();
+    let of = |group: &Group<'_>| {
+        let trial = group.first;
+        let whole = trial.result.recording.intervals.last()?.end.as_secs_f64();
+        Some(Finding::Stalls {
+            engine: engine_title(group),
+            share: stalled(group)? / whole.max(1e-9),
+            storage: short(group.stack_title()).to_owned(),
+            causes: causes(trial),
+            note: format!("{whole:.0} s with warm-up, {}", trial.source),
+        })
+    };
+    // A job that only reads has no writes to stall.
+    let write = Ops::Only(OpClass::Write);
+    let mut written: Vec<Group<'_>> =
+        groups(run).into_iter().filter(|group| group.classes().contains(&write)).collect();
+    written.sort_by(|a, b| stalled(b).unwrap_or(-1.0).total_cmp(&stalled(a).unwrap_or(-1.0)));
+    written.iter().filter_map(of).take(STALLS_TOLD).collect()
+}
+
+/// The engine's counters of stalls, the largest first.
+fn causes(trial: &TrialRecord) -> String {
+    let totals = trial.result.totals.iter();
+    let counts = totals.filter_map(|(name, count)| Some((name.strip_prefix(STALLS_BY)?, *count)));
+    let mut found: Vec<(&str, f64)> = counts.filter(|(_, count)| *count > 0.0).collect();
+    found.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let words = |name: &str| match name {
+        "level0_files_slowing" => "level-0 slowdowns".to_owned(),
+        "level0_files_stopping" => "level-0 stops".to_owned(),
+        "compaction_debt_slowing" => "slowdowns by compaction debt".to_owned(),
+        "compaction_debt_stopping" => "stops by compaction debt".to_owned(),
+        "memtables_slowing" => "memtable slowdowns".to_owned(),
+        "memtables_stopping" => "memtable stops".to_owned(),
+        other => other.replace('_', " "),
+    };
+    let one = |(name, count): &(&str, f64)| format!("{count:.0} {}", words(name));
+    found.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The most lookups, and the most updates, of the first engine over those of the second, on the first storage
+/// and on the first of another drive.
+pub(crate) fn engines(run: &Run) -> Vec<Finding> {
+    let all = groups(run);
+    let mut engines: Vec<&str> = Vec::new();
+    for group in all.iter().filter(|group| group.first.engine != "block") {
+        if !engines.contains(&group.first.engine.as_str()) {
+            engines.push(&group.first.engine);
+        }
+    }
+    let [first, second, ..] = engines.as_slice() else { return Vec::new() };
+    let peak = |stack: &str, engine: &str, class: OpClass| {
+        let own = all.iter().filter(|group| {
+            group.first.stack == stack && group.first.engine == engine && group.is_sound()
+        });
+        let delivered = own.filter(|group| {
+            !group.trials.iter().any(|trial| spoils(trial) == Some(DoubtKind::NotDelivered))
+        });
+        let rates = delivered.filter_map(|group| {
+            Some((group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0)?.value, group))
+        });
+        rates.max_by(|a, b| a.0.total_cmp(&b.0))
+    };
+    let (mut found, mut devices) = (Vec::new(), Vec::<&str>::new());
+    for stack in &run.header.stacks {
+        if devices.contains(&stack.device.as_str()) || devices.len() == ENGINES_ON {
+            continue;
+        }
+        for (class, what) in [(OpClass::Read, "lookups"), (OpClass::Write, "updates")] {
+            let both = peak(&stack.name, first, class).zip(peak(&stack.name, second, class));
+            let Some(((of_first, a), (of_second, b))) = both else { continue };
+            found.push(Finding::Engines {
+                engines: [engine_title(a), engine_title(b)],
+                what,
+                ratio: of_first / of_second,
+                storage: short(&stack.title).to_owned(),
+                note: format!("{}, {}{}", runs_each(run), a.first.source, scaled(run, &stack.name)),
+            });
+            if !devices.contains(&stack.device.as_str()) {
+                devices.push(&stack.device);
+            }
+        }
+    }
+    found
+}
+
+/// The drive that a stack is of and what carries it: `("p4800x", "nvmeof-rdma")`.
+fn carried(stack: &StackRecord) -> Option<(&str, &str)> {
+    stack.device.strip_prefix("model:")?.split_once("-over-")
+}
+
+/// Whether a rate was another than it seems.
+fn spoiled(group: &Group<'_>) -> bool {
+    let unsteady = |trial: &TrialRecord| doubts_of(trial).contains(&DoubtKind::Unsteady);
+    group.trials.iter().any(|trial| spoils(trial).is_some() || unsteady(trial))
+}
+
+/// The share of its rate that each test keeps behind a fabric, drive by drive.
+pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
+    let all = groups(run);
+    let mut found = Vec::new();
+    for far in &run.header.stacks {
+        let Some((drive, _)) = carried(far) else { continue };
+        let local = run.header.stacks.iter().find(|stack| {
+            carried(stack).is_none()
+                && stack.device.strip_prefix("model:").is_some_and(|name| name.ends_with(drive))
+        });
+        let Some(local) = local else { continue };
+        let (mut kept, mut left_out): (Vec<(f64, &Group<'_>)>, usize) = (Vec::new(), 0);
+        for group in all.iter().filter(|group| group.first.stack == far.name && group.is_sound()) {
+            let same = |other: &&Group<'_>| {
+                other.first.stack == local.name
+                    && other.first.experiment == group.first.experiment
+                    && other.first.point == group.first.point
+            };
+            let Some(near) = all.iter().find(same) else { continue };
+            let rates = |group: &Group<'_>| {
+                counted_of(group)
+                    .map(|(rate, _)| rate)
+                    .or_else(|| group.rate(*group.classes().first()?))
+            };
+            let (Some(over), Some(at_home)) = (rates(group), rates(near)) else { continue };
+            // A fabric cannot make a drive faster: where either side was disturbed there is no ratio.
+            if spoiled(group) || spoiled(near) {
+                left_out += 1;
+                continue;
+            }
+            kept.push((ratio(&over, &at_home).value, group));
+        }
+        kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let storage = short(&far.title).to_owned();
+        let unreliable = format!("{left_out} of {} tests not reliable", kept.len() + left_out);
+        found.push(match kept.as_slice() {
+            [] => Finding::Text(format!("{storage} has no reliable ratio ({unreliable}).")),
+            [(low, least), ..] => {
+                let source = format!("{}, {}", runs_each(run), least.first.source);
+                let note = if left_out > 0 { format!("{source}; {unreliable}") } else { source };
+                let (high, _) = kept[kept.len() - 1];
+                let least = experiment_title(least).to_owned();
+                Finding::Fabric { storage, kept: [*low, high], least, note }
+            }
+        });
+    }
+    found
+}
+
+/// Who won each race.
+pub(crate) fn races(run: &Run) -> Vec<Finding> {
+    let source = |stack: &str| {
+        let found = run.trials.iter().find(|trial| trial.stack == stack);
+        let word = found.map_or("measured", |trial| trial.source.word());
+        format!("{word}{}", scaled(run, stack))
+    };
+    let of = |race: &sql::Race<'_>| {
+        let mean = |times: &Vec<f64>| times.iter().sum::<f64>() / times.len() as f64;
+        let racers = race.racers.iter().map(|(stack, times)| (*stack, mean(times)));
+        let mut times: Vec<(&str, f64)> = racers.collect();
+        times.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let (first, last) = (times.first().copied()?, times.last().copied()?);
+        let mut sources = vec![source(first.0), source(last.0)];
+        sources.dedup();
+        Some(Finding::Race {
+            transactions: race.transactions,
+            first: (title(run, first.0).to_owned(), first.1),
+            last: (title(run, last.0).to_owned(), last.1),
+            note: format!("at the same time, {}", sources.join(" and ")),
+        })
+    };
+    sql::races(run).iter().filter_map(of).collect()
+}
+
+/// What memory gives on each stack: the rate with the most of the data in memory over that with the least.
+pub(crate) fn memory(run: &Run) -> Vec<Finding> {
+    let all = panels(run);
+    let panel = all.iter().find(|panel| matches!(panel.axis, AxisKind::DataOverMemory));
+    let of = |line: &ScalingLine| {
+        let (first, last) = (line.points.first()?, line.points.last()?);
+        Some(Finding::Memory {
+            most: 1.0 / first.0,
+            least: 1.0 / last.0,
+            gain: first.1.value / last.1.value,
+            storage: title(run, &line.stack).to_owned(),
+            note: format!("{}, {}{}", runs_each(run), line.source, scaled(run, &line.stack)),
+        })
+    };
+    panel.into_iter().flat_map(|panel| &panel.lines).filter_map(of).collect()
+}
+
+/// Lasting changes of the rate, with their causes.
+pub(crate) fn performance_drops(run: &Run) -> Vec<Finding> {
+    let told = cliffs::told(run);
+    let of = |one: &cliffs::Told| Finding::PerformanceDrop {
+        storage: title(run, &one.stack).to_owned(),
+        at: one.at,
+        change: one.change.clone(),
+        cause: one.cause.clone(),
+    };
+    let mut found: Vec<Finding> = told.iter().take(DROPS_TOLD).map(of).collect();
+    let more = told.len().saturating_sub(DROPS_TOLD);
+    if more > 0 {
+        found.push(Finding::Text(format!("{more} more lasting changes are in the table.")));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lookups on two drives of a stored run, as if engines had made them.
+    fn stored() -> (Run, [TrialRecord; 2]) {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../fixtures/runs/v1");
+        let run = Run::read(std::path::Path::new(place), engines::list()).unwrap();
+        let of = |stack: &str| {
+            let reads = |one: &&TrialRecord| {
+                let share = one.point.get("read_share").is_some_and(|share| share == "100%");
+                one.experiment == "latency" && share && one.stack == stack
+            };
+            run.trials.iter().find(reads).unwrap().clone()
+        };
+        let both = ["intel-p4800x", "samsung-980-pro"].map(of);
+        (run, both)
+    }
+
+    fn named(trial: &TrialRecord, engine: &str, stack: &str, experiment: &str) -> TrialRecord {
+        let (engine, stack, experiment) = (engine.into(), stack.into(), experiment.into());
+        TrialRecord { engine, stack, experiment, ..trial.clone() }
+    }
+
+    /// A study of two engines that names one drive instead is asked something else than it was.
+    #[test]
+    fn engines_are_compared_on_each_drive() {
+        let (mut run, [fast, slow]) = stored();
+        run.trials = vec![
+            named(&fast, "lmdb", "intel-p4800x", "a"),
+            named(&slow, "rocksdb", "intel-p4800x", "b"),
+            named(&slow, "lmdb", "samsung-980-pro", "a"),
+            named(&slow, "rocksdb", "samsung-980-pro", "b"),
+        ];
+        let ratios = |run: &Run| -> Vec<f64> {
+            let of = |one: &Finding| match one {
+                Finding::Engines { ratio, engines: [first, second], .. } => {
+                    assert_eq!([first.as_str(), second.as_str()], ["LMDB", "RocksDB"]);
+                    *ratio
+                }
+                other => panic!("{other}"),
+            };
+            engines(run).iter().map(of).collect()
+        };
+        let both = ratios(&run);
+        assert!(both.len() == 2 && both[0] > 1.2 && (both[1] - 1.0).abs() < 1e-9, "{both:?}");
+        run.trials.retain(|trial| trial.engine == "lmdb");
+        assert_eq!(ratios(&run), Vec::<f64>::new(), "one engine has nothing next to it");
+    }
+
+    /// "The fabric keeps 1.42 of the local rate" was the local run that was spoiled.
+    #[test]
+    fn tests_of_which_either_side_was_spoiled_say_nothing_of_a_fabric() {
+        let (mut run, [fast, slow]) = stored();
+        let far = run.header.stacks.iter_mut().find(|one| one.name == "samsung-980-pro").unwrap();
+        far.device = "model:p4800x-over-nvmeof-rdma".into();
+        run.trials = vec![
+            named(&fast, "rocksdb", "intel-p4800x", "one"),
+            named(&slow, "rocksdb", "samsung-980-pro", "one"),
+            named(&slow, "rocksdb", "intel-p4800x", "two"),
+            named(&fast, "rocksdb", "samsung-980-pro", "two"),
+        ];
+        let said = |run: &Run| fabrics(run).iter().map(Finding::to_string).collect::<String>();
+        assert!(said(&run).contains(" to ") && !said(&run).contains("not reliable"));
+        let spoil = |run: &mut Run, place: usize| {
+            run.trials[place].source = study::Source::Measured;
+            run.trials[place].result.limits = vec![stats::Limit::Others { others: 0.5 }];
+        };
+        spoil(&mut run, 2);
+        assert!(said(&run).contains("1 of 2 tests not reliable"), "{}", said(&run));
+        assert!(!said(&run).contains(" to "), "one ratio is left: {}", said(&run));
+        spoil(&mut run, 1);
+        assert!(said(&run).contains("no reliable ratio (2 of 2 tests"), "{}", said(&run));
+    }
+}

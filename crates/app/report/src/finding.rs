@@ -1,0 +1,420 @@
+//! What a run found: typed values, and the one sentence that reports each.
+//!
+//! A sentence names its subject first and has one bracket, with how often it ran and the source. What limits
+//! the reliability of a number is listed next to it (see `analysis::doubts`), not in the sentence.
+
+use std::fmt::{self, Display, Formatter};
+
+use units::{Bytes, Nanos, human_count};
+
+/// A storage and its number, with the unit.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Side {
+    pub storage: String,
+    pub value: String,
+}
+
+impl Side {
+    pub fn new(storage: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { storage: storage.into(), value: value.into() }
+    }
+}
+
+/// How the best storage compares with the reference.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Order {
+    /// It is faster: times the reference.
+    Faster(f64),
+    /// The reference is faster.
+    Slower,
+    /// The difference is too small to matter.
+    Same,
+    /// Another run may find the opposite.
+    Inconclusive,
+}
+
+/// Ratings of Aerospike's test, as multiples of its base load.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ratings {
+    pub passed: Vec<u32>,
+    pub failed: Vec<u32>,
+}
+
+/// What a run found. `note` is what stands in the bracket.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Finding {
+    /// One job on two storages.
+    Compared { subject: String, best: Side, here: Side, order: Order, note: String },
+    /// One job on one storage.
+    Reached { subject: String, is_rate: bool, side: Side, note: String },
+    /// All jobs of two storages: the ratios of the least and the most favourable one.
+    Across { jobs: usize, best: String, here: String, least: (f64, String), most: (f64, String) },
+    /// The lowest load that reaches nearly the highest rate.
+    PeakRate { storage: String, rate: f64, job: String, load: String, note: String },
+    /// How far a storage can be loaded; `growth` is the latency at 95 % of its peak over the unloaded one.
+    Knee { storage: String, rate: f64, job: String, growth: f64, note: String },
+    /// Reads next to writes in one job; `alone` without them.
+    Mixed { writes: String, storage: String, alone: Option<Nanos>, p99: Nanos, note: String },
+    /// Reads of a job that may have other clients next to it.
+    ReadTail { job: String, storage: String, p99: String, note: String },
+    /// Writes alone.
+    Write { job: String, storage: String, p50: String, note: String },
+    /// A flush after some writes.
+    Flush { every: String, storage: String, p50: String, p99: String, note: String },
+    /// Times in an open loop.
+    AtRate { job: String, rate: String, storage: String, p99: String, note: String },
+    /// One request, bandwidth and rate.
+    Device { storage: String, job: String, p50: String, bytes: Bytes, rate: f64, note: String },
+    /// Aerospike's test.
+    Act { storage: String, ratings: Ratings, note: String },
+    /// Two storages that ran the same transactions at the same time; seconds.
+    Race { transactions: f64, first: (String, f64), last: (String, f64), note: String },
+    /// What memory is worth: the ratio of the rates at two sizes of the buffer pool.
+    Memory { most: f64, least: f64, gain: f64, storage: String, note: String },
+    /// Write stalls of an engine; `share` of the time, and the engine's counters.
+    Stalls { engine: String, share: f64, storage: String, causes: String, note: String },
+    /// Two engines on one storage.
+    Engines { engines: [String; 2], what: &'static str, ratio: f64, storage: String, note: String },
+    /// The share of the local rate behind a fabric, from the least to the most; the least in one job.
+    Fabric { storage: String, kept: [f64; 2], least: String, note: String },
+    /// A lasting change of the rate; seconds since the start.
+    PerformanceDrop { storage: String, at: f64, change: String, cause: String },
+    /// Anything that has no numbers.
+    Text(String),
+}
+
+impl Display for Finding {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Compared { subject, best, here, order, note } => {
+                compared(out, subject, [best, here], (*order, note))
+            }
+            Self::Reached { subject, is_rate, side, note } => {
+                let verb = if *is_rate { "reach" } else { "take" };
+                write!(out, "{subject} {verb} {} on {} ({note}).", side.value, side.storage)
+            }
+            Self::Across { jobs, best, here, least, most } => write!(
+                out,
+                "Across {jobs} jobs, {best} delivers {} ({}) to {} ({}) of {here}.",
+                times(least.0),
+                least.1,
+                times(most.0),
+                most.1
+            ),
+            Self::Race { transactions, first, last, note } => write!(
+                out,
+                "{} finishes {} transactions {} as fast as {}: {:.0} s vs {:.0} s ({note}).",
+                first.0,
+                human_count(*transactions),
+                times(last.1 / first.1.max(1e-9)),
+                last.0,
+                first.1,
+                last.1
+            ),
+            Self::Memory { most, least, gain, storage, note } => write!(
+                out,
+                "A buffer pool for {:.0} % of the data instead of {:.0} % gives {} the transactions on \
+                 {storage} ({note}).",
+                most * 100.0,
+                least * 100.0,
+                times(*gain)
+            ),
+            Self::Stalls { engine, share, storage, causes, note } => {
+                let causes = if causes.is_empty() { "no counter shows why" } else { causes };
+                match *share > 0.0 {
+                    true => write!(
+                        out,
+                        "{engine} stalls writes {:.0} % of the time on {storage}: {causes} ({note}).",
+                        share * 100.0
+                    ),
+                    false => write!(out, "{engine} has no write stalls on {storage} ({note})."),
+                }
+            }
+            Self::Engines { engines: [first, second], what, ratio, storage, note } => write!(
+                out,
+                "{first} does {} the {what} of {second} on {storage} ({note}).",
+                times(*ratio)
+            ),
+            Self::Fabric { storage, kept, least, note } => {
+                let [low, high] = kept.map(|share| format!("{:.0} %", share * 100.0));
+                match low == high {
+                    true => write!(out, "{storage} keeps {low} of the local rate ({note})."),
+                    false => write!(
+                        out,
+                        "{storage} keeps {low} to {high} of the local rate, least in \
+                         \u{201c}{least}\u{201d} ({note})."
+                    ),
+                }
+            }
+            Self::PerformanceDrop { storage, at, change, cause } => {
+                let cause = if cause.is_empty() { "no counter shows why" } else { cause };
+                write!(out, "The rate on {storage} changes by {change} at {at:.0} s: {cause}.")
+            }
+            Self::Text(text) => out.write_str(text),
+            of_blocks => block(out, of_blocks),
+        }
+    }
+}
+
+fn compared(
+    out: &mut Formatter<'_>,
+    subject: &str,
+    [best, here]: [&Side; 2],
+    (order, note): (Order, &str),
+) -> fmt::Result {
+    let values = format!("{} vs {} ({note})", best.value, here.value);
+    match order {
+        Order::Faster(ratio) => write!(
+            out,
+            "{subject} are {} as fast on {} as on {}: {values}.",
+            times(ratio),
+            best.storage,
+            here.storage
+        ),
+        Order::Slower => write!(
+            out,
+            "{subject} are fastest on {}: {}; {} is next with {} ({note}).",
+            here.storage, here.value, best.storage, best.value
+        ),
+        Order::Same => write!(
+            out,
+            "{subject} are equally fast on {} and on {}: {values}.",
+            best.storage, here.storage
+        ),
+        Order::Inconclusive => write!(
+            out,
+            "{subject}: inconclusive between {} and {}, {values}.",
+            best.storage, here.storage
+        ),
+    }
+}
+
+/// Findings about block requests.
+fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
+    match finding {
+        Finding::PeakRate { storage, rate, job, load, note } => write!(
+            out,
+            "{storage} reaches {} {job} reads/s at {load}, within 5 % of its peak ({note}).",
+            human_count(*rate)
+        ),
+        Finding::Knee { storage, rate, job, growth, note } => write!(
+            out,
+            "{storage} handles {} {job} operations/s before latency grows; at 95 % of its peak latency is {} \
+             the unloaded one ({note}).",
+            human_count(*rate),
+            times(*growth)
+        ),
+        Finding::Mixed { writes, storage, alone: Some(alone), p99, note } => {
+            let verb = if p99 >= alone { "rises" } else { "falls" };
+            write!(
+                out,
+                "Mixed with {writes} writes, p99 read latency on {storage} {verb} from {alone} to {p99} \
+                 ({note})."
+            )
+        }
+        Finding::Mixed { writes, storage, alone: None, p99, note } => write!(
+            out,
+            "Mixed with {writes} writes, p99 read latency on {storage} is {p99} ({note})."
+        ),
+        Finding::ReadTail { job, storage, p99, note } => {
+            write!(out, "{job}: p99 read latency on {storage} is {p99} ({note}).")
+        }
+        Finding::Write { job, storage, p50, note } => {
+            write!(out, "A {job} write takes {p50} on {storage} (median; {note}).")
+        }
+        Finding::Flush { every, storage, p50, p99, note } => {
+            write!(out, "A flush {every} takes {p50} on {storage}, p99 {p99} ({note}).")
+        }
+        Finding::AtRate { job, rate, storage, p99, note } => {
+            write!(out, "At {rate}, {job} operations have a p99 of {p99} on {storage} ({note}).")
+        }
+        Finding::Device { storage, job, p50, bytes, rate, note } => write!(
+            out,
+            "{storage} serves one {job} read in {p50}, and up to {bytes}/s or {} IOPS ({note}).",
+            human_count(*rate)
+        ),
+        Finding::Act { storage, ratings, note } => act(out, (storage, note), ratings),
+        _ => Ok(()),
+    }
+}
+
+fn act(
+    out: &mut Formatter<'_>,
+    (storage, note): (&str, &str),
+    Ratings { passed, failed }: &Ratings,
+) -> fmt::Result {
+    let list = |all: &[u32]| all.iter().map(|one| format!("{one}x")).collect::<Vec<_>>().join(", ");
+    match (passed.iter().max(), failed.iter().min()) {
+        (Some(most), Some(least)) if most < least => {
+            write!(out, "{storage} passes ACT up to {most}x and fails from {least}x ({note}).")
+        }
+        (Some(_), Some(_)) => write!(
+            out,
+            "{storage} passes ACT at {} and fails at {}: its ratings are not in order ({note}).",
+            list(passed),
+            list(failed)
+        ),
+        (Some(most), None) => {
+            write!(out, "{storage} passes ACT at every rating up to {most}x ({note}).")
+        }
+        (None, _) => write!(out, "{storage} fails ACT at {} ({note}).", list(failed)),
+    }
+}
+
+/// `2.35x`.
+pub(crate) fn times(ratio: f64) -> String {
+    format!("{}x", crate::decision_view::times_number(ratio))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each, as a reader sees them.
+    fn all() -> Vec<Finding> {
+        let note = || "single run".to_owned();
+        let side = Side::new;
+        let job = |order| Finding::Compared {
+            subject: "LMDB durable updates".into(),
+            best: side("gp3", "2551/s"),
+            here: side("this disk", "511/s"),
+            order,
+            note: note(),
+        };
+        let storage = || "990 Pro".to_owned();
+        let random = || "4 KiB random".to_owned();
+        let ratings = |passed: &[u32], failed: &[u32]| Finding::Act {
+            storage: storage(),
+            ratings: Ratings { passed: passed.to_vec(), failed: failed.to_vec() },
+            note: note(),
+        };
+        let mixed = |alone| Finding::Mixed {
+            writes: "90 %".into(),
+            storage: storage(),
+            alone,
+            p99: Nanos(3_190_000),
+            note: note(),
+        };
+        let stalls = |share, causes: &str| Finding::Stalls {
+            engine: "RocksDB".into(),
+            share,
+            storage: storage(),
+            causes: causes.into(),
+            note: note(),
+        };
+        let fabric = |kept| Finding::Fabric {
+            storage: "P4800X over TCP".into(),
+            kept,
+            least: "Lookups".into(),
+            note: note(),
+        };
+        vec![
+            job(Order::Faster(4.99)),
+            job(Order::Slower),
+            job(Order::Same),
+            job(Order::Inconclusive),
+            Finding::Reached {
+                subject: "MariaDB transactions".into(),
+                is_rate: true,
+                side: side("this disk", "1204/s"),
+                note: note(),
+            },
+            Finding::Across {
+                jobs: 6,
+                best: "gp3".into(),
+                here: "this disk".into(),
+                least: (0.21, "LMDB lookups".into()),
+                most: (3.5, "SQLite updates".into()),
+            },
+            Finding::PeakRate {
+                storage: storage(),
+                rate: 548_000.0,
+                job: random(),
+                load: "depth 64".into(),
+                note: note(),
+            },
+            Finding::Knee {
+                storage: storage(),
+                rate: 2e5,
+                job: random(),
+                growth: 2.4,
+                note: note(),
+            },
+            mixed(Some(Nanos(108_000))),
+            mixed(None),
+            Finding::ReadTail {
+                job: "With a backup, queue depth 1".into(),
+                storage: storage(),
+                p99: "1.20 ms".into(),
+                note: note(),
+            },
+            Finding::Write {
+                job: random(),
+                storage: storage(),
+                p50: "12.1 \u{b5}s".into(),
+                note: note(),
+            },
+            Finding::Flush {
+                every: "after each write".into(),
+                storage: storage(),
+                p50: "1.02 ms".into(),
+                p99: "2.10 ms".into(),
+                note: note(),
+            },
+            Finding::AtRate {
+                job: random(),
+                rate: "20k/s".into(),
+                storage: storage(),
+                p99: "310 \u{b5}s".into(),
+                note: note(),
+            },
+            Finding::Device {
+                storage: storage(),
+                job: random(),
+                p50: "52.0 \u{b5}s".into(),
+                bytes: Bytes(7 << 30),
+                rate: 1.2e6,
+                note: note(),
+            },
+            ratings(&[1, 3], &[6]),
+            ratings(&[1, 6], &[3]),
+            ratings(&[1, 3], &[]),
+            ratings(&[], &[1, 3]),
+            Finding::Race {
+                transactions: 2e6,
+                first: ("CAS cache".into(), 120.0),
+                last: ("RAID 5".into(), 672.0),
+                note: note(),
+            },
+            Finding::Memory { most: 1.0, least: 0.1, gain: 6.2, storage: storage(), note: note() },
+            stalls(0.25, "19 level-0 slowdowns, 17 memtable stops"),
+            stalls(0.0, ""),
+            Finding::Engines {
+                engines: ["LMDB".into(), "RocksDB".into()],
+                what: "lookups",
+                ratio: 3.2,
+                storage: storage(),
+                note: note(),
+            },
+            fabric([0.8, 0.95]),
+            fabric([0.8, 0.8]),
+            Finding::PerformanceDrop {
+                storage: storage(),
+                at: 20.0,
+                change: "-54 % (-58 to -50)".into(),
+                cause: "buffer pool misses".into(),
+            },
+        ]
+    }
+
+    /// A first sentence that is longer than a breath, or has three brackets, is not read.
+    #[test]
+    fn every_sentence_is_short_and_has_its_words() {
+        let said: Vec<String> = all().iter().map(Finding::to_string).collect();
+        for one in &said {
+            assert!(one.split_whitespace().count() <= 30, "{one}");
+            assert!(one.ends_with('.') && one.chars().next().is_some_and(char::is_alphanumeric));
+        }
+        insta::assert_snapshot!(said.join("\n"));
+    }
+}
