@@ -1,9 +1,5 @@
 //! Any text as an ACT configuration: it is refused with a line of the text, or its load can be offered.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     match act::Config::parse(text) {
         Err(error) => assert!(error.line <= text.lines().count(), "a line outside the text"),
         Ok(config) => {
@@ -19,4 +15,4 @@ fuzz_target!(|text: &str| {
             }
         }
     }
-});
+}

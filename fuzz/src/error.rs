@@ -1,17 +1,15 @@
 //! Any message at any place of any text: drawn in bounded, plain characters.
-#![no_main]
+use crate::place;
 
-#[path = "../../crates/app/crosspoint/src/place.rs"]
-mod place;
-#[path = "../../crates/app/crosspoint/src/words.rs"]
-mod words;
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|input: (u16, u16, &str, &str)| {
-    let (start, length, message, text) = input;
+pub fn run(bytes: &[u8]) {
+    // Where the place begins, its length, then the message and the text, half of the rest each.
+    let [a, b, c, d, rest @ ..] = bytes else { return };
+    let (start, length) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]));
+    let (message, text) = rest.split_at(rest.len() / 2);
+    let (message, text) = (String::from_utf8_lossy(message), String::from_utf8_lossy(text));
+    let (message, text) = (message.as_ref(), text.as_ref());
     let span = usize::from(start)..usize::from(start) + usize::from(length);
     let place = place::TextPlace { message, span, name: "study.toml", text, next: message };
     let drawn = place::render(&place, false);
     assert!(drawn.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t' | '\r')), "{drawn:?}");
-});
+}

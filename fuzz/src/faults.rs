@@ -1,11 +1,8 @@
 //! Any text as a plan of faults: refused in few words, or one by which every request can be judged.
-#![no_main]
-
 use device::{FaultPlan, FaultyDrive, Request};
-use libfuzzer_sys::fuzz_target;
 use units::Nanos;
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match FaultPlan::parse(text) {
         Err(reason) => assert!(!reason.to_string().is_empty()),
@@ -19,4 +16,4 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
     }
-});
+}

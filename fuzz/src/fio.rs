@@ -1,15 +1,11 @@
 //! Any text as a fio job file: it is refused, or becomes a study that is one.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
 const AROUND: study::Surroundings<'_> = study::Surroundings {
     include: &|_| Ok("[global]\nbs=8k\n".to_owned()),
     variable: &|name| (name.len() % 2 == 0).then(|| "16".to_owned()),
 };
 
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     if let Ok(imported) = study::import_fio(text, "fuzzed", &AROUND) {
         study::parse(&imported.text, study::Engines::ANY).expect("an imported study is a study");
     }
-});
+}

@@ -1,12 +1,8 @@
 //! Any bytes as the header of a run: they are refused or written back to the same.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     if let Ok(header) = serde_json::from_slice::<archive::RunHeader>(bytes) {
         let text = serde_json::to_vec(&header).expect("plain data is JSON");
         let again: archive::RunHeader = serde_json::from_slice(&text).expect("it reads back");
         assert_eq!(again.trials_planned, header.trials_planned);
     }
-});
+}

@@ -1,11 +1,8 @@
 //! Any bytes as what the kernel and blkid print: places, devices, groups and signatures; never a crash, and
 //! nothing that was not understood is taken for empty.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use stack::parsing::{mounted_at, own_group, parse_mounts, signature_of, swaps_on};
 
-fuzz_target!(|bytes: &[u8]| {
+pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     assert!(parse_mounts(&text).len() <= text.lines().count());
     let _ = mounted_at(&text, &["8:1".to_owned()], &["sda1"]);
@@ -16,4 +13,4 @@ fuzz_target!(|bytes: &[u8]| {
     let said = bytes.get(1..).unwrap_or_default();
     let nothing = signature_of(code, said) == stack::parsing::Signature::None;
     assert_eq!(nothing, code == Some(2) && said.is_empty());
-});
+}

@@ -1,9 +1,5 @@
 //! Any text as a device profile: it is refused with an error or it describes a device that can be made.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     if let Ok(profile) = device::Profile::parse(text) {
         let units = match &profile.parameters {
             device::Parameters::XPoint(p) => p.channels.value,
@@ -20,4 +16,4 @@ fuzz_target!(|text: &str| {
             let _ = device::Model::new(&profile, device::Condition::Steady, units::Seed(1));
         }
     }
-});
+}

@@ -1,10 +1,7 @@
 //! Any text as a size, a time and a share: what parses prints back to the same value.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
 use units::{Bytes, Nanos, Share};
 
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     if let Ok(size) = text.parse::<Bytes>() {
         assert_eq!(size.exact().parse(), Ok(size));
     }
@@ -14,4 +11,4 @@ fuzz_target!(|text: &str| {
     if let Ok(share) = text.parse::<Share>() {
         assert_eq!(share.exact().parse(), Ok(share));
     }
-});
+}

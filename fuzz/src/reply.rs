@@ -1,10 +1,6 @@
 //! Any bytes as a line of an engine's process: understood or refused in few words.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|line: &[u8]| {
+pub fn run(line: &[u8]) {
     if let Err(error) = worker::understood(line) {
         assert!(error.to_string().chars().count() < 500, "{error}");
     }
-});
+}

@@ -1,9 +1,5 @@
 //! Any text as a study: it is refused with an error or its resolved form plans the same trials.
-#![no_main]
-
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|text: &str| {
+pub fn run(text: &str) {
     match study::parse(text, study::Engines::ANY) {
         Err(error) => {
             if let Some(span) = error.span {
@@ -17,4 +13,4 @@ fuzz_target!(|text: &str| {
         }
     }
     let _ = study::apply_overrides(text, &["stack.a.size=1GiB".to_owned()]);
-});
+}

@@ -1,0 +1,126 @@
+//! What a user does with a calibrated host: predictions are of it, of published hosts by name, and never of
+//! two hosts in one run.
+
+use crate::support::{Scratch, expect, stderr};
+use serde_json::Value;
+
+/// Deep enough that the thread is the limit.
+const STUDY: &str = r#"
+schema = 1
+name = "thread"
+question = "What does one thread reach?"
+
+[[stack]]
+name = "here"
+title = "Here"
+device = "model:intel-p5800x"
+
+[[stack]]
+name = "there"
+title = "There"
+device = "model:intel-p5800x"
+host = "io_uring"
+
+[[experiment]]
+name = "deep"
+title = "Deep"
+warm_up = "10ms"
+measure = "100ms"
+interval = "50ms"
+
+[experiment.block]
+queue_depth = 128
+"#;
+
+fn rates(scratch: &Scratch, run: &str) -> Vec<f64> {
+    let output = scratch.run(&format!("figures {run} --json"));
+    expect(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = document["figures"].as_array().expect("figures");
+    let of = |stack: &str| {
+        let found = figures.iter().find(|one| one["stack"] == stack && one["metric"] == "iops");
+        found.and_then(|one| one["value"].as_f64()).expect("a rate")
+    };
+    vec![of("here"), of("there")]
+}
+
+/// A prediction of another host than the user's, without a word, is another machine's number.
+#[test]
+fn predictions_are_of_this_host_once_it_was_measured() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("thread.toml"), STUDY).expect("a study");
+    expect(&scratch.run("run thread.toml --out runs/before"), 0);
+    let before = rates(&scratch, "runs/before");
+    assert!((before[0] / before[1] - 1.0).abs() < 1e-9, "{before:?}");
+
+    let output = scratch.run("calibrate --json .");
+    expect(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let paths = document["calibration"]["path"].as_array().expect("paths");
+    assert_eq!(paths.len(), 4);
+    for path in paths {
+        let cpu: units::Nanos = path["cpu"].as_str().expect("a time").parse().expect("a time");
+        let (rate, sleeps) = (path["rate"].as_f64().unwrap_or(0.0), path["sleeps"].as_f64());
+        // A system call takes no less, and no processor is busy for longer than the time that passes.
+        assert!(cpu.get() > 300 && cpu.as_secs_f64() * rate < 4.0, "{path}");
+        assert!(rate > 10.0 && sleeps.is_some_and(|sleeps| sleeps < 3.0), "{path}");
+    }
+    let wake = &document["calibration"]["wake_ups"];
+    let time = |name: &str| -> units::Nanos { wake[name].as_str().unwrap_or("").parse().unwrap() };
+    assert!(time("interrupt").get() > 0 && time("interrupt") <= time("interrupt_p90"), "{wake}");
+    assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
+    // A host whose thread takes 10 us an operation, whatever was measured here.
+    let file = scratch.state().join("host.toml");
+    let text = std::fs::read_to_string(&file).expect("what was measured");
+    let slow = |line: &str| match line.split(" = ").next() {
+        Some("client" | "sleeps") => {
+            format!("{} = \"0ns\"", line.split(" = ").next().unwrap_or(""))
+        }
+        Some("cpu") => "cpu = \"10us\"".to_owned(),
+        _ => line.to_owned(),
+    };
+    let text: Vec<String> = text.lines().map(slow).collect();
+    let text = text.join("\n").replace("sleeps = \"0ns\"", "sleeps = 0.0");
+    std::fs::write(&file, &text).expect("a slow host");
+    expect(&scratch.run("run thread.toml --out runs/after"), 0);
+    let after = rates(&scratch, "runs/after");
+    assert!((after[0] / 100_000.0 - 1.0).abs() < 0.02, "{after:?}");
+    assert!(
+        (after[1] / before[1] - 1.0).abs() < 1e-9,
+        "the published host is as before: {after:?}"
+    );
+
+    // A run that was begun on one host does not continue on another.
+    let trials = scratch.path().join("runs/after/trials");
+    let first = std::fs::read_dir(trials).expect("trials").flatten().next().expect("a trial");
+    std::fs::remove_dir_all(first.path()).expect("one is missing");
+    expect(&scratch.run("calibrate --forget"), 0);
+    let output = scratch.run("run --resume runs/after");
+    assert_ne!(output.status.code(), Some(0));
+    assert!(stderr(&output).contains("two hosts"), "{}", stderr(&output));
+
+    // What was measured of other processors is not used, and that is said.
+    let other = text.replace("host = \"", "host = \"Another, ");
+    std::fs::write(&file, other).expect("another host");
+    let output = scratch.run("run thread.toml --out runs/other");
+    expect(&output, 0);
+    assert!(stderr(&output).contains("crosspoint calibrate"), "{}", stderr(&output));
+    assert_eq!(rates(&scratch, "runs/other"), before);
+    std::fs::write(&file, "schema = 1\nhost").expect("half a file");
+    let output = scratch.run("run thread.toml --out runs/none");
+    expect(&output, 0);
+    assert!(stderr(&output).contains("calibrate --forget"), "{}", stderr(&output));
+    assert_eq!(rates(&scratch, "runs/none"), before);
+}
+
+/// What cannot be calibrated is refused before anything is made, and leaves nothing to undo.
+#[test]
+fn a_place_that_is_no_directory_leaves_nothing() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("file"), "").expect("a file");
+    let output = scratch.run("calibrate file");
+    assert_ne!(output.status.code(), Some(0));
+    expect(&scratch.run("clean"), 0);
+    assert!(scratch.leftovers().is_empty());
+    assert!(!scratch.state().join("host.toml").exists());
+}

@@ -1,0 +1,57 @@
+//! What `detach` takes, leaves alone and says: a drive that goes from under a run spoils it in silence.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use crate::support::disks::{attach, file_of, nothing_left, possible};
+use crate::support::{DiskScratch, Scratch, expect, stderr, stdout};
+
+/// `detach --all`, which a user types to tidy up, took the drives of a run that was going on; and where one
+/// disk was in use it said nothing of those that went.
+#[test]
+fn all_that_is_detached_is_what_nobody_uses() {
+    if !possible("all_that_is_detached_is_what_nobody_uses") {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let mut run = Command::new("sleep").arg("600").spawn().expect("something that runs");
+    let of_run = attach(&scratch, &format!("aws-gp3 --size 16MiB --owner {}", run.id()));
+    let (used, idle) =
+        (attach(&scratch, "aws-gp3 --size 16MiB"), attach(&scratch, "aws-gp3 --size 16MiB"));
+    let held = File::open(file_of(&used)).expect("opened");
+    let output = scratch.run("detach --all");
+    expect(&output, 4);
+    let (said, wrong) = (stdout(&output), stderr(&output));
+    assert!(said.contains(&format!("{} is detached", file_of(&idle).display())), "{said}");
+    assert!(said.contains("left alone: 1 of runs that are going on"), "{said}");
+    assert!(wrong.contains(&file_of(&used).display().to_string()), "{wrong}");
+    let output = scratch.run(&format!("detach {}", file_of(&of_run).display()));
+    expect(&output, 4);
+    assert!(stderr(&output).contains("a run that is going on"), "{}", stderr(&output));
+    drop(held);
+    run.kill().and_then(|()| run.wait()).expect("it ends");
+    expect(&scratch.run("detach --all"), 0);
+    nothing_left(&scratch);
+}
+
+/// Whoever asks why every request fails must be told of the power that was taken away.
+#[test]
+fn a_power_that_is_gone_is_said() {
+    if !possible("a_power_that_is_gone_is_said") {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let plan = "schema = 1\n[[fault]]\nkind = \"power_cut\"\nwrite = 2\n";
+    std::fs::write(scratch.path().join("faults.toml"), plan).expect("a plan");
+    let disk = attach(&scratch, "aws-gp3 --size 16MiB --faults faults.toml");
+    let file = OpenOptions::new().write(true).open(file_of(&disk)).expect("opened");
+    let failed =
+        (0..8).any(|at| file.write_at(&[1; 4096], at * 4096).is_err() || file.sync_all().is_err());
+    assert!(failed, "the power went");
+    drop(file);
+    let output = scratch.run("detach --all");
+    expect(&output, 0);
+    assert!(stdout(&output).contains("its power had gone"), "{}", stdout(&output));
+    nothing_left(&scratch);
+}

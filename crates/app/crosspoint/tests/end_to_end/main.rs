@@ -1,0 +1,36 @@
+//! The program as its users run it. One binary: each would link everything once more.
+
+mod attach;
+mod attack;
+mod bad_input;
+mod calibration;
+mod cliffs;
+mod compare;
+mod database_faults;
+mod databases;
+mod delivered;
+mod detach;
+mod devices;
+mod disks_in_use;
+mod engines;
+mod faults;
+mod hostile_outputs;
+mod hostile_runs;
+mod imports;
+mod models;
+mod on_a_model;
+mod open_loop;
+mod outputs;
+mod packages;
+mod power_cuts;
+mod punting;
+mod python;
+mod quick;
+mod readme;
+mod report;
+mod runs;
+mod server_safety;
+mod servers;
+mod stops;
+mod support;
+mod watching;

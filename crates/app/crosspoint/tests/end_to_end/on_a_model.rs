@@ -1,0 +1,49 @@
+//! What lies on a drive of ours that is a model is never called measured.
+
+use std::path::Path;
+
+use crate::support::{DiskScratch, Scratch, expect, is_root, sh, skip, stderr};
+use serde_json::Value;
+
+/// A study of what lies on a modelled drive would call its figures measured: on the drive's own directory, on
+/// a loop device over it, and on what is mounted from that.
+#[test]
+fn what_lies_on_a_model_is_not_measured() {
+    if let Err(attach::Missing { reason: missing, .. }) = attach::available() {
+        return skip("what_lies_on_a_model_is_not_measured", &missing);
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let block = if is_root() { " --block" } else { "" };
+    let output = scratch.run(&format!("attach intel-s3520 --scale 10 --size 64MiB --json{block}"));
+    expect(&output, 0);
+    let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let file = Path::new(disk["file"].as_str().expect("a file"));
+    let place = file.parent().expect("its directory").display().to_string();
+    let mut studies = vec![format!("device = \"file\"\ndirectory = \"{place}\"\n")];
+    let device = disk["block"].as_str();
+    studies.extend(device.map(|device| format!("device = \"{device}\"\n")));
+    let mount = scratch.path().join("mounted");
+    if let Some(device) = device {
+        std::fs::create_dir(&mount).expect("made");
+        let place = mount.display().to_string();
+        assert!(sh(&format!("mkfs.ext4 -q {device} && mount {device} {place}")), "mounted");
+        studies.push(format!("device = \"file\"\ndirectory = \"{place}\"\n"));
+    }
+    for stack in studies {
+        let text = format!(
+            "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\nsize = \"4MiB\"\n{stack}\
+             [[experiment]]\nname = \"e\"\n[experiment.block]\n"
+        );
+        std::fs::write(scratch.path().join("s.toml"), text).expect("a study");
+        let output = scratch.run("run s.toml --out run");
+        let said = stderr(&output);
+        assert!(said.contains("it lies on an attached model"), "{stack}: {said}");
+        assert!(said.contains("attach = true"), "what helps: {said}");
+        assert!(!scratch.path().join("run").exists(), "nothing was begun");
+    }
+    if device.is_some() {
+        assert!(sh(&format!("umount {}", mount.display())), "unmounted");
+    }
+    expect(&scratch.run("detach --all"), 0);
+    assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
+}

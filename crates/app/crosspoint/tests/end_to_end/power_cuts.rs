@@ -1,0 +1,242 @@
+//! Faults on command: an attached disk does what its plan says, and databases lose nothing by power cuts that
+//! the disk did not lie about.
+
+use std::fs::{File, OpenOptions};
+use std::io::BufRead;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::support::{DiskScratch, Scratch, expect, is_root, skip, stderr, stdout};
+use serde_json::Value;
+
+fn possible(test: &str) -> bool {
+    let there = Path::new("/dev/fuse").exists() && is_root() && crate::support::has("mkfs.ext4");
+    if !there {
+        skip(test, "root, /dev/fuse and mkfs.ext4");
+    }
+    there
+}
+
+fn nothing_left(scratch: &Scratch) {
+    let place = scratch.path().canonicalize().expect("it is there");
+    let place = place.to_str().expect("plain");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+    assert!(!mounts.contains(place), "something is still mounted");
+    assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
+    let loops = std::fs::read_dir("/sys/block").expect("devices").flatten();
+    let backed = |one: std::fs::DirEntry| {
+        let file = one.path().join("loop/backing_file");
+        std::fs::read_to_string(file).is_ok_and(|backing| backing.contains(place))
+    };
+    assert!(!loops.into_iter().any(backed), "a loop device is still there");
+}
+
+/// Attaches with the store `kept.img`; gives the disk's file.
+fn attach(scratch: &Scratch, words: &str) -> PathBuf {
+    let output = scratch
+        .run(&format!("attach intel-s3520 --scale 10 --size 16MiB --store kept.img --json{words}"));
+    expect(&output, 0);
+    let disk: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    PathBuf::from(disk["file"].as_str().expect("a file"))
+}
+
+fn opened(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_DIRECT).open(path).expect("opened")
+}
+
+/// A block for I/O past the page cache.
+#[repr(align(4096))]
+struct Block([u8; 4096]);
+
+fn write(file: &File, block: u64, value: u8) -> std::io::Result<()> {
+    file.write_all_at(&Block([value; 4096]).0, block * 4096)
+}
+
+fn read(file: &File, block: u64) -> [u8; 4096] {
+    let mut found = Block([255; 4096]);
+    file.read_exact_at(&mut found.0, block * 4096).expect("read");
+    found.0
+}
+
+const PLAN: &str = r#"
+schema = 1
+seed = 11
+[[fault]]
+kind = "error"
+of = ["write"]
+range = { offset = "0B", length = "4KiB" }
+[[fault]]
+kind = "lost_write"
+share = "100%"
+range = { offset = "4KiB", length = "4KiB" }
+[[fault]]
+kind = "bit_rot"
+share = "100%"
+range = { offset = "8KiB", length = "4KiB" }
+[[fault]]
+kind = "power_cut"
+write = 37
+"#;
+
+/// Error handling that is tested on a disk that does not fail is not tested.
+#[test]
+fn a_disk_does_what_its_plan_of_faults_says() {
+    let test = "a_disk_does_what_its_plan_of_faults_says";
+    if !possible(test) {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    std::fs::write(scratch.path().join("plan.toml"), PLAN).expect("written");
+    let path = attach(&scratch, " --faults plan.toml");
+    let file = opened(&path);
+    // Writes 1 to 3: one fails, one is lost, one rots.
+    assert_eq!(write(&file, 0, 1).expect_err("it fails").raw_os_error(), Some(libc::EIO));
+    write(&file, 1, 1).expect("acknowledged");
+    write(&file, 2, 1).expect("acknowledged");
+    assert_eq!((read(&file, 0), read(&file, 1)), ([0; 4096], [0; 4096]));
+    let wrong: u32 = read(&file, 2).iter().map(|byte| (byte ^ 1).count_ones()).sum();
+    assert_eq!(wrong, 1, "one bit");
+    // Writes 4 to 20 are flushed, 21 to 36 are not, and the power goes with 37.
+    (10..27).for_each(|block| write(&file, block, 2).expect("written"));
+    file.sync_data().expect("flushed");
+    (20..36).for_each(|block| write(&file, block, 3).expect("written"));
+    assert!(write(&file, 40, 4).is_err(), "the power goes");
+    let mut any = Block([0; 4096]);
+    assert!(file.read_exact_at(&mut any.0, 10 * 4096).is_err(), "and stays away");
+    assert!(file.sync_data().is_err());
+    drop(file);
+    expect(&scratch.run("detach --all"), 0);
+    let file = opened(&attach(&scratch, ""));
+    (10..20).for_each(|block| assert_eq!(read(&file, block), [2; 4096], "flushed"));
+    let mut older = 0;
+    for block in 20..36 {
+        let (found, before) = (read(&file, block), if block < 27 { 2 } else { 0 });
+        assert!(found == [3; 4096] || found == [before; 4096], "block {block}");
+        older += u32::from(found == [before; 4096]);
+    }
+    assert!(older > 0, "a cut that takes nothing away is none");
+    drop(file);
+    expect(&scratch.run("detach --all"), 0);
+    nothing_left(&scratch);
+    for (plan, why) in [
+        ("schema = 1\n[[fault]]\nkind = \"stall\"\nwhen = {}\n", "needs `for`"),
+        ("schema = 1\n[[fault]]\nkind = \"eror\"\n", "unknown variant"),
+    ] {
+        std::fs::write(scratch.path().join("plan.toml"), plan).expect("written");
+        let output = scratch.run("attach intel-s3520 --scale 10 --size 16MiB --faults plan.toml");
+        expect(&output, 3);
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+        assert!(stderr(&output).contains("docs/FAULTS.md"), "{}", stderr(&output));
+    }
+    let output = scratch.run("attach intel-s3520 --size 0B");
+    expect(&output, 4);
+    assert!(stderr(&output).contains("one at least"), "{}", stderr(&output));
+    nothing_left(&scratch);
+}
+
+/// Seeds of cuts under a drive that lies.
+const LYING_TRIES: u32 = 12;
+
+/// Whether `records not as ...: 12, in ...` or `3 of 40 acknowledged rows ...` speaks of fewer than
+/// all.
+fn lost_in_part(said: &Value) -> bool {
+    let words: Vec<u64> = said
+        .as_str()
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.trim_end_matches(',').parse().ok())
+        .collect();
+    // Key-value engines have 500 records.
+    words.first().is_some_and(|lost| *lost < words.get(1).copied().unwrap_or(500))
+}
+
+/// Cuts the power under an engine; the drive honours flushes first, and lies then.
+fn cut(engine: &str, cuts: u32) {
+    let scratch = DiskScratch(Scratch::new());
+    let honest = format!("power-cuts {engine} --cuts {cuts} --json");
+    let lying = format!("{honest} --lying-flush 50%");
+    let output = scratch.run(&format!("{honest} --seed 3"));
+    expect(&output, 0);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let cuts = document["cuts"].as_array().expect("cuts");
+    let kept = |cut: &Value| cut["under_load"] == true && cut["found"] == "all";
+    assert!(cuts.iter().all(kept), "{document}");
+    let unflushed = cuts.iter().filter_map(|cut| cut["unflushed_blocks"].as_u64()).sum::<u64>();
+    assert!(unflushed > 0, "nothing was there to be lost: {document}");
+    // Who loses nothing on a drive that lies was not looked at. A database that does not come up again, or is
+    // empty, has lost all, but says nothing of the comparison: then other cuts are tried.
+    let compared = |seed: u32| {
+        let output = scratch.run(&format!("{lying} --seed {seed} --keep kept"));
+        assert!(matches!(output.status.code(), Some(0 | 7 | 10)), "{}", stderr(&output));
+        let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let cuts = document["cuts"].as_array().expect("cuts");
+        for cut in cuts {
+            // Of what was lost the drive is there to be looked at, of the others nothing is left.
+            let file = format!("kept/seed-{seed}-cut-{}.img", cut["number"]);
+            assert_eq!(scratch.path().join(&file).exists(), cut["found"] != "all", "{file}");
+            assert_eq!(cut["kept_drive"]["file"].is_string(), cut["found"] != "all");
+            let blocks = cut["kept_drive"]["lost"].as_array().map(|blocks| blocks.len() as u64);
+            assert!(blocks.is_none_or(|count| cut["lost_blocks"].as_u64() == Some(count)));
+        }
+        let kept = std::fs::read_dir(scratch.path().join("kept")).expect("there").flatten();
+        assert!(kept.into_iter().all(|one| one.path().extension().is_some_and(|end| end == "img")));
+        let some = |cut: &Value| cut["found"] == "lost" && lost_in_part(&cut["said"]);
+        let any = cuts.iter().any(|cut| cut["found"] != "all");
+        assert_eq!(output.status.code() == Some(7), any, "the exit code says so");
+        cuts.iter().any(some)
+    };
+    assert!((3..3 + LYING_TRIES).any(compared), "{engine}: compared and found");
+    nothing_left(&scratch);
+}
+
+#[test]
+fn a_lost_update_is_seen_whichever_engine_lost_it() {
+    let test = "a_lost_update_is_seen_whichever_engine_lost_it";
+    if !possible(test) {
+        return;
+    }
+    cut("lmdb", 4);
+    cut("sqlite", 4);
+    if !crate::support::servers::lacks_a_server(test) {
+        cut("mariadb", 2);
+    }
+}
+
+#[test]
+fn rocksdb_keeps_what_it_acknowledged() {
+    let test = "rocksdb_keeps_what_it_acknowledged";
+    if !possible(test) {
+        return;
+    }
+    if !crate::support::has_rocksdb(&Scratch::new()) {
+        return skip(test, "librocksdb");
+    }
+    cut("rocksdb", 4);
+}
+
+/// A drive of our own in the middle of a cut must not stay on a user's machine.
+#[test]
+fn a_killed_run_of_power_cuts_is_cleaned() {
+    let test = "a_killed_run_of_power_cuts_is_cleaned";
+    if !possible(test) {
+        return;
+    }
+    let scratch = DiskScratch(Scratch::new());
+    let mut command = scratch.crosspoint();
+    command.args(["power-cuts", "lmdb", "--cuts", "100000"]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it starts");
+    // After some seconds it says how far it is.
+    let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    errors.read_line(&mut line).expect("a line");
+    assert!(line.contains("of 100000 power cuts"), "{line}");
+    child.kill().expect("killed");
+    child.wait().expect("it ended");
+    let cleaned = scratch.run("clean");
+    expect(&cleaned, 0);
+    assert!(stdout(&cleaned).contains("removed"), "{}", stdout(&cleaned));
+    nothing_left(&scratch);
+}

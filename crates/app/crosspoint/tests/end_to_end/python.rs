@@ -1,0 +1,51 @@
+//! The package for notebooks against this program: what a notebook shows must be what the report says.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::support::{Scratch, expect, has, skip, stderr};
+
+#[test]
+fn the_package_reads_figures_series_and_histograms_as_they_are() {
+    if !has("python3") {
+        return skip("the_package_reads_figures", "python3");
+    }
+    let scratch = Scratch::new();
+    let job = "run block --rw randrw --iodepth 4 --runtime 2 model:intel-p4800x --out run";
+    expect(&scratch.run(job), 0);
+    let python = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../python");
+    let tests = Command::new("python3")
+        .arg("-B")
+        .arg(python.join("tests/test_crosspoint.py"))
+        .env("PYTHONPATH", python.join("src"))
+        .env("CROSSPOINT", env!("CARGO_BIN_EXE_crosspoint"))
+        .env("CROSSPOINT_RUN", scratch.path().join("run"))
+        .env("CROSSPOINT_STATE_DIR", scratch.state())
+        .current_dir(scratch.path())
+        .output()
+        .expect("it starts");
+    expect(&tests, 0);
+    assert!(stderr(&tests).contains("Ran 7 tests"), "{}", stderr(&tests));
+}
+
+/// A file for other programs that is half text, or goes to a terminal, helps nobody.
+#[test]
+fn series_and_histograms_are_written_in_every_form() {
+    let scratch = Scratch::new();
+    let job = "run block --rw randread --runtime 1 model:intel-p4800x --out run";
+    expect(&scratch.run(job), 0);
+    for of in ["figures", "series", "histograms"] {
+        for (format, begins) in [("csv", ""), ("json", "{"), ("parquet", "PAR1")] {
+            let file = format!("{of}.{format}");
+            let words = format!("figures run --of {of} --format {format} -o {file}");
+            expect(&scratch.run(&words), 0);
+            let bytes = std::fs::read(scratch.path().join(&file)).expect("the file");
+            assert!(bytes.starts_with(begins.as_bytes()), "{file}");
+            assert!(bytes.len() > 200, "{file}");
+            // What is there is not written over unless it is asked for.
+            let again = scratch.run(&format!("figures run --of {of} --format json -o {of}.csv"));
+            assert!(!again.status.success(), "{of}");
+        }
+    }
+    expect(&scratch.run("figures run --of series --format table"), 2);
+}

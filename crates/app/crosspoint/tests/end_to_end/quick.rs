@@ -1,0 +1,63 @@
+//! Jobs in one line, end to end: what fio users type must run as they mean it, and be a study that can be
+//! kept.
+
+use std::fs;
+
+use crate::support::{Scratch, expect, stderr, stdout};
+
+#[test]
+fn a_job_in_one_line_is_a_study_that_is_kept() {
+    let scratch = Scratch::new();
+    let words =
+        "block --rw randrw --rwmixread 70 --bs 16k --iodepth 4 --runtime 1 model:intel-p4800x";
+    let output = scratch.run(&format!("run {words} --out one"));
+    expect(&output, 0);
+    let said = stdout(&output);
+    for kind in ["read on target (predicted): ", "write on target (predicted): "] {
+        let line = said.lines().find(|line| line.starts_with(kind)).expect("a line a kind");
+        assert!(line.contains("/s, ") && line.contains("p99 "), "{line}");
+    }
+    // The same as a study gives the same figures.
+    let printed = scratch.run(&format!("run {words} --print"));
+    expect(&printed, 0);
+    fs::write(scratch.path().join("job.toml"), stdout(&printed)).expect("a study");
+    expect(&scratch.run("run job.toml --out two"), 0);
+    let figures = |run: &str| {
+        let output = scratch.run(&format!("figures {run} --format csv"));
+        stdout(&output).replace(&format!(",{run},"), ",,")
+    };
+    assert!(figures("one") == figures("two"), "the same figures");
+    assert!(scratch.path().join("one/study.original.toml").exists());
+}
+
+#[test]
+fn a_database_runs_in_one_line() {
+    let scratch = Scratch::new();
+    let output = scratch.run(
+        "run lmdb --workload read_random --records 2000 --threads 2 --runtime 1 . --out run --set \
+         experiment.job.warm_up=100ms",
+    );
+    expect(&output, 0);
+    assert!(stdout(&output).contains("read on target (measured): "), "{}", stdout(&output));
+}
+
+/// An option that is ignored has measured something else than was asked.
+#[test]
+fn options_that_do_not_belong_are_refused() {
+    let scratch = Scratch::new();
+    for (words, says) in [
+        ("run lmdb --bs 4k", "--bs is no option of a job on lmdb"),
+        ("run block --records 5", "--records is no option of a job on block"),
+        ("run block --rw trim", "randwrite"),
+        ("run quickstart --bs 4k", "quickstart is a study"),
+        ("run quickstart /mnt/nvme", "quickstart is a study"),
+    ] {
+        let output = scratch.run(words);
+        expect(&output, 2);
+        assert!(stderr(&output).contains(says), "{words}: {}", stderr(&output));
+    }
+    let output = scratch.run("run block --bs 3x");
+    expect(&output, 3);
+    assert!(stderr(&output).contains("3x"), "{}", stderr(&output));
+    assert!(!scratch.path().join("runs").exists());
+}

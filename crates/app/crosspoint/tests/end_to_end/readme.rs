@@ -1,0 +1,155 @@
+//! Every command that the documentation tells a user to type must work.
+
+use std::path::PathBuf;
+
+use crate::support::{DiskScratch, Scratch, expect, has, has_rocksdb, skip, study};
+
+fn document(name: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../..").join(name);
+    std::fs::read_to_string(path).expect("the document exists")
+}
+
+/// The examples in TOML of a document.
+fn examples(name: &str) -> Vec<String> {
+    let text = document(name);
+    let examples = text.split("```toml").skip(1).filter_map(|rest| rest.split("```").next());
+    examples.map(str::to_owned).collect()
+}
+
+/// `crosspoint ...` commands in backticks.
+fn commands(text: &str) -> Vec<String> {
+    let parts = text.split('`').filter(|part| part.starts_with("crosspoint "));
+    parts.map(str::to_owned).filter(|part| !part.contains('\n')).collect()
+}
+
+/// Documents whose commands a user types.
+const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    // Before a run is resumed nothing may calibrate the host.
+    "docs/RECIPES.md",
+    "ARCHITECTURE.md",
+    "docs/STUDY.md",
+    "docs/FIGURES.md",
+    "docs/FAULTS.md",
+    "docs/TUTORIAL.md",
+];
+
+/// A page of the site that is in no list is found by nobody.
+#[test]
+fn every_document_is_in_the_site() {
+    let (summary, folder) = (document("docs/SUMMARY.md"), "../../../docs");
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let names = std::fs::read_dir(folder).expect("documents").flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    for name in names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md") {
+        assert!(summary.contains(&format!("]({name})")), "{name}");
+    }
+}
+
+/// Whether the engine of a one-line job is not here; says so.
+fn is_missing(command: &str, there: &[&str]) -> bool {
+    let missing = ["rocksdb", "mariadb"].into_iter().find(|engine| {
+        command.starts_with(&format!("crosspoint run {engine}")) && !there.contains(engine)
+    });
+    missing.iter().for_each(|engine| skip(&format!("the command {command}"), engine));
+    missing.is_some()
+}
+
+#[test]
+fn every_command_of_the_documents_works() {
+    let scratch = DiskScratch(Scratch::new());
+    let tiny = study("tiny");
+    expect(&scratch.run(&format!("run {tiny} --out runs/quickstart-made")), 0);
+    let write = |name: &str, text: &str| {
+        std::fs::write(scratch.path().join(name), text).expect("written");
+    };
+    write(
+        "act_storage.conf",
+        "device-names: /dev/sdx\ntest-duration-sec: 86400\nread-reqs-per-sec: 2000\n\
+         write-reqs-per-sec: 1000\n",
+    );
+    write("job.fio", "[global]\nsize=64m\n[reads]\nrw=randread\nruntime=1\n");
+    std::fs::create_dir(scratch.path().join("jobs")).expect("a directory");
+    write("jobs/one.fio", "[reads]\nsize=64m\nrw=randread\n");
+    std::fs::create_dir(scratch.path().join("studies")).expect("a directory");
+    write("faults.toml", &examples("docs/FAULTS.md")[0]);
+    // A fit measures for minutes and a published study runs for half of one; here both are short.
+    let short = "--set experiment.*.interval=10ms --set experiment.*.duration=50ms";
+    let model = "run device-fit --out runs/fit --set stack.target.device=model:intel-p3700";
+    expect(&scratch.run(&format!("{model} --set experiment.*.repeat=1")), 0);
+    for out in ["before", "after"] {
+        expect(&scratch.run(&format!("run {} --out runs/{out}", study("virtual"))), 0);
+    }
+    let place = scratch.path().join("place");
+    std::fs::create_dir(&place).expect("a directory");
+    let mut there = Vec::new();
+    there.extend(has_rocksdb(&scratch).then_some("rocksdb"));
+    there.extend(has("mariadbd").then_some("mariadb"));
+    let mut tried = 0;
+    for name in DOCUMENTS {
+        for command in commands(&document(name)) {
+            if is_missing(&command, &there) {
+                continue;
+            }
+            // What stands for something of the user's becomes something of this test's; the quickstart
+            // itself takes a minute and a half and is run by `make demo`.
+            let words = command
+                .trim_start_matches("crosspoint ")
+                .replace("runs/quickstart-...", "runs/quickstart-made")
+                .replace("quickstart-....tar.gz", "quickstart-made.tar.gz")
+                .replace("RUN...", "runs/quickstart-made")
+                .replace("fit /mnt/nvme", "fit --from runs/fit")
+                .replace("run icpads-3dxpoint", &format!("run icpads-3dxpoint {short}"))
+                .replace("/mnt/nvme", &place.display().to_string())
+                .replace("--runtime 2 ", "--runtime 1 ")
+                .replace("DIRECTORY", "pages")
+                .replace(
+                    "quickstart-made --stacks this-disk,live-gp3",
+                    "quickstart-made --stacks this-disk,intel-p4800x",
+                )
+                .replace("quickstart --", &format!("{tiny} --"))
+                .replace(" RUN", " runs/quickstart-made")
+                .replace(" FILE", &format!(" {tiny}"));
+            // Of these the words alone: they continue until they are stopped (`watching` runs them).
+            let endless = ["--detach", "watch", "serve"];
+            if words.split(' ').any(|word| endless.contains(&word)) {
+                let verb = words.split(' ').next().unwrap_or_default();
+                expect(&scratch.run(&format!("{verb} --help")), 0);
+                continue;
+            }
+            let output = scratch.run(&words);
+            // That profile misses bands, which the documents say; what was not repeated is open.
+            let code = match words.as_str() {
+                "device check intel-p4800x" => 8,
+                words if words.starts_with("compare ") => 10,
+                _ => 0,
+            };
+            expect(&output, code);
+            tried += 1;
+        }
+    }
+    assert!(tried >= 10, "only {tried} commands were found");
+    assert!(scratch.path().join("pages/crosspoint-run.1").exists());
+}
+
+/// The Makefile's two targets are the README's two commands.
+#[test]
+fn the_two_commands_are_targets() {
+    let (readme, makefile) = (document("README.md"), document("Makefile"));
+    for target in ["demo", "test"] {
+        assert!(readme.contains(&format!("make {target}")));
+        assert!(makefile.contains(&format!("\n{target}:")));
+    }
+}
+
+/// The studies in the format's documentation must be some.
+#[test]
+fn the_example_studies_are_studies() {
+    let trials = |text: &String| {
+        study::parse(text, engines::list())
+            .map(|study| study::plan(&study).trials.len())
+            .map_err(|e| e.to_string())
+    };
+    let found: Vec<_> = examples("docs/STUDY.md").iter().map(trials).collect();
+    assert_eq!(found, [Ok(36), Ok(28), Ok(2)]);
+}
