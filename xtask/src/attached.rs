@@ -1,7 +1,7 @@
 //! How near real fio on attached disks comes to the model's own prediction: a table of docs/VALIDATION.md.
 //!
 //! The question is the way to the disk, not the profile: both sides have the same one. Invariant: a row
-//! that the tool itself calls not to be judged says so.
+//! that the tool itself calls not reliable says so.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -31,8 +31,8 @@ const SIZE: &str = "1GiB";
 /// Time that a disk has to say that it does what it was asked to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What fio and prediction run on a model, seconds, after one more: a disk drive does some hundred requests a
-/// second, and chance alone would part two short rows by more than is asked about.
+/// What fio and prediction run on a model, seconds, after one more: a disk drive does some hundred requests
+/// per second, and chance alone would part two short rows by more than is asked about.
 fn seconds(model: &str) -> u32 {
     if model == "hdd-7200" { 40 } else { 6 }
 }
@@ -93,7 +93,7 @@ impl FioJob {
 
 /// Prints the table.
 pub fn table(work: &Path) -> Result<(), String> {
-    // Wherever it was built, the program lies beside this one.
+    // Wherever it was built, the program lies next to this one.
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let program = own.with_file_name("crosspoint");
     let tool = Tool { program: &program, work };
@@ -237,7 +237,7 @@ impl Tool<'_> {
         let ended = self.json(&["detach", file, "--json"])?;
         let served: stats::Served = serde_json::from_value(ended["disks"][0]["served"].clone())
             .map_err(|error| error.to_string())?;
-        let said = if served.is_faithful() { "as asked" } else { "not to be judged" };
+        let said = if served.is_faithful() { "as asked" } else { "not reliable" };
         Ok(Ok((fio?, said.to_owned())))
     }
 

@@ -1,4 +1,4 @@
-//! What held-out figures come to: the median of each group beside its bar, and why figures are missed.
+//! What held-out figures come to: the median of each group next to its bar, and why figures are missed.
 //!
 //! Invariants: a figure belongs to one group by what its job is; a miss without a cause, or a cause of what
 //! is not missed, is an error, so that no miss goes unmentioned.
@@ -13,7 +13,7 @@ use crate::validation::median;
 /// Groups that bars are set for: name, and the most that the median may be; none: no bar.
 const GROUPS: [(&str, Option<f64>); 8] = [
     ("reads alone, of any size and order: rate, mean, p50", Some(0.05)),
-    ("reads beside writes: mean, p50", Some(0.15)),
+    ("reads next to writes: mean, p50", Some(0.15)),
     ("mixes and writes: rate, mean, p50", Some(0.15)),
     ("p99 of reads", Some(0.25)),
     ("p99 of writes", Some(0.25)),

@@ -20,7 +20,7 @@ struct Tally {
     finds: Vec<f64>,
 }
 
-/// Prints how the second stack came out beside the first in each set of `pairs` repetitions.
+/// Prints how the second stack came out next to the first in each set of `pairs` repetitions.
 pub fn table(path: &Path, pairs: u32, margin: f64) -> Result<(), String> {
     let run = Run::read(path, engines::list()).map_err(|error| error.to_string())?;
     let names: Vec<&str> = run.header.stacks.iter().map(|stack| stack.name.as_str()).collect();
@@ -52,7 +52,7 @@ pub fn table(path: &Path, pairs: u32, margin: f64) -> Result<(), String> {
         }
     }
     println!(
-        "{sets} sets of {pairs} pairs, {second} beside {first}: {alarmed} with a better or worse"
+        "{sets} sets of {pairs} pairs, {second} next to {first}: {alarmed} with a better or worse"
     );
     println!(
         "| figure | better | worse | equal | open | median ratio | median of what a set finds |"

@@ -1,4 +1,4 @@
-//! How fast virtual time runs (simulated operations a second, virtual over real seconds), and what the
+//! How fast virtual time runs (simulated operations per second, virtual over real seconds), and what the
 //! workload and the recorder cost an operation when the target costs nothing.
 //!
 //! A bench, not a test: its figures belong to the machine it ran on.
@@ -120,7 +120,7 @@ pub fn own_cost() {
     match own.ring_ns.zip(own.bare_ring_ns) {
         Some((ring, bare)) => {
             println!(
-                "own cost with io_uring NOP, batches of 32: {ring:.1} ns/operation, beside {bare:.1} ns of \
+                "own cost with io_uring NOP, batches of 32: {ring:.1} ns/operation, next to {bare:.1} ns of \
                  the ring itself"
             );
         }

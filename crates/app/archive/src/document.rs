@@ -224,7 +224,7 @@ pub(crate) struct TrialDocument {
     /// What was due in the warm-up and completed after it, by the word of the class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     carried: BTreeMap<String, CountsDocument>,
-    /// Size and checksum of the log beside this file.
+    /// Size and checksum of the log next to this file.
     pub log_bytes: u64,
     pub log_crc32: u32,
 }
@@ -237,7 +237,7 @@ struct IntervalDocument {
     end_ns: u64,
     read: CountsDocument,
     write: CountsDocument,
-    /// Flushes, and what went on beside; absent when there was nothing of it.
+    /// Flushes, and what ran next to them; absent when there was nothing of it.
     #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
     sync: CountsDocument,
     #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]

@@ -1,6 +1,6 @@
 //! Reading a run folder.
 //!
-//! Invariants: reading changes nothing; damage is told with the file's name, never skipped.
+//! Invariants: reading changes nothing; damage is reported with the file's name, never skipped.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;

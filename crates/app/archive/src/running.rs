@@ -95,7 +95,7 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Goes on with the journal at `path`, which has its first line.
+    /// Continues the journal at `path`, which has its first line.
     ///
     /// # Errors
     /// [`ArchiveError::Io`] when it cannot be opened.
@@ -113,7 +113,7 @@ impl Keeper {
 }
 
 impl observe::Keep for Keeper {
-    // The thread hears until it is told to end.
+    // The thread listens until it is asked to end.
     fn expect(&self, clients: u32) {
         let _ = self.words.send(Word::Expect(clients));
     }

@@ -73,7 +73,7 @@ impl RunWriter {
         Ok(Self { path: path.to_owned(), finished: HashSet::new(), _lock: lock })
     }
 
-    /// Opens a run folder to go on with it: throws away half-written trials, and moves partial and
+    /// Opens a run folder to continue with it: throws away half-written trials, and moves partial and
     /// damaged ones, and failed ones if `again`, aside so that they run again. A run of a version without
     /// checksums has them from now on. `seen` is notified of each trial that stays.
     ///

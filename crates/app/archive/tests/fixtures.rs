@@ -36,7 +36,7 @@ fn format_1_is_read_with_all_its_trials() {
     assert!(run.header.stacks.iter().all(|stack| stack.checked.is_empty()));
 }
 
-/// Flips, cuts and losses of files in the stored format: each is told, none is read as figures.
+/// Flips, cuts and losses of files in the stored format: each is reported, none is read as figures.
 #[test]
 fn damage_in_a_stored_run_is_told() {
     let scratch = tempfile::tempdir().unwrap();

@@ -222,7 +222,7 @@ impl<'a> Test<'a> {
             }
             Some(path) => {
                 let mut logs = self.logs.borrow_mut();
-                // The first may not replace what is there; the others go on with it.
+                // The first may not replace what is there; the others continue with it.
                 let force = self.arguments.force || !logs.is_empty();
                 logs.push_str(&test.log());
                 let inputs = [self.arguments.file.as_path()];
@@ -370,7 +370,7 @@ fn stack_table(config: &Config, arguments: &ActArguments) -> Result<Table, Strin
     Ok(stack)
 }
 
-/// Waits; says whether to go on.
+/// Waits; says whether to continue.
 fn rest(running: &Running, time: Nanos) -> bool {
     if time > Nanos::ZERO {
         say!("resting for {time}");

@@ -132,7 +132,7 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
         out!("  {}", disk.served);
         if disk.powerless {
             out!(
-                "  its power is gone, as its faults planned: every request fails until it is attached anew"
+                "  its power is gone, as its faults planned: every request fails until it is attached again"
             );
         }
     }

@@ -28,7 +28,7 @@ const PUBLISHED: &str = "published.toml";
 const SUMS: &str = "SHA256SUMS";
 /// Files of a run besides its trials.
 const RUN_FILES: [&str; 4] = ["run.json", "study.toml", "study.original.toml", "sums.txt"];
-/// Journals of trials that were cut short lie beside the others under such names.
+/// Journals of trials that were cut short lie next to the others under such names.
 const RUNNING: &str = ".running-";
 /// Bytes of a bundle, unpacked; its files; and the bytes of a name in it, at most.
 const BYTES_MAX: u64 = 1 << 30;
@@ -145,7 +145,7 @@ fn members_of(name: &str, mut files: Vec<Member>, made: Vec<Member>) -> io::Resu
     Ok(files)
 }
 
-/// Whether a file of a run folder is part of the run, and not of what was made of it or lies beside.
+/// Whether a file of a run folder is part of the run, and not of what was made of it or lies next to it.
 fn is_of_run(name: &str) -> bool {
     RUN_FILES.contains(&name) || name.starts_with("trials/") || name.starts_with("evidence-")
 }
@@ -183,7 +183,7 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
         if kind.is_dir() && (whole == "trials" || whole.starts_with("trials/")) {
             collect(&entry.path(), &format!("{whole}/"), out)?;
         } else if kind.is_dir() || !is_of_run(&whole) {
-            // A page, a log: made of the run, or beside it.
+            // A page, a log: made of the run, or next to it.
         } else if kind.is_file() && is_plain(&name) {
             out.push(Member { name: whole, content: Content::File(entry.path()) });
         } else {

@@ -48,17 +48,17 @@ pub enum Verb {
     /// Run a study: measure real stacks, predict on device models, write a run folder and its report
     #[command(after_help = run_help())]
     Run(Box<RunArguments>),
-    /// Watch a run that goes on: rate, latencies, disks, time left; leaving leaves the run alone
+    /// Watch a run in progress: rate, latencies, disks, time left; leaving leaves the run alone
     #[command(
         after_help = "Examples: crosspoint watch runs/quickstart-20260101-120000\n          \
             crosspoint run quickstart --detach\n\n\
             q leaves. Without a terminal it prints a line a second."
     )]
     Watch {
-        /// Run folder [default: the only run under runs that goes on]
+        /// Run folder [default: the only run in progress under runs]
         run: Option<PathBuf>,
     },
-    /// Serve the library of runs to a browser on this host: every page, trends, a run that goes on
+    /// Serve the library of runs to a browser on this host: every page, trends, a run in progress
     #[command(after_help = "Example: crosspoint serve runs\n\n\
             It listens on 127.0.0.1 alone, and gives nothing without the token that it prints.")]
     Serve {
@@ -193,7 +193,7 @@ pub enum Verb {
         /// Directory that would hold the test files
         #[arg(default_value = ".")]
         directory: PathBuf,
-        /// Measure how far two runs of the same lie apart on it (a minute); `compare` shows that beside
+        /// Measure how far two runs of the same lie apart on it (a minute); `compare` shows that next to
         /// figures of its kinds: block reads and writes, LMDB's lookups
         #[arg(long)]
         noise: bool,
@@ -287,7 +287,7 @@ pub struct RunArguments {
     /// Repetitions of every point, instead of what the study says
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub repeat: Option<u32>,
-    /// Go on with a run that was interrupted or killed: only unfinished trials run
+    /// Resume an interrupted or killed run: only unfinished trials run
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
     /// With --resume: these run again too
@@ -318,13 +318,13 @@ pub enum Again {
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 pub struct CompareArguments {
-    /// A run folder, whose stacks are compared; or two, the second beside the first
+    /// A run folder, whose stacks are compared; or two, the second next to the first
     #[arg(required = true, num_args = 1..=2)]
     pub runs: Vec<PathBuf>,
-    /// Of one run: the stacks, the second beside the first [default: the only two]
+    /// Of one run: the stacks, the second next to the first [default: the only two]
     #[arg(long, value_name = "FIRST,SECOND", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// What surely differs by less is equal, above 1%: what is smaller no verdict speaks of
+    /// Equivalence margin, above 1%: a difference that is certainly smaller counts as equivalent
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
     /// What is compared: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: the rate, or
@@ -350,7 +350,7 @@ pub struct ActArguments {
     /// How requests lie in time
     #[arg(long, value_enum, default_value_t = PhaseKind::Independent)]
     pub phase: PhaseKind,
-    /// Rating: multiple of 2000 reads and 1000 writes a second a device, instead of the file's rates
+    /// Rating: multiple of 2000 reads and 1000 writes per second per device, instead of the file's rates
     #[arg(long, value_name = "N")]
     pub rating: Option<u32>,
     /// Threads in ACT's phase, instead of the file's number

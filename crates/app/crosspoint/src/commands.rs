@@ -201,7 +201,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         changed(&page) >= changed(&end.path.join("trials")) && archive::output::is_unedited(&page);
     let mut missed = false;
     if end.ran == 0 && known && end.ending != Ending::Interrupted {
-        // To make it anew takes longer than to look for trials that are missing.
+        // To make it again takes longer than to look for trials that are missing.
         out!("nothing was left to run");
         missed = end.asks && say_objectives(&Run::read(&end.path, engines::list())?);
     } else {
@@ -229,7 +229,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         Ending::Complete if missed => exit::OBJECTIVE_MISSED,
         Ending::Complete => exit::OK,
         Ending::Interrupted => {
-            say!("partial: results until here are kept; go on with: {resume}");
+            say!("partial: results until here are kept; resume with: {resume}");
             exit::INTERRUPTED
         }
         Ending::Failed => {

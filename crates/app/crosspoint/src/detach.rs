@@ -1,7 +1,7 @@
-//! `run --detach`: the run as a process of its own, which goes on when the terminal does not.
+//! `run --detach`: the run as a process of its own, which continues when the terminal does not.
 //!
 //! Invariants: what is wrong with the line, the study or the host is said here, with its exit code; what
-//! the run says is in a file beside its folder.
+//! the run says is in a file next to its folder.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -23,13 +23,13 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Who has not said anything by then is left to itself.
 const BEGINS_IN: Duration = Duration::from_secs(20);
 
-/// Starts the run of `arguments`; `text` is its study, unless it is one to go on with.
+/// Starts the run of `arguments`; `text` is its study, unless it is one to continue with.
 ///
 /// # Errors
 /// Where it cannot be started.
 pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCode, Failure> {
     let folder = match (&arguments.resume, text) {
-        // By its own name: beside `.` is inside.
+        // By its own name: next to `.` is inside.
         (Some(run), _) => match run.canonicalize() {
             Ok(folder) if folder.join("run.json").exists() => folder,
             _ => {
@@ -50,7 +50,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
     let process = child.id();
     let until = Instant::now() + BEGINS_IN;
     let told = loop {
-        // Another run may go on there: then this one is about to say so.
+        // Another run may continue there: then this one is about to say so.
         match follow::ask(&folder) {
             Ok(Some(live)) if live.process == process => break true,
             _ => {}
@@ -77,7 +77,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
     Ok(exit::OK)
 }
 
-/// A new file beside the folder (that of a new run is empty); what is there is not written over.
+/// A new file next to the folder (that of a new run is empty); what is there is not written over.
 fn new_log(folder: &Path) -> Result<(PathBuf, File), OutputError> {
     if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         make_directory(parent)?;

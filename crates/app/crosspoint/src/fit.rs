@@ -189,7 +189,8 @@ fn document(
            "device_against_itself_p99_worst": known(own[1], own[1].worst)})
 }
 
-/// Errors at what was fitted and, by category, at what was held out, beside the device's own repeatability.
+/// Errors at what was fitted and, by category, at what was held out, next to the device's own
+/// repeatability.
 fn print_categories(residuals: &[Residual], own: [Off; 2]) {
     out!(
         "{:<28} {:>5}  {:<24} {:<24}",

@@ -1,4 +1,4 @@
-//! `doctor --noise`: this machine beside itself, kept for `compare`.
+//! `doctor --noise`: this machine next to itself, kept for `compare`.
 //!
 //! Invariant: what was found on another kernel or other processors is not shown.
 

@@ -1,6 +1,6 @@
 //! How far two runs of the same lie apart on this machine, as `doctor --noise` found it.
 //!
-//! Invariants: what was found on another kernel or other processors is not shown, and nothing of it beside
+//! Invariants: what was found on another kernel or other processors is not shown, and nothing of it next to
 //! predictions.
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub fn file(state: &Path) -> PathBuf {
 }
 
 impl Spread {
-    /// Of a figure of the same beside itself.
+    /// Of a figure of the same next to itself.
     pub fn of(row: &Row) -> Option<Self> {
         Some(Self {
             engine: row.engine.clone(),
@@ -69,7 +69,7 @@ impl Noise {
     }
 }
 
-/// What is known of this machine beside itself, of the kinds of figures that a comparison has.
+/// What is known of this machine next to itself, of the kinds of figures that a comparison has.
 pub fn beside(comparison: &Comparison) -> Option<String> {
     let text = std::fs::read_to_string(file(&state_directory().ok()?)).ok()?;
     let noise: Noise = serde_json::from_str(&text).ok()?;

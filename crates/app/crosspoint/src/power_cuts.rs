@@ -14,7 +14,7 @@ use crate::progress::Counted;
 use crate::running::Running;
 use crate::show::Failure;
 
-/// Losses that are told one by one.
+/// Losses that are listed one by one.
 const TOLD_MAX: usize = 5;
 
 /// Does what was asked.

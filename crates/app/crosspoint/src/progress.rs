@@ -62,7 +62,7 @@ impl Counted {
         Self { bar: ProgressBar::new(1).with_style(style), what, began: now, last: now }
     }
 
-    /// So many are done.
+    /// This many are done.
     pub fn tell(&mut self, done: usize, of: usize) {
         self.bar.set_length(of as u64);
         self.bar.set_position(done as u64);

@@ -51,7 +51,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
                     }
                     match flags.run.get() {
                         Some(run) => say!(
-                            "stopped at once: finished trials are kept; go on with: crosspoint run \
+                            "stopped at once: finished trials are kept; resume with: crosspoint run \
                              --resume {}",
                             run.display()
                         ),

@@ -1,4 +1,4 @@
-//! `watch`: a full-screen view of a run that goes on; leaving it leaves the run alone.
+//! `watch`: a full-screen view of a run in progress; leaving it leaves the run alone.
 //!
 //! Invariants: the terminal is as it was on every way out; without a terminal it prints a line a second. What
 //! it is not: a part of the run, which does not know whether somebody looks.
@@ -32,7 +32,7 @@ enum Ended {
     Over,
 }
 
-/// Watches the run in `folder`, or the only one under `runs` that goes on.
+/// Watches the run in `folder`, or the only one in progress under `runs`.
 ///
 /// # Errors
 /// Where the run cannot be asked, or the terminal cannot be drawn on.
@@ -46,11 +46,11 @@ pub fn run(folder: Option<&Path>) -> Result<ExitCode, Failure> {
         None => match going_on(Path::new("runs")).as_slice() {
             [one] => one.clone(),
             [] => {
-                say!("error: no run goes on under runs\n  next: crosspoint watch RUN");
+                say!("error: no run is in progress under runs\n  next: crosspoint watch RUN");
                 return Ok(exit::USAGE);
             }
             several => {
-                say!("error: several runs go on; name one:");
+                say!("error: several runs are in progress; name one:");
                 several.iter().for_each(|one| say!("  crosspoint watch {}", one.display()));
                 return Ok(exit::USAGE);
             }
@@ -59,7 +59,7 @@ pub fn run(folder: Option<&Path>) -> Result<ExitCode, Failure> {
     follow_run(&folder, Duration::ZERO)
 }
 
-/// Runs under `parent` that go on, by name.
+/// Runs in progress under `parent`, by name.
 fn going_on(parent: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
     let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -92,7 +92,7 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
             Ok(Some(live)) => break live,
             Ok(None) if Instant::now() < until => std::thread::sleep(EVERY),
             Ok(None) => {
-                say!("error: no run goes on in {}", folder.display());
+                say!("error: no run is in progress in {}", folder.display());
                 let page = folder.join("report.html");
                 if page.exists() {
                     say!("  it is over; its report: {}", page.display());
@@ -106,7 +106,7 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
     let ended = if screen { on_screen(folder, first) } else { in_lines(folder, first) };
     match ended.map_err(failed)? {
         Ended::Left => {
-            out!("the run goes on; come back: crosspoint watch {}", folder.display());
+            out!("the run continues; come back: crosspoint watch {}", folder.display());
         }
         Ended::Over => {
             let page = folder.join("report.html");
@@ -138,7 +138,7 @@ fn in_lines(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
 fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = Screen::new(colours);
-    let leave = format!("q: leave, the run goes on    to stop it: kill -INT {}", live.process);
+    let leave = format!("q: leave, the run continues    to stop it: kill -INT {}", live.process);
     // Who ends us must find the terminal as it was.
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {

@@ -1,4 +1,4 @@
-//! What goes on in a run, for whoever looks.
+//! What is running in a run, for whoever looks.
 //!
 //! The run keeps a [`Live`] document in memory and gives it to whoever connects to a socket in its folder:
 //! nothing is written while it is measured, and it costs nothing while nobody looks. [`Screen`] draws it on

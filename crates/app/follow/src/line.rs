@@ -1,4 +1,4 @@
-//! The line to a run that goes on: a socket in its folder.
+//! The line to a run in progress: a socket in its folder.
 //!
 //! A thread gives the document to each who connects, and closes. Invariants: the socket is of its user
 //! alone (mode 0600 before it listens); who connects and does not read is left after half a second; it goes
@@ -97,7 +97,7 @@ impl Line {
     /// Tells `live` to whoever asks in `folder`, of which this process has the lock.
     ///
     /// # Errors
-    /// Where the folder takes no socket; the run goes on without one.
+    /// Where the folder takes no socket; the run continues without one.
     pub fn open(folder: &Path, live: Arc<Mutex<Live>>) -> io::Result<Self> {
         let folder = Folder::open(folder)?;
         let listener = folder.listen()?;

@@ -1,4 +1,4 @@
-//! The document of a run that goes on.
+//! The document of a run in progress.
 //!
 //! Invariant: its size has a bound, however long the run.
 
@@ -13,7 +13,7 @@ const INTERVALS_MAX: usize = 240;
 /// Results and notes that are kept.
 const LINES_MAX: usize = 30;
 
-/// A run that goes on.
+/// A run in progress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Live {
     /// Version of this document.
@@ -38,7 +38,7 @@ pub struct Live {
     pub said: VecDeque<String>,
 }
 
-/// A trial that goes on.
+/// A trial in progress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LiveTrial {
     /// Its number in the plan.
@@ -69,7 +69,7 @@ pub struct LiveInterval {
 }
 
 impl LiveInterval {
-    /// Operations a second.
+    /// Operations per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.ops as f64 / self.seconds.max(1e-9)
@@ -85,7 +85,7 @@ impl LiveInterval {
 }
 
 impl Live {
-    /// A trial that goes on, by its number.
+    /// A trial in progress, by its number.
     pub fn running_mut(&mut self, number: u32) -> Option<&mut LiveTrial> {
         self.running.iter_mut().find(|one| one.number == number)
     }
@@ -141,7 +141,7 @@ impl LiveTrial {
         spread
     }
 
-    /// Instant until which it is told.
+    /// Instant until which it is reported.
     #[must_use]
     pub fn at(&self) -> Nanos {
         Nanos(self.intervals.back().map_or(0, |one| one.end_ns))

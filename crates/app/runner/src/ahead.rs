@@ -23,8 +23,8 @@ type Predicted = Result<Option<TrialResult>, String>;
 pub(crate) struct Ahead(BTreeMap<u32, Predicted>);
 
 impl Ahead {
-    /// The result of `trial` on `stack`. Trials of `plan` after it that are predicted as well, and depend on
-    /// no other, are run beside it, as many as there are cores.
+    /// The result of `trial` on `stack`. Trials of `plan` after it that are predicted as well, and depend
+    /// on no other, are run next to it, as many as there are cores.
     pub fn take<'a>(
         &mut self,
         (study, plan): (&Study, &'a Plan),

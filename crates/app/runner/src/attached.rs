@@ -186,7 +186,7 @@ fn is_stopped(process: u32) -> bool {
 }
 
 impl Disk {
-    /// Whether the process that serves it goes on: whoever waits for a stopped one cannot even be killed.
+    /// Whether the process that serves it continues: whoever waits for a stopped one cannot even be killed.
     ///
     /// # Errors
     /// When it was stopped, with what helps.

@@ -113,7 +113,7 @@ struct Cost {
     cpu_ns: f64,
     /// The same.
     sleeps: f64,
-    /// Operations a second.
+    /// Operations per second.
     rate: f64,
 }
 

@@ -1,7 +1,7 @@
 //! The part of a run that is about databases: what an engine's process gave, as the outcome of a trial.
 //!
 //! Invariants: a database that holds what was never written is kept and ends the run; one whose engine died
-//! is held against its ledger first, where there is one.
+//! is compared with its ledger first, where there is one.
 
 use std::path::{Path, PathBuf};
 

@@ -19,7 +19,7 @@ use worker::{
 
 use crate::RunnerError;
 
-/// Program that has the LMDB for devices, beside this one.
+/// Program that has the LMDB for devices, next to this one.
 const RAW_PROGRAM: &str = "crosspoint-raw";
 /// Word that makes this program a host of engines.
 pub const HOST_VERB: &str = "engine";
@@ -81,7 +81,9 @@ pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerEr
     RunnerError::Environment {
         stack: stack.into(),
         reason: error.to_string(),
-        next: format!("{RAW_PROGRAM} belongs beside crosspoint: cargo build --release builds both"),
+        next: format!(
+            "{RAW_PROGRAM} belongs next to crosspoint: cargo build --release builds both"
+        ),
     }
 }
 

@@ -281,7 +281,7 @@ impl<'a> Targets<'a> {
         Ok(Some(Opened { files, paths: vec![path] }))
     }
 
-    /// Attaches the model of a stack anew; gives the file that is the disk.
+    /// Attaches the model of a stack again; gives the file that is the disk.
     fn attach(&mut self, stack: &Stack, block: bool) -> Result<PathBuf, RunnerError> {
         self.volumes.remove(&stack.name);
         self.drives.remove(&stack.name);
@@ -375,7 +375,7 @@ impl<'a> Targets<'a> {
     }
 
     /// An empty directory for a database, on a file system of its own where the stack asks for one, made
-    /// anew; or the device that it has to itself. Also what must be said of it.
+    /// again; or the device that it has to itself. Also what must be said of it.
     pub fn database_place(
         &mut self,
         stack: &Stack,
@@ -385,7 +385,7 @@ impl<'a> Targets<'a> {
             return Ok((self.area(stack)?.fresh("database")?, None));
         }
         if stack.attach {
-            // Its drive begins anew, too.
+            // Its drive begins again, too.
             self.volumes.remove(&stack.name);
         }
         let volume = self.volume(stack)?;
@@ -402,7 +402,7 @@ impl<'a> Targets<'a> {
         std::fs::create_dir(&dir).map_err(StackError::io("make", &dir))?;
         let (options, journal) = (volume.options(), stack.file_system == FileSystem::Ext4NoJournal);
         let journal = if journal { ", without a journal" } else { "" };
-        Ok((dir, Some(format!("on {options}{journal}, {device}, made anew"))))
+        Ok((dir, Some(format!("on {options}{journal}, {device}, newly made"))))
     }
 }
 

@@ -136,7 +136,7 @@ pub enum RunnerError {
         /// What to do.
         next: String,
     },
-    /// The drive of a stack, a model, could not be attached: the trial has failed, others go on.
+    /// The drive of a stack, a model, could not be attached: the trial has failed, others continue.
     #[error("refused: {device}: {reason}")]
     NotAttached {
         /// The model.

@@ -9,9 +9,9 @@ use study::{
 };
 use units::Bytes;
 
-/// Space that must stay free beside what a run needs.
+/// Space that must stay free next to what a run needs.
 const MARGIN: u64 = 64 << 20;
-/// Assumed rate of filling a file, bytes a second.
+/// Assumed rate of filling a file, bytes per second.
 const FILL_RATE: f64 = 400e6;
 /// Assumed rate of loading records, a second.
 const LOAD_RATE: f64 = 60e3;
@@ -152,7 +152,7 @@ pub(crate) fn deadline(trial: &Trial, experiment: &Experiment, prepare: f64) -> 
 /// Longest deadline that is chosen, seconds: two weeks.
 const DEADLINE_MAX: f64 = 14.0 * 86_400.0;
 
-/// Estimated time to fill a stack's device so many times, seconds.
+/// Estimated time to fill a stack's device this many times, seconds.
 pub(crate) fn fill_seconds(stack: &Stack, fills: u32) -> f64 {
     stack.size().get() as f64 * f64::from(fills) / FILL_RATE
 }

@@ -54,7 +54,7 @@ impl<'a> HostExecutor<'a> {
         }
         let Some(served) = result.served else {
             if self.bench.targets.is_emulated(stack) {
-                result.notes.push("what the emulated drive delivered is not known".into());
+                result.notes.push("the delivered times of the emulated drive are missing".into());
             }
             return;
         };

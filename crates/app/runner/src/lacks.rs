@@ -47,7 +47,7 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
     found
 }
 
-/// `plan` without what is optional and this machine lacks something for, which is told as skipped; and the
+/// `plan` without what is optional and this machine lacks something for, which is listed as skipped; and the
 /// numbers of those trials.
 #[must_use]
 pub fn possible(study: &Study, plan: Plan) -> (Plan, Vec<u32>) {

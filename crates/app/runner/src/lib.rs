@@ -1,7 +1,7 @@
 //! Plan, execute, record: a study from its file to a run folder.
 //!
 //! Invariants: the archive is written trial by trial; everything made on the host is in the undo journal;
-//! whoever watches is told, never asked.
+//! watchers are notified, never asked.
 
 mod ahead;
 pub mod attached;

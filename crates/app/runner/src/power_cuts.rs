@@ -1,5 +1,5 @@
 //! Power cuts under databases: a real engine writes on an emulated drive, the power goes with a write drawn
-//! from a seed, and the database is opened again and held against what had been acknowledged.
+//! from a seed, and the database is opened again and compared with what had been acknowledged.
 //!
 //! Each cut has a fresh file system and a fresh database. When the power goes the drive loses some of what
 //! was written and not flushed, answers every request with an error, and the engine's process is ended;
@@ -39,7 +39,7 @@ pub struct PowerCuts<'a> {
     pub cuts: u32,
     /// What is drawn comes from this.
     pub seed: Seed,
-    /// The power goes with one of so many first writes.
+    /// The power goes with one of this many first writes.
     pub writes: u64,
     /// How many of the flushes the drive acknowledges and does not do.
     pub lies: Share,
@@ -78,7 +78,8 @@ impl CutRecord {
     }
 }
 
-/// Cuts the power so often; `heard` is told of each cut as it is over. Gives fewer where `stop` was set.
+/// Cuts the power so often; `heard` is notified of each cut as it is over. Gives fewer where `stop` was
+/// set.
 ///
 /// # Errors
 /// When something that is needed is missing; what a database loses is data.

@@ -184,7 +184,7 @@ fn limit(recording: &Recording, host: HostModel, threads: u32) -> Option<Limit> 
     (busy >= Limit::THREAD_BUSY).then_some(Limit::Thread { busy: busy.min(1.0) })
 }
 
-/// A profile held against everything published of it that it carries; jobs run on all cores.
+/// A profile compared with everything published of it that it carries; jobs run on all cores.
 #[must_use]
 pub fn check_profile(profile: &Profile) -> Vec<validate::Check> {
     let mut checks = check_jobs(profile, Seed(1));

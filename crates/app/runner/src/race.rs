@@ -1,6 +1,6 @@
 //! A race: the same SQL job on several stacks at the same time, each with a server of its own.
 //!
-//! Invariants: all are loaded and connected before any begins; they begin together; each goes on until it
+//! Invariants: all are loaded and connected before any begins; they begin together; each continues until it
 //! has done its transactions.
 
 use std::sync::mpsc::sync_channel;

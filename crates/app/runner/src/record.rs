@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use stats::{Interval, Phase};
 
-    /// A writer that never got its lock beside 256 readers left a figure out, and nobody knew.
+    /// A writer that never got its lock next to 256 readers left a figure out, and nobody knew.
     #[test]
     fn what_never_ended_is_said() {
         let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n\

@@ -1,8 +1,8 @@
 //! SQL trials: a database loaded or taken over, a server started, its clients asked, all of it put away.
 //!
 //! Invariants: a server that dies is a failed trial with its last words, not a failed run; trials on one
-//! stack with the same tables go on with each other's unless the study says otherwise, each on a server
-//! started anew.
+//! stack with the same tables continue with each other's unless the study says otherwise, each on a server
+//! started again.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ impl SqlExecutor<'_, '_> {
         let fresh = there.is_none();
         let loaded = match there {
             Some(loaded) => {
-                notes.push("tables of a trial before, server started anew".to_owned());
+                notes.push("tables of an earlier trial, server restarted".to_owned());
                 loaded
             }
             None => match self.load(one, watcher)? {

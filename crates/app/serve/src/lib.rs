@@ -1,4 +1,4 @@
-//! The library of runs in a browser: the list, each run's page, trends of a study, a run that goes on.
+//! The library of runs in a browser: the list, each run's page, trends of a study, a run in progress.
 //!
 //! Invariants: listens on 127.0.0.1 alone; nothing is given without the token, which only who started it
 //! was told; nothing can be changed through it; only run folders right under its folder are read. What it is

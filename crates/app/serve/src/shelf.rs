@@ -209,7 +209,7 @@ impl Shelf {
         }
     }
 
-    /// What goes on in a run, as JSON, `null` where nothing does; none where there is no such run.
+    /// What is running in a run, as JSON, `null` where nothing does; none where there is no such run.
     pub(crate) fn told(&self, name: &str) -> Page {
         let Some(path) = self.place(name) else { return Ok(None) };
         let live = follow::ask(&path).map_err(|error| error.to_string())?;

@@ -65,7 +65,7 @@ pub enum Ended {
 /// What is heard meanwhile.
 #[derive(Debug)]
 pub enum Event {
-    /// So many records are in.
+    /// This many records are in.
     Loading(u64),
     /// A client ended an interval.
     Interval(Box<Progress>),
@@ -292,7 +292,7 @@ fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
 /// A line of a child.
 #[derive(Debug)]
 pub enum Understood {
-    /// It goes on.
+    /// It continues.
     Event(Event),
     /// That was the last.
     End(Ended),

@@ -103,7 +103,7 @@ pub struct CheckRequest {
 /// A line from the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// So many records are in.
+    /// This many records are in.
     Loading(u64),
     /// A client ended an interval.
     Interval(ToldInterval),
@@ -142,7 +142,7 @@ impl Reply {
     }
 }
 
-/// A client's interval as it is told.
+/// A client's interval as it is reported.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ToldInterval {
     pub client: u32,

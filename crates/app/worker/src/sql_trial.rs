@@ -1,6 +1,6 @@
 //! A SQL trial in the process of its clients: loading, or running, against a server or a file.
 //!
-//! Invariant: what the server used is told apart from what the clients used.
+//! Invariant: what the server used is kept apart from what the clients used.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -174,7 +174,7 @@ impl Attached {
         self.disk.state.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Measures the way to `file`, the disk's or a block device over it, anew: what clients there see are
+    /// Measures the way to `file`, the disk's or a block device over it, again: what clients there see are
     /// the model's times from now on.
     ///
     /// # Errors
@@ -221,13 +221,13 @@ impl Attached {
         self.transport
     }
 
-    /// What was served since it was attached, or since counting began anew.
+    /// What was served since it was attached, or since counting began again.
     #[must_use]
     pub fn served(&self) -> Served {
         self.disk.state.served(self.floor, self.pace.scale)
     }
 
-    /// Counts anew from now on.
+    /// Counts again from now on.
     pub fn begin_anew(&self) {
         self.disk.state.begin_anew();
     }

@@ -23,7 +23,7 @@ const EIO: i32 = Errno::IO.raw_os_error();
 struct Planned {
     drive: FaultyDrive,
     began: Instant,
-    /// Device time passes so many times slower than the clock.
+    /// Device time passes this many times slower than the clock.
     scale: u32,
     unflushed: Unflushed,
     /// What the power cut did, once it came.

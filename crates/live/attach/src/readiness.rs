@@ -15,7 +15,7 @@ pub(crate) struct Readiness {
     first: bool,
     /// Looks in a row at which nothing kept it from running.
     calm: u32,
-    /// So many of those end its going first.
+    /// This many of those end its going first.
     stay: u32,
 }
 

@@ -1,7 +1,7 @@
 //! What is on an emulated disk: a sparse file, or memory.
 //!
 //! Invariants: what was never written reads as zeros; nothing outside of the size is touched. What it is
-//! not: timed; the model beside it says when.
+//! not: timed; the model next to it says when.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -29,7 +29,7 @@ pub(crate) const LOOK: Nanos = Nanos::from_millis(100);
 const USUAL_MAX: Nanos = Nanos::from_micros(10);
 /// A turn that was given away and came back sooner was nobody's.
 const SWITCH_MIN: Nanos = Nanos::from_micros(2);
-/// One that waited for more than one in so many of the time was kept from running.
+/// One that waited for more than one in this many of the time was kept from running.
 const STARVED: u64 = 20;
 /// A turn that waited no longer met somebody who was done soon: going first gains nothing there, and costs
 /// that it does not look any more.
@@ -38,7 +38,7 @@ const MET: Nanos = Nanos::from_micros(20);
 /// How to serve.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Device time is stretched so many times; 1: as it is.
+    /// Device time is stretched this many times; 1: as it is.
     pub scale: u32,
     /// Waits shorter than this are spent looking instead of sleeping.
     pub spin: Spin,
@@ -116,7 +116,7 @@ impl TimedModel {
         Self { clock, unused, pace, slots, free, done: Vec::with_capacity(room) }
     }
 
-    /// The model is as it was from now on; what is under way begins anew.
+    /// The model is as it was from now on; what is under way begins again.
     fn begin_life(&mut self) {
         self.clock.replace(Faulty::new(self.unused.clone()));
         let Self { clock, slots, done, .. } = self;
@@ -280,7 +280,7 @@ impl ServeState {
         self.begin_anew();
     }
 
-    /// Requests are answered at once, or timed again: then what is served is counted anew.
+    /// Requests are answered at once, or timed again: then what is served is counted again.
     fn time(&self, timed: bool) {
         if timed {
             self.count_from_now(0);
@@ -301,7 +301,7 @@ impl ServeState {
         median
     }
 
-    /// From now on what is served is counted anew.
+    /// From now on what is served is counted again.
     pub fn begin_anew(&self) {
         self.count_from_now(1);
     }

@@ -93,9 +93,9 @@ pub struct CodecSpeed {
     pub codec: Codec,
     /// Bytes before over bytes after.
     pub ratio: f64,
-    /// Bytes a second that are compressed, counted before.
+    /// Bytes per second that are compressed, counted before.
     pub encode: f64,
-    /// Bytes a second that come out of decompression.
+    /// Bytes per second that come out of decompression.
     pub decode: f64,
 }
 
@@ -148,7 +148,7 @@ fn measure_one(codec: Codec, pages: &[Vec<u8>]) -> CodecSpeed {
     CodecSpeed { codec, ratio: sum(pages) / sum(&packed).max(1.0), encode, decode }
 }
 
-/// Bytes of pages a second, each in turn.
+/// Bytes of pages per second, each in turn.
 fn speed(all: &[(&Vec<u8>, &Vec<u8>)], work: impl Fn(&(&Vec<u8>, &Vec<u8>)) -> usize) -> f64 {
     let (began, mut done) = (Instant::now(), 0usize);
     loop {

@@ -12,7 +12,7 @@ use stats::Timeline;
 use units::Nanos;
 use workload::{Client, Issue, KvAction, KvOp, OpClass, OpId, Outcome, Step, Workload};
 
-/// Issues so many operations, so many at a time, and notes how they ended.
+/// Issues this many operations, this many at a time, and notes how they ended.
 #[derive(Debug)]
 struct Counted {
     left: u32,
@@ -202,7 +202,7 @@ fn a_client_that_cannot_start_ends_the_trial_of_all() {
     };
     let error = run_clients(setting, (0..3).map(client).collect()).map(|_| ()).unwrap_err();
     assert_eq!((error.kind(), error.help()), (ErrorKind::Refused, Some("start it")));
-    assert!(!started.into_inner(), "nobody is told that all are connected");
+    assert!(!started.into_inner(), "nobody is notified that all are connected");
 }
 
 /// Background load without an end of its own would run for ever after what is measured.

@@ -13,7 +13,7 @@ use units::Nanos;
 use crate::first_line;
 
 /// Time since it was started. A copy has the same origin. The counter is read in half the time of the
-/// kernel's clock and lets the processor go on meanwhile: drivers read it once an operation.
+/// kernel's clock and lets the processor continue meanwhile: drivers read it once an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     /// None: the kernel's clock is read.

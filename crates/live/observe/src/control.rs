@@ -1,4 +1,4 @@
-//! How a running trial is told to stop, and how it says where it is.
+//! How a running trial is stopped, and how it says where it is.
 //!
 //! Drivers touch it once an interval, never once an operation. Invariant: sending progress never blocks;
 //! when nobody keeps up, messages are dropped.
@@ -23,7 +23,7 @@ pub struct Progress {
 pub struct Control<'a> {
     /// Set from outside: finish the interval, then stop.
     pub stop: &'a AtomicBool,
-    /// Where intervals are told.
+    /// Where intervals are reported.
     pub progress: Option<SyncSender<Progress>>,
     /// Where they are kept while a long trial runs.
     pub keep: Option<&'a dyn Keep>,
@@ -33,7 +33,7 @@ pub struct Control<'a> {
 ///
 /// What is kept of a trial is whole: of no interval what some clients have handed on and others not yet.
 pub trait Keep: std::fmt::Debug + Sync {
-    /// So many clients will hand on.
+    /// This many clients will hand on.
     fn expect(&self, clients: u32);
     /// Takes what a client has ended, up to the end of the last of it; never blocks.
     fn keep(&self, client: u32, ended: Recording);
@@ -46,7 +46,7 @@ pub trait Keep: std::fmt::Debug + Sync {
     fn take_back(&self) -> Result<Recording, String>;
 }
 
-/// Clients hand on in so many groups, one after the other.
+/// Clients hand on in this many groups, one after the other.
 const TURNS: u64 = 8;
 /// Time between pieces of one client.
 const KEEP_EVERY: Nanos = Nanos::from_secs(1);

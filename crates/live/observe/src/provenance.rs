@@ -73,7 +73,7 @@ fn field_of(path: &str, name: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Memory that can be had without swapping (`MemAvailable`, proc(5)); none where the kernel does not say.
+/// Memory that is available without swapping (`MemAvailable`, proc(5)); none where the kernel does not say.
 #[must_use]
 pub fn memory_available() -> Option<Bytes> {
     let text = field_of("/proc/meminfo", "MemAvailable")?;

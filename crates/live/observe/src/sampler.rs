@@ -1,4 +1,4 @@
-//! A database's own counters over time, beside what its clients see.
+//! A database's own counters over time, next to what its clients see.
 //!
 //! Invariants: samples carry the clients' time; sums become rates over the time that passed. What it is
 //! not: in any client's way; it has a thread of its own.

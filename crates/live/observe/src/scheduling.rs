@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use units::Nanos;
 
 /// Makes this thread run only where nothing else wants to (`SCHED_IDLE`): who is woken by it on its
-/// processor stays there and goes on at once, instead of moving to one that must be woken first. Refused,
+/// processor stays there and continues at once, instead of moving to one that must be woken first. Refused,
 /// it changes nothing.
 pub fn give_way() {
     set_policy(libc::SCHED_IDLE);

@@ -1,6 +1,6 @@
 //! Device models by the wall clock: the driver of everything that is emulated live.
 //!
-//! The model is told the instant at which each request arrives and is advanced when something is due; it
+//! The model receives the instant at which each request arrives and is advanced when something is due; it
 //! cannot tell this driver from the one of virtual time. What a request takes is decided by the model
 //! alone; how late its completion is delivered is the front end's own error, and is measured there.
 //!
@@ -23,7 +23,7 @@ pub struct RealTime<D> {
     device: D,
     origin: Instant,
     last: Nanos,
-    /// Device time passes so many times slower than the clock.
+    /// Device time passes this many times slower than the clock.
     scale: u32,
     /// Completions are handed out so much before their time, in device time.
     lead: Nanos,
@@ -35,7 +35,7 @@ impl<D: Device> RealTime<D> {
         Self { device, origin: Instant::now(), last: Nanos::ZERO, scale: 1, lead: Nanos::ZERO }
     }
 
-    /// A device that is so many times slower.
+    /// A device that is this many times slower.
     ///
     /// # Panics
     /// With a scale of 0.
@@ -83,7 +83,7 @@ impl<D: Device> RealTime<D> {
     }
 
     /// Appends what is due to `done`. With a lead the model's clock goes ahead of the other one, but only
-    /// to what is then due: a request that comes meanwhile is told that instant, not an earlier one.
+    /// to what is then due: a request that comes meanwhile gets that instant, not an earlier one.
     pub fn advance(&mut self, done: &mut Vec<Completion>) {
         let (now, due) = (self.now(), self.wall() + self.lead);
         self.device.advance(now, done);

@@ -226,7 +226,7 @@ impl HeldDevice {
             Err(refuse(
                 &self.named,
                 format!("{what} during the run; nothing was written to the other"),
-                "see udevadm monitor; start the run anew",
+                "see udevadm monitor; start the run again",
             ))
         };
         match fs::metadata(&self.named) {

@@ -25,7 +25,7 @@ const DIGITS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark(String);
 
-/// So many random hexadecimal digits, for names that nobody can foresee.
+/// This many random hexadecimal digits, for names that nobody can foresee.
 ///
 /// # Panics
 /// Never on Linux 3.17 or later: `getrandom(2)` of few bytes does not fail once the system has booted.

@@ -168,7 +168,7 @@ fn by_helper(path: &Path) -> rustix::io::Result<()> {
     done.map(|_| ()).map_err(|_| Errno::PERM)
 }
 
-/// Who uses a disk of ours, the file `disk`: processes that have something open beside it or the loop
+/// Who uses a disk of ours, the file `disk`: processes that have something open next to it or the loop
 /// device, other loop devices over either, mounts of that device, and what else the kernel holds it for. A
 /// loop device that is over something else by now is not ours. For people.
 fn users_of(disk: &Path, device: Option<&Path>) -> Vec<String> {

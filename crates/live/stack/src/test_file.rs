@@ -29,8 +29,8 @@ const ALIGNMENT: usize = 4096;
 /// Space that stays free beyond what we write.
 const MARGIN: Bytes = Bytes::mib(64);
 
-/// Makes and fills a file of `size` bytes at `path`. `step` is told how many bytes are done and says
-/// whether to go on; when it says no, the file is removed and the result is `None`.
+/// Makes and fills a file of `size` bytes at `path`. `step` receives how many bytes are done and says
+/// whether to continue; when it says no, the file is removed and the result is `None`.
 ///
 /// # Errors
 /// No space, no direct I/O, or a failed write.

@@ -90,7 +90,7 @@ pub(crate) fn undo(
                 StackError::refused(
                     &dsn.clone(),
                     format!("{name} could not be set back to {value}: {reason}"),
-                    format!("SET GLOBAL {name} = {value}, or start the server anew"),
+                    format!("SET GLOBAL {name} = {value}, or restart the server"),
                 )
             })?;
             Ok(Some(format!("set {name} of {dsn} back to {value}")))

@@ -58,7 +58,7 @@ pub struct Volume {
     mark: Mark,
     /// Where it is mounted, and how it is formatted; `None`: it is not.
     mounted: Option<(PathBuf, Format)>,
-    /// A node of ours for the device, by its number, in a work area: a database that puts files beside its
+    /// A node of ours for the device, by its number, in a work area: a database that puts files next to its
     /// device puts them there, and nobody can point it elsewhere. The number is this device's while it is
     /// held.
     node: PathBuf,
@@ -155,7 +155,7 @@ impl Volume {
         Ok(Self { device, mark: journal.mark().clone(), mounted, node, erase })
     }
 
-    /// Begins anew: whatever was on it is gone.
+    /// Begins again: whatever was on it is gone.
     ///
     /// # Errors
     /// When something of it is still in use, or the device is no longer the one that it was.

@@ -43,9 +43,9 @@ pub struct Config {
     /// Histograms in microseconds instead of milliseconds.
     #[serde(skip)]
     pub microsecond_histograms: bool,
-    /// Client reads a second, all devices together.
+    /// Client reads per second, all devices together.
     pub read_reqs_per_sec: u32,
-    /// Client writes a second, all devices together.
+    /// Client writes per second, all devices together.
     pub write_reqs_per_sec: u32,
     /// Bytes of a record, the smallest if they vary.
     pub record_bytes: u32,
@@ -279,7 +279,7 @@ impl Config {
         }
     }
 
-    /// The same test with the standard load of rating `n` (2000 reads and 1000 writes a second) on every
+    /// The same test with the standard load of rating `n` (2000 reads and 1000 writes per second) on every
     /// device.
     #[must_use]
     pub fn at_rating(&self, rating: u32) -> Self {

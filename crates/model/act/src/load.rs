@@ -33,13 +33,13 @@ impl Phase {
 /// Rates that follow from a configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
-    /// Reads a second by service threads.
+    /// Reads per second by service threads.
     pub reads: u32,
-    /// Writes a second by service threads; 0 unless each write is committed by itself.
+    /// Writes per second by service threads; 0 unless each write is committed by itself.
     pub writes: u32,
-    /// Large-block reads a second, all devices together.
+    /// Large-block reads per second, all devices together.
     pub large_reads: f64,
-    /// Large-block writes a second.
+    /// Large-block writes per second.
     pub large_writes: f64,
     /// Bytes of the smallest and of the largest record as stored.
     pub stored: (u32, u32),
@@ -121,7 +121,9 @@ pub fn groups(
     let threads = shape.service_threads.max(1);
     let total = load.reads.saturating_add(load.writes);
     if phase == Phase::Act && total > 0 && total / threads == 0 {
-        return Err(format!("{total} requests a second are too few for {threads} service threads"));
+        return Err(format!(
+            "{total} requests per second are too few for {threads} service threads"
+        ));
     }
     let base = BlockPlan {
         devices,
@@ -230,8 +232,8 @@ mod tests {
     const SHAPE: Shape =
         Shape { device: Bytes(1 << 30), smallest_request: 512, service_threads: 300 };
 
-    /// Figures of the released program: 23.53 large blocks a second each way at 1x (85 records a
-    /// block), 22.99 with records of 1504 bytes (its README says 22.95).
+    /// Figures of the released program: 23.53 large blocks per second each way at 1x (85 records a block),
+    /// 22.99 with records of 1504 bytes (its README says 22.95).
     #[test]
     fn rates_are_those_of_the_program() {
         let load = Load::of(&config());

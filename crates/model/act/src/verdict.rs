@@ -46,7 +46,7 @@ pub struct Verdict {
     pub response: Vec<Slice>,
     /// Why it failed; empty when it passed.
     pub reasons: Vec<String>,
-    /// Reads a second, and the rate that was asked for.
+    /// Reads per second, and the rate that was asked for.
     pub rate: (f64, f64),
 }
 
@@ -122,7 +122,7 @@ fn slice(counts: &Buckets, limits: [u64; LIMITS.len()], length: Nanos) -> Option
     Some(Slice { over, requests, length, over_limits: limits.map(percent) })
 }
 
-/// The table: each slice, their mean and their maximum; service time beside response time.
+/// The table: each slice, their mean and their maximum; service time next to response time.
 #[must_use]
 pub fn table_text(config: &Config, verdict: &Verdict) -> String {
     let label = if config.microsecond_histograms { "us" } else { "ms" };
@@ -190,7 +190,7 @@ mod tests {
         .unwrap()
     }
 
-    /// 100 reads a second for 4 s: `slow` of each second take 1.5 ms, the others 0.1 ms; all are issued
+    /// 100 reads per second for 4 s: `slow` of each second take 1.5 ms, the others 0.1 ms; all are issued
     /// 10 ms late.
     fn recording(slow: u64) -> Recording {
         let second = Nanos::from_secs(1);

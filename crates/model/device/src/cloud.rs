@@ -23,13 +23,13 @@ use crate::{Completion, Device, Operation, Request, Stage, Stages};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CloudParameters {
-    /// Operations a second.
+    /// Operations per second.
     pub operations: Constant<Rate>,
     /// Operations that may be saved up.
     pub operations_burst: Constant<u64>,
     /// Bytes that count as one operation.
     pub operation_size: Constant<Bytes>,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bandwidth: Constant<Bytes>,
     /// Bytes that may be saved up.
     pub bandwidth_burst: Constant<Bytes>,

@@ -162,7 +162,7 @@ pub enum Fault {
         /// When; with `for`.
         when: Window,
     },
-    /// Requests take so many times their time (fail-slow).
+    /// Requests take this many times their time (fail-slow).
     Slow {
         /// How many times.
         factor: NonZeroU32,

@@ -1,6 +1,6 @@
 //! Device models: storage as state machines without a clock, and the profiles that describe them.
 //!
-//! A model is told of requests and of the passing of time, and yields completions ([`Device`]). The
+//! A model is notified of requests and of the passing of time, and yields completions ([`Device`]). The
 //! same model serves a prediction in virtual time and, later, a live emulated disk.
 //!
 //! Invariants: no clock, no I/O, randomness from a seed only; every request completes exactly once and

@@ -177,7 +177,7 @@ impl MissLists {
         self.0.iter().find(named).map(|(cause, _)| *cause)
     }
 
-    /// What is wrong with it, beside these keys of figures: one without a figure, or under two causes.
+    /// What is wrong with it, next to these keys of figures: one without a figure, or under two causes.
     pub(crate) fn wrong(&self, figures: &[&str]) -> Option<String> {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.0.values().flatten() {

@@ -1,5 +1,5 @@
-//! Device profiles: the constants of a model, each with its source, and the published figures that
-//! the model is held against.
+//! Device profiles: the constants of a model, each with its source, and the published figures that the
+//! model is compared with.
 //!
 //! Invariants: unknown keys are errors; every constant says whether it is measured, from a datasheet, from
 //! a paper or assumed.
@@ -100,7 +100,7 @@ pub struct Profile {
     pub not_covered: String,
     /// The constants.
     pub parameters: Parameters,
-    /// Jobs that the model is held against.
+    /// Jobs that the model is compared with.
     pub acceptance: Vec<Acceptance>,
     /// What several jobs together must show.
     pub phenomena: Vec<Phenomenon>,
@@ -159,7 +159,7 @@ const DEPTH_MAX: u32 = 4;
 const DEVICES_MAX: u32 = 256;
 /// Parts of a device that work at once, at most: each takes memory in its model.
 const PARTS_MAX: u64 = 65_536;
-/// Requests in flight at most; NVMe has 65535 queues of 65536, no device takes so many at once.
+/// Requests in flight at most; NVMe has 65535 queues of 65536, no device takes this many at once.
 const IN_FLIGHT_MAX: u64 = 1 << 20;
 
 impl Profile {

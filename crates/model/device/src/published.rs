@@ -1,4 +1,4 @@
-//! What is published of a device, for its model to be held against: figures of single jobs, and what
+//! What is published of a device, for its model to be compared with: figures of single jobs, and what
 //! several jobs together show; and what each figure is to the model, since only what no constant has seen
 //! says how good a model is.
 //!
@@ -153,7 +153,7 @@ impl EvidenceLists {
         self.lists().into_iter().flat_map(|(_, keys)| keys.iter().map(String::as_str))
     }
 
-    /// What is wrong with it, beside these figures: a key without a figure, or one in two lists.
+    /// What is wrong with it, next to these figures: a key without a figure, or one in two lists.
     fn wrong(&self, figures: &[PublishedFigure]) -> Option<String> {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.keys() {
@@ -230,8 +230,7 @@ pub struct Acceptance {
     /// State before it.
     #[serde(default)]
     pub condition: Condition,
-    /// Operations a second by a schedule, `queue_depth` then the most in flight; absent: a closed
-    /// loop.
+    /// Operations per second by a schedule, `queue_depth` then the most in flight; absent: a closed loop.
     pub rate: Option<Rate>,
     /// Whether that schedule has even gaps; absent: exponential ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -240,13 +239,13 @@ pub struct Acceptance {
     /// schedule: what waits outside because as many as `queue_depth` are in flight is then not in them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_submission: bool,
-    /// Random 4 KiB writes a second that go on beside it and are not counted.
+    /// Random 4 KiB writes per second that continue next to it and are not counted.
     pub beside_writes: Option<Rate>,
-    /// So many of them are in flight at most, a thread; without `beside_writes` always.
+    /// This many of them are in flight at most, a thread; without `beside_writes` always.
     pub beside_depth: Option<u32>,
-    /// Share of reads among what goes on beside it; a rate of writes is then that of the writes alone.
+    /// Share of reads among what continues next to it; a rate of writes is then that of the writes alone.
     pub beside_reads: Option<Share>,
-    /// Threads that write beside it, of which each takes its share of the rate; absent: one.
+    /// Threads that write next to it, of which each takes its share of the rate; absent: one.
     pub beside_threads: Option<u32>,
     /// How writes are made durable; absent: they are not.
     pub durable: Option<Durable>,
@@ -322,7 +321,7 @@ impl Acceptance {
         all.into_iter().filter_map(made).collect()
     }
 
-    /// Why nothing can be held against it.
+    /// Why nothing can be compared with it.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         let published = self.published();
         let nothing = [self.threads, self.queue_depth, self.beside_depth.unwrap_or(1)].contains(&0);
@@ -339,7 +338,7 @@ impl Acceptance {
         let large = self.block_size.get() > 1 << 30;
         if large || most.iter().any(|(value, most)| value > most) {
             return Some(format!(
-                "an [[acceptance]] has more than 4096 threads, 64 beside, a depth of 65536 or blocks of \
+                "an [[acceptance]] has more than 4096 threads, 64 background threads, a depth of 65536 or blocks of \
                  1 GiB ({})",
                 self.source
             ));
@@ -350,7 +349,7 @@ impl Acceptance {
         let largest = if alone { self.block_size } else { self.block_size.max(Bytes(CHUNK)) };
         if largest > capacity || in_flight > 1 << 17 {
             return Some(format!(
-                "an [[acceptance]] has blocks larger than the device (4 KiB beside it), or more than {} in \
+                "an [[acceptance]] has blocks larger than the device (4 KiB of background writes), or more than {} in \
                  flight ({})",
                 1 << 17,
                 self.source
@@ -370,7 +369,7 @@ impl Acceptance {
         }
         if self.beside_reads.is_some_and(|share| alone || share.fraction() > 0.5) {
             return Some(format!(
-                "`beside_reads` of an [[acceptance]] is at most 50% of what goes on beside it ({})",
+                "`beside_reads` of an [[acceptance]] is at most 50% of the background load ({})",
                 self.source
             ));
         }
@@ -422,7 +421,7 @@ pub enum PhenomenonKind {
     /// A drive that was filled sequentially is overwritten at random, 4 KiB, 512 in flight: seconds until
     /// the rate of a minute is below two thirds of the first.
     CliffTime,
-    /// The same: lowest rate of a minute, operations a second.
+    /// The same: lowest rate of a minute, operations per second.
     CliffDip,
     /// The same: highest rate of a minute after that.
     CliffHump,

@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A request first takes `request_time`: writes of RAID 5 at one server (md has one thread for stripes),
-//! anything else in its submitter, one beside the other. Its data passes the controller at `bandwidth`,
+//! anything else in its submitter, one next to the other. Its data passes the controller at `bandwidth`,
 //! where there is one. RAID 0 cuts it at chunk borders; RAID 1 reads from the members in turn and writes to
 //! all; RAID 5 has Linux md's default layout (left-symmetric) and its choice for a partial stripe: reading
 //! what a read-modify-write needs (the old data and the old parity) or what a reconstruct-write needs (the
@@ -34,7 +34,7 @@ pub struct RaidParameters {
     pub chunk: Constant<Bytes>,
     /// Service a request before anything goes to a member.
     pub request_time: Constant<Nanos>,
-    /// Bytes a second through the controller; absent: no limit of its own.
+    /// Bytes per second through the controller; absent: no limit of its own.
     pub bandwidth: Option<Constant<Bytes>>,
     /// Computing parity, for each started 4 KiB of it.
     pub xor_time: Constant<Nanos>,

@@ -1,7 +1,7 @@
 //! What a device is asked, and what it answers: requests, and completions with where their time went.
 //!
-//! Invariant: the stages of a completion sum to the time from its request's submission to its end. What it is
-//! not: data; contents lie in a store beside a model.
+//! Invariant: the stages of a completion sum to the time from its request's submission to its end. What it
+//! is not: data; contents lie in a store next to a model.
 
 use units::Nanos;
 

@@ -253,7 +253,7 @@ fn stages_of_a_lone_request_are_its_constants() {
     assert_eq!(stages.of(Stage::Queue), Nanos::ZERO);
     let forced = lone("samsung-970-pro", Request { fua: true, ..write });
     let program = p.flush_program_time.expect("it is known").value;
-    // Its acknowledgement goes on beside the first program.
+    // Its acknowledgement continues next to the first program.
     let beside = program * 2 - forced.of(Stage::Media);
     assert!(beside <= p.write_ack_time.value + p.link_time.value, "{beside}");
     let Parameters::Hop(p, _) = profile("p4800x-over-nvmeof-rdma").parameters else {

@@ -88,9 +88,9 @@ enum Goal {
     Mean,
 }
 
-/// The fitted profile is run at what it is fitted to, and mended, so many times with so many operations:
-/// where a few in ten thousand wait for another thread's processor for milliseconds, half of the mean is
-/// theirs. Quantiles come first, since what mends a mean moves them all.
+/// The fitted profile is run at what it is fitted to, and mended, this many times with this many
+/// operations: where a few in ten thousand wait for another thread's processor for milliseconds, half of
+/// the mean is theirs. Quantiles come first, since what mends a mean moves them all.
 const ROUNDS: [(f64, Goal); 4] = [
     (100_000.0, Goal::Quantiles),
     (400_000.0, Goal::Quantiles),
@@ -209,8 +209,8 @@ mod tests {
     use device::{ConstantKind, FlowParameters};
     use units::{Rate, Share};
 
-    /// So many operations as a device would give them that takes `base` us at depth 1 and one more for each
-    /// in flight; one in a thousand takes ten times as long.
+    /// This many operations as a device would give them that takes `base` us at depth 1 and one more for
+    /// each in flight; one in a thousand takes ten times as long.
     fn some(count: u64, base: u64, queue_depth: u32) -> FitTimes {
         let mut times = FitTimes::default();
         for number in 0..count {

@@ -70,7 +70,7 @@ pub struct FitPoint {
     pub queue_depth: u32,
     /// Clients.
     pub threads: u32,
-    /// Operations a second that were due, of all clients, at random; none: a closed loop.
+    /// Operations per second that were due, of all clients, at random; none: a closed loop.
     pub rate: Option<Rate>,
     /// Time measured.
     pub seconds: f64,
@@ -132,7 +132,7 @@ impl FitPoint {
         self.reads.ops + self.writes.ops
     }
 
-    /// Operations a second.
+    /// Operations per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
         self.ops() as f64 / self.seconds
@@ -239,7 +239,7 @@ pub(crate) const PACED: Rate = Rate(500);
 const SMALL_DEPTHS: [u32; 7] = [1, 2, 3, 6, 12, 24, 64];
 const LARGE_DEPTHS: [u32; 4] = [1, 2, 4, 16];
 const MIX_DEPTHS: [u32; 4] = [1, 2, 3, 12];
-/// The grid of several threads: so many, at these depths each. With one thread alone its limit would be
+/// The grid of several threads: this many, at these depths each. With one thread alone its limit would be
 /// taken for the device's.
 const THREADS: u32 = 4;
 const THREAD_DEPTHS: [u32; 5] = [1, 2, 4, 8, 16];

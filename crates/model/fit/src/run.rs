@@ -11,7 +11,7 @@ use crate::points::{FitCategory, FitPoint, kept_up};
 use sim::{BlockPath, HostModel, run};
 use validate::predicted;
 
-/// A number measured beside the same predicted.
+/// A number measured next to the same predicted.
 #[derive(Debug, Clone)]
 pub struct Residual {
     /// The job, for people.
@@ -24,7 +24,7 @@ pub struct Residual {
     pub metric: &'static str,
     /// Where its error is counted.
     pub category: FitCategory,
-    /// Operations a second or nanoseconds.
+    /// Operations per second or nanoseconds.
     pub measured: f64,
     /// The same of the fitted profile.
     pub predicted: f64,
@@ -38,7 +38,8 @@ impl Residual {
     }
 }
 
-/// For how long a job is run: for so many operations as it was measured to do, and so many seconds at least.
+/// For how long a job is run: for this many operations as it was measured to do, and this many seconds at
+/// least.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Length {
     pub operations: f64,
@@ -80,7 +81,7 @@ pub(crate) fn recording_of(
     run(target, group.clients(seed), timeline)
 }
 
-/// Every point beside what `profile` gives in virtual time.
+/// Every point next to what `profile` gives in virtual time.
 #[must_use]
 pub fn residuals(profile: &Profile, points: &[FitPoint], seed: Seed) -> Vec<Residual> {
     kept_up(points).into_iter().flat_map(|point| compare(profile, point, seed)).collect()

@@ -1,4 +1,4 @@
-//! What the submitting thread needs for an operation, and what the device's times are beside it.
+//! What the submitting thread needs for an operation, and what the device's times are next to it.
 //!
 //! Invariant: times of the device are never below a nanosecond.
 
@@ -9,7 +9,7 @@ use units::{Bytes, Nanos, Share};
 use crate::points::{FitPoint, FitTimes, SMALL};
 use crate::rows::{PERCENTILES, means, times};
 
-/// Several threads reach so many times what one does where the thread is the limit.
+/// Several threads reach this many times what one does where the thread is the limit.
 const SEVERAL: f64 = 1.15;
 
 /// What one thread does by itself.
@@ -23,9 +23,9 @@ pub(crate) struct ThreadTime {
 }
 
 impl ThreadTime {
-    /// From how often one thread alone goes at depth 1 beside its latency, and the highest rate that it has
-    /// reached, if several threads reach more: else the device is the limit, and the thread's part is that
-    /// of the other kind of operation, or too small to be told.
+    /// From how often one thread alone goes at depth 1 next to its latency, and the highest rate that it
+    /// has reached, if several threads reach more: else the device is the limit, and the thread's part is
+    /// that of the other kind of operation, or too small to be told.
     pub fn of(points: &[FitPoint]) -> Self {
         let of_share = |share: Share| {
             let own = points.iter().filter(move |p| p.read_share == share && p.ops() > 0);
@@ -86,7 +86,7 @@ pub(crate) struct DeviceTimes {
     more: BTreeMap<Key, [Option<Mend>; 2]>,
 }
 
-/// So many operations on either side of a quantile say where it is.
+/// This many operations on either side of a quantile say where it is.
 const KNOWN: f64 = 50.0;
 
 impl DeviceTimes {

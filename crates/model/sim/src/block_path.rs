@@ -51,7 +51,7 @@ pub(crate) const fn queue_of(thread: u32) -> u16 {
 }
 
 impl<D: Device> BlockPath<D> {
-    /// An idle device behind `host`, for so many client threads; `seed` is the host's jitter's.
+    /// An idle device behind `host`, for this many client threads; `seed` is the host's jitter's.
     #[must_use]
     pub fn new(device: D, host: HostModel, threads: usize, seed: Seed) -> Self {
         Self {
@@ -352,9 +352,9 @@ mod tests {
         }
     }
 
-    /// 1000 arrivals a second for 10 s over one stall of 1 s: a tenth are delayed, evenly from 1 s down
-    /// to nothing, so p99 of the response time is 0.9 s. Service time with one slot shows next to none
-    /// of it; that is the number that tools without a schedule print.
+    /// 1000 arrivals per second for 10 s over one stall of 1 s: a tenth are delayed, evenly from 1 s down
+    /// to nothing, so p99 of the response time is 0.9 s. Service time with one slot shows next to none of
+    /// it; that is the number that tools without a schedule print.
     #[test]
     fn a_stall_is_charged_to_every_request_that_was_due() {
         let second = Nanos::from_secs(1);

@@ -67,7 +67,7 @@ pub struct PathCost {
     pub sleeps: f64,
     /// The client's and the recorder's part of it.
     pub client: Nanos,
-    /// Operations a second that were reached.
+    /// Operations per second that were reached.
     pub rate: f64,
 }
 

@@ -1,6 +1,6 @@
 //! Threads on the cores of a host, one event for each piece of work.
 //!
-//! Invariants: work of a thread follows its earlier work; a core does one thing at a time, slower beside a
+//! Invariants: work of a thread follows its earlier work; a core does one thing at a time, slower next to a
 //! busy sibling.
 
 use units::Nanos;
@@ -23,7 +23,7 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// `threads` threads on so many cores, of two hardware threads each if they have siblings; 0 cores:
+    /// `threads` threads on this many cores, of two hardware threads each if they have siblings; 0 cores:
     /// each thread has its own.
     pub fn new(threads: usize, (cores, siblings): (u32, bool)) -> Self {
         // Threads that each find a core idle need no count of them.
@@ -61,7 +61,7 @@ impl Cores {
     }
 
     /// Work of `takes` on a core that is idle, if there is one, else on the hardware thread that is free
-    /// first; slower beside a busy sibling.
+    /// first; slower next to a busy sibling.
     fn on_core(&mut self, ready: Nanos, takes: Nanos, now: Nanos) -> Nanos {
         let free = &self.core_free;
         let beside = |place: usize| if self.siblings { free[place ^ 1] } else { Nanos::ZERO };
@@ -73,7 +73,7 @@ impl Cores {
             .find(idle)
             .unwrap_or_else(|| (0..free.len()).min_by_key(|place| free[*place]).unwrap_or(0));
         let begins = free[place].max(ready);
-        // What the sibling does next is not known yet: one that is busy now is taken to go on.
+        // What the sibling does next is not known yet: one that is busy now is taken to continue.
         let percent = if beside(place) > now { SIBLING_BUSY_PERCENT } else { 100 };
         self.next_core = (place + if self.siblings { 2 } else { 1 }) % free.len();
         self.core_free[place] = begins + Nanos(takes.get() * percent / 100);

@@ -100,7 +100,7 @@ where
     T: Target,
     W: Workload<Op = T::Op>,
 {
-    /// Goes on until no client will ever issue anything again; what a target does in the background has no
+    /// Continues until no client will ever issue anything again; what a target does in the background has no
     /// end. Whether it came to that.
     fn drain(&mut self, stop: &dyn Fn() -> bool) -> bool {
         let mut steps = 0u32;

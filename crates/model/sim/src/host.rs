@@ -51,7 +51,7 @@ const ANANDTECH_2017: &str = "AnandTech 11209: one parameter, 1.4 \u{b5}s less t
      the mean of P4800X reads at depth 1; the path is not stated there";
 
 const HAAS_2025: &str = "Haas et al., PVLDB 18 (2025), raw data: a jitter of the path, fitted on p99 14 \
-     \u{b5}s of writes of the PM9A3 beside the fewest (one host for all drives, not stated); other times as \
+     \u{b5}s of writes of the PM9A3 next to the fewest (one host for all drives, not stated); other times as \
      of io_uring";
 
 /// The known paths. CPU per operation, with what is between: SPDK 0.98 us, io_uring 3.2 us, polled 3.0,
@@ -132,7 +132,7 @@ impl HostModel {
         [self.submit, self.submit_write, self.wake, self.complete, self.between, self.jitter]
     }
 
-    /// How many times one thread's work so many threads can do at once on the cores that there are.
+    /// How many times one thread's work this many threads can do at once on the cores that there are.
     #[must_use]
     pub fn threads(&self, threads: u32) -> f64 {
         if self.cores == 0 || threads <= self.cores {
@@ -142,7 +142,7 @@ impl HostModel {
         f64::from(threads).min(f64::from(self.cores) * yields)
     }
 
-    /// The most reads a second that one thread submits and takes.
+    /// The most reads per second that one thread submits and takes.
     #[must_use]
     pub fn thread_rate(&self) -> f64 {
         1.0 / (self.submit + self.complete + self.between).as_secs_f64().max(1e-9)
@@ -160,7 +160,7 @@ impl HostModel {
         Self { wake: Nanos::ZERO, jitter: BASE_JITTER, ..self }
     }
 
-    /// The device as so many client threads meet it, and this path, which is one to `profile`, to that.
+    /// The device as this many client threads meet it, and this path, which is one to `profile`, to that.
     #[must_use]
     pub fn met_by(self, profile: &Profile, threads: u32) -> (Cow<'_, Profile>, Self) {
         match (threads == 1).then(|| profile.of_one_thread()).flatten() {

@@ -23,8 +23,8 @@ const PAGE: u32 = 4096;
 pub enum Layout {
     /// One page a record.
     Flat,
-    /// As the lowest two levels of a B+tree with values on pages of their own: a leaf for so many records,
-    /// all leaves first, then one page a record.
+    /// As the lowest two levels of a B+tree with values on pages of their own: a leaf for this many
+    /// records, all leaves first, then one page a record.
     Leaves {
         /// Records a leaf, at least 1.
         fan_out: u32,

@@ -44,6 +44,7 @@ pub trait Target {
     fn next_event(&self) -> Option<Nanos>;
 
     /// Lets what is next happen, which is due at `now`, and gives what ended by it; called again as long as
-    /// something is due. What ends at one instant comes out one by one, so that its client can go on first.
+    /// something is due. What ends at one instant comes out one by one, so that its client can continue
+    /// first.
     fn advance(&mut self, now: Nanos) -> Option<Done>;
 }

@@ -42,7 +42,7 @@ fn timeline(milliseconds: u64) -> Timeline {
     Timeline { warm_up: Nanos::ZERO, measure, interval: measure }
 }
 
-/// Allocations and operations of so many milliseconds of an engine.
+/// Allocations and operations of this many milliseconds of an engine.
 fn engine(milliseconds: u64) -> (u64, u64) {
     let (records, clients) = (100_000, 16);
     let path = HostModel::named("psync").expect("it is known");

@@ -73,9 +73,9 @@ fn near(found: f64, right: f64) {
     assert!((found / right - 1.0).abs() < 0.10, "{found} s for {right} s");
 }
 
-/// 2.5 s from 9.0 of 10 s on, 1000 arrivals a second: those of the last second wait 2.5 to 1.5 s. Of 10 000
-/// the 10th from the top waits 2.49 s, the 100th 2.40 s. Counting what ends in time, p99.9 is the service
-/// time.
+/// 2.5 s from 9.0 of 10 s on, 1000 arrivals per second: those of the last second wait 2.5 to 1.5 s. Of 10
+/// 000 the 10th from the top waits 2.49 s, the 100th 2.40 s. Counting what ends in time, p99.9 is the
+/// service time.
 #[test]
 fn a_stall_across_the_end_counts_for_all_that_was_due() {
     let frozen = (ms(9_000), ms(11_500));

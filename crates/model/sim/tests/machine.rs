@@ -179,7 +179,7 @@ fn operations_that_are_forgotten_are_told() {
     let _ = run(threads, KvClient::all(&roles, 10, timeline.end(), Seed(1)), timeline);
 }
 
-/// Who waits for a condition goes on when somebody has brought it about, in the order of coming, and not
+/// Who waits for a condition continues when somebody has brought it about, in the order of coming, and not
 /// because of anything else.
 #[test]
 fn waiters_go_on_when_they_are_notified() {

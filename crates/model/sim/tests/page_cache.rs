@@ -86,9 +86,9 @@ fn a_hot_set_stays_where_its_use_is_seen() {
     assert!(bit < none / 2.0 && marks < none / 10.0, "{bit} and {marks} instead of {none}");
 }
 
-/// Misses of 300,000 Zipf accesses in a quarter of the pages, by how the kernel sees their use and by
-/// how often a group's statistics are flushed. The test beside the kernel needs root; this one
-/// fails when the model has changed. The numbers are the model's own.
+/// Misses of 300,000 Zipf accesses in a quarter of the pages, by how the kernel sees their use and by how
+/// often a group's statistics are flushed. The test next to the kernel needs root; this one fails when the
+/// model has changed. The numbers are the model's own.
 #[test]
 fn the_model_is_what_was_compared_with_the_kernel() {
     let misses = |recency, flush_every: Option<u32>| {

@@ -123,7 +123,7 @@ fn volatile_drive(program: Nanos) -> Model {
     Model::new(&Profile::parse(&text).expect("a profile"), Condition::Fresh, Seed(1))
 }
 
-/// Mean latency in seconds, and operations a second, of a class.
+/// Mean latency in seconds, and operations per second, of a class.
 fn of(device: Model, plan: BlockPlan, timeline: Timeline, class: OpClass) -> (f64, f64) {
     let target = BlockPath::new(device, no_host(), 1, Seed(3));
     let recording = run(target, BlockGroup::new(plan).clients(Seed(3)), timeline);

@@ -53,7 +53,7 @@ pub enum Course {
     Steady,
     /// It changed gradually; `after / before - 1` of the ends of the fitted line or curve.
     Trend(f64),
-    /// It went up and down in turn, so many times.
+    /// It went up and down in turn, this many times.
     Wave(usize),
     /// It changed for good at these places, in order; not empty.
     Cliffs(Vec<Cliff>),

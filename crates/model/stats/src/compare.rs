@@ -164,8 +164,8 @@ impl Difference {
         (self.ratio * (-half).exp(), self.ratio * half.exp())
     }
 
-    /// Likelihood of a ratio at least as far from 1, or rather from the trivial difference beside it, where
-    /// the systems do not differ by more than that.
+    /// Likelihood of a ratio at least as far from 1, or rather from the trivial difference next to it,
+    /// where the systems do not differ by more than that.
     #[must_use]
     pub fn p_differs(&self) -> f64 {
         let beyond = self.ratio.ln().abs() - TRIVIAL.ln_1p();
@@ -190,22 +190,22 @@ impl Difference {
     }
 
     /// Pairs (or runs a side) with which a difference of `margin` would be found with a chance of [`POWER`]
-    /// among `figures` that are judged together, if runs go on to spread as these did; `None` beyond ten
+    /// among `figures` that are judged together, if runs continue to spread as these did; `None` beyond ten
     /// thousand, and where the margin is no more than what no verdict speaks of.
     #[must_use]
     pub fn needed(&self, margin: f64, figures: usize) -> Option<u32> {
         (REPETITIONS_MIN as u32..=PAIRS_MAX).find(|n| self.found_by(*n, figures) <= margin.ln_1p())
     }
 
-    /// The smallest difference (0.05 is 5 %) that so many pairs as these find with a chance of [`POWER`], of
-    /// this figure by itself.
+    /// The smallest difference (0.05 is 5 %) that this many pairs as these find with a chance of [`POWER`],
+    /// of this figure by itself.
     #[must_use]
     pub fn finds(&self) -> f64 {
         self.found_by(self.n as u32, 1).exp_m1()
     }
 
-    /// The logarithm of the smallest ratio that `n` pairs or runs a side find with a chance of [`POWER`], the
-    /// likelihood divided among so many figures (at least as strict as Holm's procedure).
+    /// The logarithm of the smallest ratio that `n` pairs or runs a side find with a chance of [`POWER`],
+    /// the likelihood divided among this many figures (at least as strict as Holm's procedure).
     fn found_by(&self, n: u32, figures: usize) -> f64 {
         let pairs = f64::from(n);
         let (freedom, error) = if self.turns {

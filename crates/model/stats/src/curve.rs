@@ -20,7 +20,7 @@ const STEPS: usize = 60;
 pub struct LoopPoint {
     /// Operations in flight.
     pub in_flight: f64,
-    /// Operations a second.
+    /// Operations per second.
     pub rate: f64,
 }
 
@@ -58,7 +58,7 @@ struct Network {
 }
 
 impl Network {
-    /// Operations a second with `load` in flight; between whole numbers linear in the recursion.
+    /// Operations per second with `load` in flight; between whole numbers linear in the recursion.
     fn rate(&self, load: f64) -> f64 {
         let (mut queue, mut rate, mut before) = (0.0, 0.0, 0.0);
         let whole = load.ceil() as u64;

@@ -166,7 +166,7 @@ pub fn ratio(a: &Estimate, b: &Estimate) -> Estimate {
     made.around(ends, Basis::Repetitions)
 }
 
-/// A ratio of sums within one run, such as operations a second or time per operation: `(above, below)` of
+/// A ratio of sums within one run, such as operations per second or time per operation: `(above, below)` of
 /// each part in order of time, empty ones too. `None` where nothing is below.
 #[must_use]
 pub fn ratio_within(parts: &[(f64, f64)]) -> Option<Estimate> {

@@ -2,7 +2,7 @@
 //!
 //! One line an interval and class; the tag says both (`7-measure-read`, and `7-measure-read-service` for
 //! service times); what was carried over the end of the warm-up has `carried-read`. Counts that a histogram
-//! does not hold (bytes, errors, exact sums) live in the trial's own document beside the log. Invariant:
+//! does not hold (bytes, errors, exact sums) live in the trial's own document next to the log. Invariant:
 //! what is written reads back equal.
 
 use std::io::{BufRead, Read};

@@ -221,7 +221,7 @@ impl Recorder {
         Some(Recording { intervals, ..Recording::default() })
     }
 
-    /// A recorder that keeps service times beside response times, for open loops.
+    /// A recorder that keeps service times next to response times, for open loops.
     #[must_use]
     pub fn with_service(timeline: Timeline, classes: &[OpClass]) -> Self {
         Self { service: lanes(classes), ..Self::new(timeline, classes) }

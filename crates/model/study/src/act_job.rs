@@ -19,7 +19,7 @@ pub struct ActJob {
     pub engine: EngineName,
     /// Text of an `act_storage` configuration file (release 6.6).
     pub config: String,
-    /// Ratings: multiples of 2000 reads and 1000 writes a second a device, instead of the file's rates.
+    /// Ratings: multiples of 2000 reads and 1000 writes per second per device, instead of the file's rates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rating: Option<u32>,
     /// How requests lie in time.

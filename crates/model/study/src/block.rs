@@ -1,4 +1,4 @@
-//! Block jobs in a study: the clients of interest, and what goes on beside them.
+//! Block jobs in a study: the clients of interest, and what continues next to them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,7 +44,7 @@ pub struct BlockJob {
     /// When operations are due.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Open loop: operations a second, all threads together.
+    /// Open loop: operations per second, all threads together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Open loop, instead of `rate`: shares of the highest rate that a closed loop of the same operations
@@ -60,7 +60,7 @@ pub struct BlockJob {
     /// Closed loop: pause of a slot after each completion.
     #[serde(default)]
     pub think_time: Nanos,
-    /// Flush (fdatasync) after so many writes of a thread, once they have completed; 0: never.
+    /// Flush (fdatasync) after this many writes of a thread, once they have completed; 0: never.
     #[serde(default)]
     pub sync_every: u32,
     /// Every write reaches the medium before it is acknowledged (O_DSYNC; on a device, forced unit
@@ -70,10 +70,10 @@ pub struct BlockJob {
     /// Share of the data written that cannot be compressed.
     #[serde(default = "default_all")]
     pub random_payload: Share,
-    /// End after so many operations, all threads together, if the time is not over before.
+    /// End after this many operations, all threads together, if the time is not over before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations: Option<u64>,
-    /// End after so many bytes, likewise.
+    /// End after this many bytes, likewise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
     /// Stamp every write, check every read and read everything back; wrong data ends the run. See
@@ -124,7 +124,7 @@ impl BlockJob {
         self.size_mix.iter().map(|one| one.size).min().unwrap_or(self.block_size)
     }
 
-    /// Operations a second of an open loop; 0 in a closed one, or until the highest rate is known.
+    /// Operations per second of an open loop; 0 in a closed one, or until the highest rate is known.
     #[must_use]
     pub fn rate(&self) -> Rate {
         self.rate.unwrap_or(Rate(0))
@@ -188,7 +188,7 @@ impl BlockJob {
     }
 }
 
-/// Clients beside in a few words: `100% writes of 16KiB at 1k/s`.
+/// Clients next to in a few words: `100% writes of 16KiB at 1k/s`.
 fn beside_text(beside: &Beside) -> String {
     let kind = match beside.read_share {
         Share::ALL => "reads".to_owned(),
@@ -218,7 +218,7 @@ pub struct SizeWeight {
 pub struct RateStep {
     /// Time since the start of the trial, warm-up included.
     pub at: Nanos,
-    /// Operations a second from then on; `"0/s"` pauses.
+    /// Operations per second from then on; `"0/s"` pauses.
     pub rate: Rate,
 }
 
@@ -240,7 +240,7 @@ pub struct Precondition {
     pub rounds_max: u32,
 }
 
-/// Clients that run beside those of interest, from the start to the end of the trial.
+/// Clients that run next to those of interest, from the start to the end of the trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Beside {
@@ -265,7 +265,7 @@ pub struct Beside {
     /// When operations are due.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Open loop: operations a second.
+    /// Open loop: operations per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Open loop: operations that are due at once.
@@ -274,7 +274,7 @@ pub struct Beside {
     /// Closed loop: pause of a slot after each completion.
     #[serde(default)]
     pub think_time: Nanos,
-    /// Flush after so many writes of a thread; 0: never.
+    /// Flush after this many writes of a thread; 0: never.
     #[serde(default)]
     pub sync_every: u32,
     /// Every write reaches the medium before it is acknowledged.

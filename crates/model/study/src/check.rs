@@ -423,7 +423,7 @@ fn check_verify(
     let reason = if !block.size_mix.is_empty() || !aligned {
         "`verify` needs one block size, and no alignment but that"
     } else if block.beside.iter().any(|beside| beside.read_share != Share::ALL) {
-        "`verify` cannot know what clients beside it write"
+        "`verify` cannot know what background clients write"
     } else {
         return Ok(());
     };

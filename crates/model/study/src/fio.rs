@@ -1,6 +1,6 @@
 //! fio job files turned into studies: the common subset, and by name everything that is not carried over.
 //!
-//! Sections that fio runs at the same time become one experiment with clients beside; `stonewall` begins
+//! Sections that fio runs at the same time become one experiment with clients next to; `stonewall` begins
 //! the next. Invariants: the result is a valid study; no option is dropped in silence. Units follow fio's
 //! documentation (`k` is 1024 unless `kb_base` says otherwise, a bare time is seconds, `thinktime`
 //! microseconds, a rate is that of each direction); includes and variables come from the caller.
@@ -49,10 +49,10 @@ pub fn import_fio(
                 let list = last.entry("beside").or_insert_with(|| Value::Array(Vec::new()));
                 let (carried, lost): (Table, Table) =
                     block.into_iter().partition(|(key, _)| BESIDE.contains(&key.as_str()));
-                job.dropped.extend(
-                    lost.keys()
-                        .map(|key| format!("[{}] {key}: not for clients beside", section.name)),
-                );
+                job.dropped
+                    .extend(lost.keys().map(|key| {
+                        format!("[{}] {key}: not for background clients", section.name)
+                    }));
                 if let Value::Array(list) = list {
                     list.push(Value::Table(carried));
                 }
@@ -205,7 +205,7 @@ impl<'a> Job<'a> {
         }
         put("queue_depth", whole(if synchronous { 1 } else { depth }));
         if random && !self.section.options.contains_key("norandommap") {
-            self.note("fio visits every block once a pass; here blocks are drawn anew each time");
+            self.note("fio visits every block once a pass; here blocks are drawn again each time");
         }
         put("clients", whole(self.number(&["numjobs"])?.unwrap_or(1)));
         if let Some(distribution) = self.take(&["random_distribution"]) {
@@ -248,7 +248,7 @@ impl<'a> Job<'a> {
         Ok(block)
     }
 
-    /// Operations a second and the share of reads in them: fio's rate is that of each direction, or of
+    /// Operations per second and the share of reads in them: fio's rate is that of each direction, or of
     /// reads and of writes.
     fn rate(&mut self, reads: u64) -> Result<Option<(u64, String)>, StudyError> {
         let Some(text) = self.take(&["rate_iops"]) else { return Ok(None) };
@@ -316,7 +316,7 @@ impl<'a> Job<'a> {
     }
 
     /// Bytes after which the job ends, all of its processes together: fio ends after `size` unless it is
-    /// told to go on.
+    /// told to continue.
     fn bytes(&mut self) -> Result<Option<u64>, StudyError> {
         let jobs = self.number(&["numjobs"])?.unwrap_or(1);
         let io_size = self.number(&["io_size", "io_limit"])?;
@@ -416,13 +416,13 @@ impl<'a> Job<'a> {
         Ok(name)
     }
 
-    /// A job beside another works on that one's target.
+    /// A job next to another works on that one's target.
     fn same_stack(&mut self, stacks: &[Table]) {
         let mut others = stacks.to_vec();
         let before = others.len();
         let _ = self.stack(&mut others);
         if others.len() > before {
-            let note = "filename, size and ioengine: clients beside others use theirs";
+            let note = "filename, size and ioengine: background clients use those of the others";
             self.dropped.push(format!("[{}] {note}", self.section.name));
         }
     }
@@ -430,7 +430,7 @@ impl<'a> Job<'a> {
     fn drop_times(&mut self) {
         for key in ["runtime", "ramp_time", "loops"] {
             if self.take(&[key]).is_some() {
-                self.lose(key, "clients beside others run as long as those");
+                self.lose(key, "background clients run as long as the others");
             }
         }
     }
@@ -551,7 +551,7 @@ thinktime_spin=3
         assert_eq!((stack.device.text().as_str(), stack.allow_write), ("/dev/sdx", true));
         assert_eq!(stack.size(), units::Bytes(10 << 30));
         let plan = plan(&study);
-        assert_eq!(plan.trials.len(), 2, "[log] runs beside [warm]");
+        assert_eq!(plan.trials.len(), 2, "[log] runs next to [warm]");
         assert_eq!(plan.trials[0].timeline.measure, units::Nanos::from_secs(120));
         let PlannedJob::Block(warm) = &plan.trials[0].job else { panic!("no block job") };
         assert_eq!((warm.queue_depth, warm.clients, warm.block_size.get()), (32, 2, 8192));

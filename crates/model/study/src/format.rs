@@ -23,7 +23,7 @@ pub struct Study {
     #[serde(default)]
     pub about: String,
     /// The finding that answers the question in the report's first sentence; without it: what each storage
-    /// gives, beside the reference.
+    /// gives, next to the reference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Finding>,
     /// Name of the stack that others are compared with; by default the first that is measured, else the
@@ -67,7 +67,7 @@ pub enum Finding {
     Fabric,
     /// The highest rate of each, and the depth that it takes.
     Rates,
-    /// What one engine gives beside the other on the same storage.
+    /// What one engine gives next to the other on the same storage.
     Engines,
     /// One request, large ones, many: latency, bandwidth and rate of each.
     Device,
@@ -105,10 +105,10 @@ pub struct Stack {
     /// How operations reach the kernel.
     #[serde(default)]
     pub submission: Submission,
-    /// Allow writes to a block device; without it the device is opened read-only. See Safety in README.md.
+    /// Allow writes to a block device; without it the device is opened read-only. See docs/SECURITY.md.
     #[serde(default)]
     pub allow_write: bool,
-    /// File system for databases: the directory's own; or one made anew for each trial, on the device
+    /// File system for databases: the directory's own; or one made again for each trial, on the device
     /// (erased at the end) or on a loop device of `size` with direct I/O over the temporary file (root); or
     /// none (`raw`, LMDB only).
     #[serde(default)]
@@ -121,13 +121,13 @@ pub struct Stack {
     /// figures are `emulated`. Its data lie in memory, as far as they were written. Databases need a
     /// `file_system`, made on a loop device over it (root). A drive that is faster than this machine's way
     /// through FUSE is refused when it is attached, unless its time is stretched (`scale`): its trials have
-    /// failed then, and the others go on.
+    /// failed then, and the others continue.
     #[serde(default)]
     pub attach: bool,
-    /// Of an attached model: every time of the device is so many times as long, 1 to 1000. A drive that is
-    /// faster than this machine's way to a live disk needs it, and so does a comparison with a host of more
-    /// cores: to a database on two cores a drive that is ten times slower is what the drive is to one on
-    /// twenty. Stacks of one experiment share one scale; figures say it.
+    /// Of an attached model: every time of the device is this many times as long, 1 to 1000. A drive that
+    /// is faster than this machine's way to a live disk needs it, and so does a comparison with a host of
+    /// more cores: to a database on two cores a drive that is ten times slower is what the drive is to one
+    /// on twenty. Stacks of one experiment share one scale; figures say it.
     #[serde(default = "default_scale")]
     pub scale: u32,
     /// Of an attached model: the tables of a SQL job are there before its life begins. Loading takes
@@ -233,7 +233,7 @@ pub struct Experiment {
     #[serde(default)]
     pub on_error: OnError,
     /// What is asked of every stack at every point: `["p99 <= 20ms", "p99 <= 5ms at 2k/s"]` (p50, p90, p99,
-    /// p99_9; with `at` so many transactions, lookups, updates or block operations a second must be
+    /// p99_9; with `at` this many transactions, lookups, updates or block operations per second must be
     /// reached). The report has a column for them, and a run that misses one ends with exit code 8; what
     /// cannot be said (too few samples, an emulated drive that was not as its model asks) is open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -259,7 +259,7 @@ pub enum OnError {
     /// The trial ends as failed.
     #[default]
     Stop,
-    /// The trial goes on.
+    /// The trial continues.
     Continue,
 }
 

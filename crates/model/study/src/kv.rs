@@ -32,7 +32,7 @@ pub struct KvJob {
     #[serde(default = "default_random_payload")]
     pub random_payload: Share,
     /// Client threads of the workload, 0 to 256: in `read_while_writing` and `read_while_scanning` the
-    /// readers beside the one that writes or scans (0: that one alone), else all of them.
+    /// readers next to the one that writes or scans (0: that one alone), else all of them.
     #[serde(default = "default_clients")]
     pub clients: u32,
     /// How records are drawn: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (operations / records);
@@ -43,15 +43,15 @@ pub struct KvJob {
     /// `read_while_writing` and `read_while_scanning` those of the readers.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Operations a second of all those clients together, where arrivals are not closed; a list is an axis.
-    /// Each client has one in flight: what no client could take is counted as missed.
+    /// Operations per second of all those clients together, where arrivals are not closed; a list is an
+    /// axis. Each client has one in flight: what no client could take is counted as missed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Updates a second of the writer in `read_while_writing`; without it as many as it can.
+    /// Updates per second of the writer in `read_while_writing`; without it as many as it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_rate: Option<Rate>,
-    /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver give them out ten
-    /// times a second: a tenth of the rate is like theirs.
+    /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver give them out
+    /// ten times per second: a tenth of the rate is like theirs.
     #[serde(default = "default_write_burst")]
     pub write_burst: u32,
     /// Records that `seek_random` reads after each seek.
@@ -158,9 +158,9 @@ pub enum KvWorkload {
     SeekRandom,
     /// Deletes, whether or not the record is still there.
     DeleteRandom,
-    /// Readers beside one writer.
+    /// Readers next to one writer.
     ReadWhileWriting,
-    /// Readers beside one that scans everything.
+    /// Readers next to one that scans everything.
     ReadWhileScanning,
     /// Half lookups, half updates.
     YcsbA,

@@ -12,7 +12,7 @@ pub enum Memory {
     /// What the machine has.
     #[default]
     Unlimited,
-    /// So many bytes.
+    /// This many bytes.
     Size(Bytes),
     /// A share of the bytes of keys and values: `20%` is a database five times memory.
     Share(Share),

@@ -54,7 +54,7 @@ pub struct Objective {
     pub quantile: Quantile,
     /// The longest that it may be.
     pub at_most: Nanos,
-    /// Operations or transactions a second that must be reached; none: any.
+    /// Operations or transactions per second that must be reached; none: any.
     pub at: Option<Rate>,
 }
 

@@ -53,8 +53,8 @@ pub struct SqlJob {
     /// Connections, 1 to 1024.
     #[serde(default = "default_clients")]
     pub clients: u32,
-    /// Transactions a second that are due, Poisson, all connections together; the next one goes to whichever
-    /// connection is free. Without it, unthrottled.
+    /// Transactions per second that are due, Poisson, all connections together; the next one goes to
+    /// whichever connection is free. Without it, unthrottled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Transactions of all connections together after which the trial ends, if `measure` does not end it
@@ -76,11 +76,11 @@ pub struct SqlJob {
     /// share. Needs root.
     #[serde(default)]
     pub memory: Memory,
-    /// Connections that load the tables, 1 to 256; a load goes on where one was cut off.
+    /// Connections that load the tables, 1 to 256; a load continues where one was cut off.
     #[serde(default = "default_load_threads")]
     pub load_threads: u32,
-    /// Each trial loads a database of its own; `false`: trials on one stack that need the same tables go on
-    /// with those, on a server that is started anew.
+    /// Each trial loads a database of its own; `false`: trials on one stack that need the same tables
+    /// continue with those, on a server that is started again.
     #[serde(default)]
     pub fresh: bool,
     /// Keep the data directory in the run folder when a trial fails.
@@ -108,7 +108,7 @@ impl SqlJob {
         self.prepared && self.dialect == SqlDialect::Sysbench10
     }
 
-    /// What tables were loaded for: jobs with equal ones can go on with each other's.
+    /// What tables were loaded for: jobs with equal ones can continue with each other's.
     #[must_use]
     pub fn tables_key(&self) -> String {
         format!(

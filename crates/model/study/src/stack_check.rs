@@ -1,4 +1,4 @@
-//! What a stack must hold to, by itself and beside others.
+//! What a stack must hold to, by itself and next to others.
 //!
 //! Invariant: one that passes can be opened wherever its device is.
 
@@ -162,7 +162,7 @@ name = "mix"
 queue_depth = 1
 "#;
 
-    /// A drive at a tenth of its speed beside one at its own would lose a comparison that it wins.
+    /// A drive at a tenth of its speed next to one at its own would lose a comparison that it wins.
     #[test]
     fn stacks_of_an_experiment_share_one_scale() {
         assert_eq!(parse(STUDY, ENGINES).map(|study| study.stack[0].scale), Ok(10));

@@ -4,7 +4,7 @@
 
 use crate::text::{Grammar, human_count, quantity_text};
 
-/// Arrivals a second.
+/// Arrivals per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
 
@@ -23,7 +23,7 @@ quantity_text!(
 );
 
 impl Rate {
-    /// Arrivals a second.
+    /// Arrivals per second.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0

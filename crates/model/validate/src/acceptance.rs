@@ -1,4 +1,4 @@
-//! A profile held against published figures: each of its acceptance jobs run in virtual time.
+//! A profile compared with published figures: each of its acceptance jobs run in virtual time.
 //!
 //! What those errors say of a prediction is `worth`'s. Invariant: pure; the error is computed, never
 //! stored.
@@ -13,7 +13,7 @@ use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Pattern, Spacing};
 use crate::worth::{CheckedFigure, JobShape};
 use sim::{BlockPath, HostModel, run};
 
-/// Warm-up of jobs that write, beside the measured time.
+/// Warm-up of jobs that write, next to the measured time.
 const WRITE_WARM_UP: Nanos = Nanos::from_secs(1);
 /// Operations that a job needs to be compared.
 const OPERATIONS_MIN: u64 = 2_000;
@@ -24,7 +24,7 @@ const WRITES_MIN: Nanos = Nanos::from_secs(20);
 const SCHEDULED_MIN: Nanos = Nanos::from_secs(5);
 /// No job is measured for longer.
 const MEASURE_MAX: Nanos = Nanos::from_secs(240);
-/// Writes in flight at most that go on beside a job.
+/// Writes in flight at most that continue next to a job.
 const BESIDE_DEPTH: u32 = 1024;
 
 /// The next operation when one has ended.
@@ -88,8 +88,8 @@ impl JobKind {
             Self::Write => "random writes",
             Self::Mix => "random mixes",
             Self::Durable => "durable writes",
-            Self::ReadBeside => "reads beside writes",
-            Self::WriteBeside => "writes beside reads",
+            Self::ReadBeside => "reads next to writes",
+            Self::WriteBeside => "writes next to reads",
             Self::Large => "large or sequential",
             Self::Scheduled => "by a schedule",
         }
@@ -99,7 +99,7 @@ impl JobKind {
 /// Within this of a published value, unless it has a band of its own.
 const BAND: f64 = 0.10;
 
-/// One published figure beside the predicted one.
+/// One published figure next to the predicted one.
 #[derive(Debug, Clone)]
 pub struct Check {
     /// Kind of job; `None` for what several jobs show together.
@@ -303,10 +303,10 @@ fn compare(job: &Acceptance, recording: &Recording) -> Vec<Check> {
     let size =
         if job.block_size == Bytes(4096) { String::new() } else { format!("{} ", job.block_size) };
     let beside = match (job.beside_writes, job.beside_depth) {
-        (Some(rate), _) => format!(" beside {rate} writes"),
+        (Some(rate), _) => format!(" next to {rate} writes"),
         (None, Some(depth)) => match job.beside_threads {
-            Some(threads) => format!(" beside writes, {threads} x {depth} in flight"),
-            None => format!(" beside writes, {depth} in flight"),
+            Some(threads) => format!(" next to writes, {threads} x {depth} in flight"),
+            None => format!(" next to writes, {depth} in flight"),
         },
         (None, None) => String::new(),
     };

@@ -251,7 +251,7 @@ impl Phenomena<'_> {
     }
 }
 
-/// Half a second measured, after so many of warm-up and a little.
+/// Half a second measured, after this many of warm-up and a little.
 fn timeline(warm_up: u64) -> Timeline {
     Timeline {
         warm_up: Nanos::from_secs(warm_up) + Nanos::from_millis(50),

@@ -3,7 +3,7 @@
 //!
 //! Like means: the same metric, the same kind (reads, writes, or a mix that differs by at most a fifth of
 //! all operations), order, state of the device, durability and host path; sizes within twice, operations in
-//! flight within four times (of a schedule: its rate within twice), writes beside it within twice. Figures
+//! flight within four times (of a schedule: its rate within twice), writes next to it within twice. Figures
 //! that were fitted say that there was a fit, not how good it is. Invariant: one definition, for terminal,
 //! page, JSON and documents.
 
@@ -31,9 +31,9 @@ pub struct JobShape {
     pub fresh: bool,
     /// A flush after each write, or each write forced; how, in a word; empty for neither.
     pub durable: String,
-    /// Writes a second that go on beside it and are not counted; the largest number: unthrottled.
+    /// Writes per second that continue next to it and are not counted; the largest number: unthrottled.
     pub background_writes: u64,
-    /// Operations a second by a schedule; 0: a closed loop.
+    /// Operations per second by a schedule; 0: a closed loop.
     #[serde(default)]
     pub offered: u64,
 }

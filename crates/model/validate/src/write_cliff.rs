@@ -25,7 +25,7 @@ const FALLEN: f64 = 2.0 / 3.0;
 pub(crate) struct Cliff {
     /// Seconds until it had fallen; as many as were looked at if it did not.
     pub fall: f64,
-    /// Lowest rate of a minute, operations a second.
+    /// Lowest rate of a minute, operations per second.
     pub dip: f64,
     /// Highest rate of a minute after that.
     pub hump: f64,

@@ -39,7 +39,7 @@ pub struct OpenLoop {
 pub struct RateStep {
     /// Since the start of the trial.
     pub from: Nanos,
-    /// Operations a second; zero pauses.
+    /// Operations per second; zero pauses.
     pub per_second: f64,
 }
 
@@ -132,7 +132,7 @@ impl Schedule {
         self.next
     }
 
-    /// Goes on to the arrival after the next.
+    /// Moves to the arrival after the next.
     #[inline]
     pub fn advance(&mut self, random: &mut Xoshiro256PlusPlus) {
         if self.in_burst > 1 {

@@ -20,7 +20,7 @@ use crate::{
 /// Where the next block lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pattern {
-    /// Drawn anew each time.
+    /// Drawn again each time.
     Random(Offsets),
     /// After the last one, each client from its own part of the span on.
     Sequential,
@@ -74,11 +74,11 @@ pub struct BlockPlan {
     pub queue_depth: u32,
     /// When operations are due.
     pub arrivals: Arrivals,
-    /// Flush after so many writes of a client; 0: never.
+    /// Flush after this many writes of a client; 0: never.
     pub sync_every: u32,
     /// Each write is on the medium when it ends.
     pub dsync: bool,
-    /// Recorded apart, as what goes on beside the operations of interest.
+    /// Recorded apart, as what continues next to the operations of interest.
     pub background: bool,
     /// Each client keeps to a part of the span of its own, and has no two operations on one block in
     /// flight, so that what a read must give is known.
@@ -556,7 +556,7 @@ mod tests {
         client.completed(second.id, Outcome::Done, Nanos::ZERO);
         let flush = issue(&mut client).unwrap();
         assert_eq!((flush.op.class, flush.op.length), (OpClass::Sync, 0));
-        assert!(issue(&mut client).is_none(), "nothing beside a flush");
+        assert!(issue(&mut client).is_none(), "nothing next to a flush");
         client.completed(flush.id, Outcome::Done, Nanos::ZERO);
         assert_eq!(issue(&mut client).unwrap().op.class, OpClass::Write);
     }

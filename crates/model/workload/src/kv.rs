@@ -28,7 +28,7 @@ pub enum KvAction {
     Update,
     /// Delete it.
     Delete,
-    /// Look at so many records in key order, beginning with it.
+    /// Look at this many records in key order, beginning with it.
     Scan(u32),
     /// As `Scan`, of a length drawn between 1 and this.
     ScanUpTo(u32),
@@ -52,7 +52,7 @@ pub struct KvRole {
     pub mix: [(KvAction, u32); 2],
     /// How records are chosen.
     pub keys: KvKeys,
-    /// It goes on beside the clients of interest.
+    /// It continues next to the clients of interest.
     pub background: bool,
     /// When operations are due: those of all clients that share them. A closed loop has no pauses here.
     pub arrivals: Arrivals,

@@ -1,8 +1,8 @@
 //! Workloads as state machines without I/O.
 //!
-//! A workload says "issue this now", "wait until then" or "finished", and is told of completions.
-//! The same code is driven by io_uring on a real disk, by a real database engine, and by virtual
-//! time ([`Workload`] is the seam).
+//! A workload says "issue this now", "wait until then" or "finished", and is notified of completions. The
+//! same code is driven by io_uring on a real disk, by a real database engine, and by virtual time
+//! ([`Workload`] is the seam).
 //!
 //! Invariants: no clock, no I/O, no allocation after construction; the same seed gives the same operations.
 
@@ -47,11 +47,11 @@ pub enum OpClass {
     Write,
     /// Makes earlier writes durable: fdatasync, a device flush.
     Sync,
-    /// A read that goes on beside the operations of interest.
+    /// A read that continues next to the operations of interest.
     BackgroundRead,
-    /// A write that goes on beside them.
+    /// A write that continues next to them.
     BackgroundWrite,
-    /// A flush that goes on beside them.
+    /// A flush that continues next to them.
     BackgroundSync,
     /// A whole SQL transaction, from its intended start to its commit.
     Transaction,
@@ -171,7 +171,7 @@ impl OpClass {
         self.index() >= Self::Begin.index()
     }
 
-    /// The class itself, or the one that is recorded beside it.
+    /// The class itself, or the one that is recorded next to it.
     #[must_use]
     pub const fn beside(self, background: bool) -> Self {
         match (self, background) {
@@ -275,6 +275,6 @@ pub trait Workload {
         0
     }
 
-    /// Tells that operation `id` ended at `now`. Each issued operation is told exactly once.
+    /// Tells that operation `id` ended at `now`. Each issued operation is reported exactly once.
     fn completed(&mut self, id: OpId, outcome: Outcome, now: Nanos);
 }

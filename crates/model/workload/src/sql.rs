@@ -1,9 +1,9 @@
 //! SQL transactions as sysbench's OLTP scripts have them, statement for statement.
 //!
 //! Two dialects: `oltp.lua` of sysbench 0.5 (one table a transaction) and the `oltp_*.lua` of 1.0 (the
-//! table drawn anew for each kind of statement). Invariants: one statement in flight a client; the order of
-//! statements is fixed inside a transaction; a transaction that the server gave up begins again, and its
-//! time goes on.
+//! table drawn again for each kind of statement). Invariants: one statement in flight a client; the order
+//! of statements is fixed inside a transaction; a transaction that the server gave up begins again, and its
+//! time continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -250,7 +250,7 @@ pub struct SqlClient {
     schedule: Option<(Schedule, Xoshiro256PlusPlus, u64)>,
     numbers: SqlNumbers,
     random: Xoshiro256PlusPlus,
-    /// Intended start of the transaction that goes on, or is due.
+    /// Intended start of the transaction that continues, or is due.
     current: Option<Nanos>,
     /// Place in the script of the next statement.
     place: usize,

@@ -156,7 +156,7 @@ impl ClassicServer {
         for slot in &due {
             self.under_way -= 1;
             self.conclude(slot)?;
-            // Each is written by itself, and its client goes on before the next.
+            // Each is written by itself, and its client continues before the next.
             self.disk.note(&self.serving, std::slice::from_ref(slot));
         }
         due.clear();

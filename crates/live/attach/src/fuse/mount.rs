@@ -134,7 +134,8 @@ pub(crate) fn processors() -> io::Result<usize> {
     last.map(|last| last + 1).ok_or_else(|| io::Error::other(format!("{} processors", text.trim())))
 }
 
-/// FUSE over io_uring allowed, if need be for as long as this lives: mounting asks, what is mounted goes on.
+/// FUSE over io_uring allowed, if need be for as long as this lives: mounting asks, what is mounted
+/// continues.
 struct RingsAllowed {
     /// The parameter, locked, if it was changed.
     changed: Option<File>,

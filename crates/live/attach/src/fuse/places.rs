@@ -57,7 +57,7 @@ pub(crate) struct Place {
 // SAFETY: the pointers are to memory of this place, which lives for ever and is used by its owner alone.
 unsafe impl Send for Place {}
 
-/// A ring of so many entries.
+/// A ring of this many entries.
 pub(crate) fn new_ring(entries: u32) -> std::io::Result<ServerRing> {
     IoUring::builder().setup_single_issuer().setup_coop_taskrun().build(entries)
 }
@@ -72,7 +72,7 @@ pub(crate) fn push(ring: &mut ServerRing, entry: &squeue::Entry128) -> std::io::
 }
 
 impl Place {
-    /// With room for so many bytes of data.
+    /// With room for this many bytes of data.
     pub fn new(bytes: usize) -> Self {
         let header = Header {
             head: [0; 128],
@@ -107,7 +107,7 @@ impl Place {
         (&header.head, &header.arguments, &payload[..length])
     }
 
-    /// Room for so many bytes of an answer; no more than there is.
+    /// Room for this many bytes of an answer; no more than there is.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         // SAFETY: as of `header`.
         let payload = unsafe { self.payload.as_mut() };
@@ -126,7 +126,7 @@ impl Place {
         self.command(ring, fuse, of, (REGISTER, vectors))
     }
 
-    /// Answers the request in it, with an error or so many bytes of data, and gives the place back. The
+    /// Answers the request in it, with an error or this many bytes of data, and gives the place back. The
     /// request's number stands where the answer's does.
     pub fn answer(
         &mut self,

@@ -24,11 +24,11 @@ use crate::failures::{errno, lock};
 use crate::handing::{FailedChanges, hand_over};
 use crate::timed::{LOOK, ServedDisk, Serving, Turn, UnderWay};
 
-/// Places of a thread: so many requests of a processor are with the model at once, more wait before it.
+/// Places of a thread: this many requests of a processor are with the model at once, more wait before it.
 const PLACES: usize = 256;
 /// The same on machines with many processors.
 const PLACES_OF_MANY: usize = 64;
-/// From so many processors on.
+/// From this many processors on.
 const MANY: usize = 16;
 /// What a thread is woken with.
 const WAKE: u64 = u64::MAX;

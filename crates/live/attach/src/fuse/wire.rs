@@ -240,7 +240,7 @@ impl FuseAnswer {
         &self.0[OUT_HEADER..]
     }
 
-    /// Begins anew.
+    /// Begins again.
     pub fn clear(&mut self) -> &mut Self {
         self.0.clear();
         self.0.resize(OUT_HEADER, 0);
@@ -274,7 +274,7 @@ impl FuseAnswer {
         self
     }
 
-    /// Room for so many bytes of data, to be filled.
+    /// Room for this many bytes of data, to be filled.
     pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         let at = self.0.len();
         self.0.resize(at + bytes, 0);

@@ -78,7 +78,7 @@ pub fn initialise(
     };
     let output = output_within(&mut command, (INITIALISE_MAX, Some(stop)), |child| {
         let input = child.stdin.take();
-        // Beside its words: neither side may wait for the other.
+        // Next to its words: neither side may wait for the other.
         std::thread::spawn(move || input.map(|mut input| input.write_all(&statements)));
     });
     let output = output.map_err(failed)?;

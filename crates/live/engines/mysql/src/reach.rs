@@ -41,7 +41,7 @@ pub(crate) fn connect_briefly(target: &Target) -> Result<Conn, EngineError> {
     connect_within(target, 32, Some(ANSWER_MAX))
 }
 
-/// Connects, for so many prepared statements.
+/// Connects, for this many prepared statements.
 pub(crate) fn connect_with(target: &Target, statements: usize) -> Result<Conn, EngineError> {
     connect_within(target, statements, None)
 }

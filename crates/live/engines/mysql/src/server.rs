@@ -31,7 +31,7 @@ const STOP_MAX: Duration = Duration::from_secs(120);
 const GONE_MAX: Duration = Duration::from_secs(10);
 /// Time between looks at it.
 const LOOK: Duration = Duration::from_millis(10);
-/// Lines of its log that are told.
+/// Lines of its log that are shown.
 const LOG_LINES: usize = 8;
 
 fn refused(reason: String, next: &str) -> EngineError {
@@ -182,7 +182,7 @@ impl Server {
     /// Stops it as it should be stopped, its pages written; ends it if that takes too long.
     ///
     /// # Errors
-    /// In words that go on after "the server", when it had to be ended or had ended before.
+    /// In words that continue after "the server", when it had to be ended or had ended before.
     pub fn stop(mut self) -> Result<(), String> {
         if let Some(how) = self.obituary(Duration::ZERO) {
             return Err(how);

@@ -28,7 +28,7 @@ const END_OF_COLUMNS: usize = 5;
 enum Stage {
     /// Before the first packet.
     Begin,
-    /// So many column descriptions are to come.
+    /// This many column descriptions are to come.
     Columns(u64),
     /// After them: maybe their end, maybe a row.
     AfterColumns,

@@ -1,4 +1,4 @@
-//! Loading that was cut off and goes on, on a real server.
+//! Loading that was cut off and continues, on a real server.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn sums(conn: &mut mysql::Conn) -> Vec<(String, u64)> {
     conn.query("CHECKSUM TABLE sbtest1, sbtest2").expect("sums")
 }
 
-/// A load that goes on must give the tables that it would have given, or two runs differ by when one was
+/// A load that continues must give the tables that it would have given, or two runs differ by when one was
 /// interrupted.
 #[test]
 fn a_load_that_was_cut_off_goes_on_to_the_same_tables() {

@@ -13,8 +13,8 @@ use std::time::Instant;
 use crate::api::Api;
 use crate::{Object, Owned};
 
-/// One of so many operations of each kind in a session is timed; a prime, so that no pattern of a workload
-/// beats with it.
+/// One of this many operations of each kind in a session is timed; a prime, so that no pattern of a
+/// workload beats with it.
 pub(crate) const EACH: u32 = 127;
 /// RocksDB's number for counting nothing, without which it counts even what nobody asks for.
 const NOTHING: c_int = 1;

@@ -307,7 +307,8 @@ impl<D: Device> Cache<D> {
         2
     }
 
-    /// Flushes for which every line that was dirty when they came is clean by now go on to the slow device.
+    /// Flushes for which every line that was dirty when they came is clean by now continue to the slow
+    /// device.
     fn go_on_with_flushes(&mut self, now: Nanos) {
         while let Some(&(job, dirtied)) = self.flushes.front() {
             let waiting = self.dirty_order.front().is_some_and(|(_, number)| *number < dirtied);
@@ -390,7 +391,7 @@ impl<D: Device> Cache<D> {
         self.cleaning.retain(|number| *number != order);
         self.clean(now);
         self.go_on_with_flushes(now);
-        // Writers go on until there is as much dirty as may be; what one rewrites may be dirty already.
+        // Writers continue until there is as much dirty as may be; what one rewrites may be dirty already.
         while self.dirty < self.dirty_max
             && let Some(waiting) = self.throttled.pop_front()
         {

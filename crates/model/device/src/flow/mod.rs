@@ -4,10 +4,10 @@
 //! A request that finds itself one of `n` in flight takes a time drawn from the distribution that was
 //! measured at `n`; between measured numbers each quantile is interpolated on logarithmic axes, beyond the
 //! last one it grows with `n` (throughput stays). A request of a size between two measured ones lies on the
-//! line through both, at the same quantile; beyond the last one the line goes on. Between two percentiles
+//! line through both, at the same quantile; beyond the last one the line continues. Between two percentiles
 //! times follow a power of the rank that has the mean that was measured there.
 //!
-//! Where sizes mix it is work that is in flight. A request is as much as so many of the smallest of its
+//! Where sizes mix it is work that is in flight. A request is as much as this many of the smallest of its
 //! kind as take the device, at its highest rate, what it takes; it is one of as many like itself as make
 //! the work in flight, which with one size is `n` again. Of a request that is more work than the one that
 //! meets it no more is left than its remaining time can hold, where times are so even that it is known.
@@ -52,7 +52,7 @@ use crate::constant::Constant;
 use crate::pending::Pending;
 use crate::{Completion, Device, Operation, Request, Stage, Stages};
 
-/// Share of the last request in what is known of the mix: about so many of the last ones count.
+/// Share of the last request in what is known of the mix: about this many of the last ones count.
 const MIX_MEMORY: f64 = 1.0 / 512.0;
 /// Pressure that reads feel at most: of a closed loop it is 1, give or take what chance makes of 128
 /// writes.
@@ -169,7 +169,7 @@ impl Flow {
     /// What a time becomes where the thread has rested.
     fn after_rest(&mut self, now: Nanos, queue: u16, place: Place, takes: Nanos) -> Nanos {
         let Some(rested) = &mut self.rested else { return takes };
-        // Beyond the last size it stays: times go on along their line already.
+        // Beyond the last size it stays: times continue along their line already.
         let part = along((place.0, place.1.min(1.0)), |size| rested.parts[size]);
         let longer = takes.get() as f64 * rested.factor(now, queue, part);
         let takes = Nanos(longer.min(LONGEST) as u64);
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// The time of a read of `length` bytes that is one of so many like it.
+    /// The time of a read of `length` bytes that is one of this many like it.
     fn read(flow: &mut Flow, length: u32, in_flight: f64) -> Nanos {
         let place = flow.place(length);
         let load = in_flight * flow.kinds[0].work(place);

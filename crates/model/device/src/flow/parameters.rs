@@ -151,7 +151,7 @@ impl FlowMixes {
     }
 }
 
-/// Why a table has not so many rows for each of its parts, of so many rising times above 0.
+/// Why a table has not this many rows for each of its parts, of this many rising times above 0.
 fn bad_table(
     name: &str,
     times: &[Vec<Vec<Nanos>>],

@@ -140,13 +140,13 @@ impl Table {
         own * (in_flight / last).max(1.0)
     }
 
-    /// The time at a quantile of one of so many in flight.
+    /// The time at a quantile of one of this many in flight.
     #[inline]
     pub fn time(&self, in_flight: f64, quantile: Quantile) -> f64 {
         self.value(in_flight, |row| row.time(quantile))
     }
 
-    /// The mean time of one of so many in flight.
+    /// The mean time of one of this many in flight.
     #[inline]
     pub fn mean(&self, in_flight: f64) -> f64 {
         self.value(in_flight, |row| row.mean)

@@ -21,7 +21,7 @@
 //! # Source
 //! Structure and read constants: fitted on raw fio data of one drive and tested on depths that the fit had
 //! not seen. Reads before programs that are suspended, bursts of collection, reads behind writes: the
-//! percentiles of reads and writes beside set write rates of six drives (Haas et al., PVLDB 18, 2025, raw
+//! percentiles of reads and writes next to set write rates of six drives (Haas et al., PVLDB 18, 2025, raw
 //! data), of which some rates were kept back (docs/VALIDATION.md). Program units, erase and write
 //! amplification: datasheets, cited in the profiles.
 //!

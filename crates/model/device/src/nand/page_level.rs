@@ -14,7 +14,7 @@ use super::translation::{Condition, Drive, Owed};
 
 /// No place, no page, no block.
 const NONE: u32 = u32::MAX;
-/// Collection begins below so many free blocks.
+/// Collection begins below this many free blocks.
 const FREE_BLOCKS_LOW: usize = 3;
 /// Drive writes at random that bring a filled drive to steady state.
 const STEADY_WRITES: u64 = 3;
@@ -29,7 +29,7 @@ pub(crate) struct PageLevel {
     page_at: Vec<u32>,
     /// `[block]`: valid pages.
     valid: Vec<u32>,
-    /// `[valid pages]`: full blocks with so many.
+    /// `[valid pages]`: full blocks with this many.
     full: Vec<Vec<u32>>,
     /// `[block]`: its position in that list; `NONE` when it is not full.
     position: Vec<u32>,

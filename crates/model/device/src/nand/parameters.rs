@@ -52,7 +52,7 @@ pub struct NandParameters {
     pub channel_time: Constant<Nanos>,
     /// Link time per started 4 KiB, either direction: the link is half duplex.
     pub link_time: Constant<Nanos>,
-    /// Link and protocol time of a request beside its data.
+    /// Link and protocol time of a request next to its data.
     pub link_request_time: Constant<Nanos>,
     /// Time from data in the buffer to acknowledgement.
     pub write_ack_time: Constant<Nanos>,

@@ -3,10 +3,9 @@
 //! # Model
 //! A plane does one thing at a time. Its reads form a gap in its other work (a program, a move, an erase):
 //! a read that comes while work runs waits until that is suspended, a least time and an exponential one
-//! beyond, or for its end;
-//! reads that come before the gap is over go on in it. A piece of work lets so many reads go before it and
-//! then runs to its end, so that it ends whatever the reads. When a read starts is known as it comes; when
-//! work ends is not, so its end is asked again when it seems due.
+//! beyond, or for its end; reads that come before the gap is over continue in it. A piece of work lets this
+//! many reads go before it and then runs to its end, so that it ends whatever the reads. When a read starts
+//! is known as it comes; when work ends is not, so its end is asked again when it seems due.
 //!
 //! Invariants: reads of a plane are served in order and never overlap its work; work takes exactly its time
 //! in all, and what going on adds for each time that it made way.
@@ -42,7 +41,7 @@ pub(super) struct Task {
 pub(super) struct Purpose {
     /// Number of a program of host data, [`Purpose::NOTHING`] for other work.
     pub order: u32,
-    /// Request that goes on when it is done, or [`Purpose::NOTHING`].
+    /// Request that continues when it is done, or [`Purpose::NOTHING`].
     pub slot: u32,
 }
 
@@ -56,7 +55,7 @@ impl Purpose {
 /// Work on a plane.
 #[derive(Debug, Clone, Copy)]
 struct Work {
-    /// What is left of it at `resumed`, when it goes on.
+    /// What is left of it at `resumed`, when it continues.
     left: Nanos,
     resumed: Nanos,
     /// Reads that may still go before it.
@@ -257,7 +256,7 @@ mod tests {
         let mut planes = planes(8);
         assert_eq!(start(&mut planes, 0, 350, 0), 350);
         assert_eq!(read(&mut planes, 30), 40);
-        // Comes while the first is served, and goes on after it.
+        // Comes while the first is served, and continues after it.
         assert_eq!(read(&mut planes, 35), 50);
         assert_eq!(planes.finish(Nanos(350), 0).unwrap_err(), Nanos(370));
         assert!(planes.finish(Nanos(370), 0).is_ok());
@@ -287,7 +286,7 @@ mod tests {
         let suspend = Suspend { least: Nanos(5), mean_beyond: Nanos(0) };
         let (takes, resume) = (Nanos(350), Nanos(40));
         planes.start(Nanos(0), Task { takes, suspend, resume, purpose: Purpose::NONE });
-        // The program goes on until it has made way.
+        // The program continues until it has made way.
         assert_eq!((read(&mut planes, 30), read(&mut planes, 35)), (45, 55));
         assert_eq!(read(&mut planes, 100), 115);
         assert_eq!(planes.finish(Nanos(350), 0).unwrap_err(), Nanos(350 + 30 + 2 * 40));

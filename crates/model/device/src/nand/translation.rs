@@ -75,7 +75,7 @@ const STREAMS: usize = 8;
 
 /// Parts of the ring whose age is known.
 const PARTS: usize = 1024;
-/// The share of valid pages is asked anew so often in each part.
+/// The share of valid pages is asked again so often in each part.
 const LOOKS: f64 = 16.0;
 /// No block is collected with a larger share of valid pages.
 const VALID_MAX: f64 = 0.99;
@@ -139,7 +139,7 @@ impl ClosedForm {
         }
     }
 
-    /// Whether a write goes on where another one ended.
+    /// Whether a write continues where another one ended.
     fn continues(&mut self, page: u64, pages: u64) -> bool {
         match self.ends.iter().position(|end| *end == page) {
             Some(stream) => {
@@ -213,7 +213,7 @@ impl Drive {
 /// One of the two.
 #[derive(Debug, Clone)]
 pub(crate) enum Translation {
-    /// Nothing is moved; blocks are erased as they are filled: so many pages each.
+    /// Nothing is moved; blocks are erased as they are filled: this many pages each.
     None(f64),
     ClosedForm(Box<ClosedForm>),
     PageLevel(Box<PageLevel>),

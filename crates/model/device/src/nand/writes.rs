@@ -89,7 +89,7 @@ impl WriteBuffer {
 }
 
 impl Nand {
-    /// A read has passed the controller: it goes on, unless a write has waited too long.
+    /// A read has passed the controller: it continues, unless a write has waited too long.
     pub(super) fn read_arrived(&mut self, now: Nanos, slot: u32) {
         self.slots[slot as usize].arrived = now;
         if self.reads_wait(now) {
@@ -115,7 +115,7 @@ impl Nand {
     }
 
     /// Takes waiting writes into the buffer while it has room (any write when nothing in it is due); what
-    /// waited behind them goes on.
+    /// waited behind them continues.
     fn fill_buffer(&mut self, now: Nanos) {
         let room = self.parameters.write_buffer.value.get();
         self.begin_work(now);
@@ -138,7 +138,7 @@ impl Nand {
         }
     }
 
-    /// Takes a write of so many bytes of chunks into the buffer.
+    /// Takes a write of this many bytes of chunks into the buffer.
     fn take_write(&mut self, now: Nanos, slot: u32, bytes: u64) {
         let request = self.slots[slot as usize].request;
         self.buffer.used += bytes;
@@ -271,7 +271,7 @@ impl Nand {
         }
     }
 
-    /// A program or an erase of `takes` falls due; so many bytes of the buffer are free when it begins.
+    /// A program or an erase of `takes` falls due; this many bytes of the buffer are free when it begins.
     fn task_due(&mut self, (takes, bytes): (Nanos, u64), purpose: Purpose) {
         let (suspend, resume) = (self.parameters.suspend(), self.parameters.resume());
         let task = Task { takes, suspend, resume, purpose };

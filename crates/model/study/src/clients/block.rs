@@ -19,7 +19,7 @@ pub struct Extent {
     /// Processors of the machine that issues them.
     pub cpus: u32,
     /// When it is over, of clients that all come by a schedule; others issue nothing late, since what would
-    /// be late then ran without the load beside it.
+    /// be late then ran without the load next to it.
     pub until: Until,
 }
 
@@ -189,7 +189,7 @@ mod tests {
         groups.iter().map(|group| group.plan.until).collect()
     }
 
-    /// What is issued late beside a closed loop that has ended would be measured without its load.
+    /// What is issued late next to a closed loop that has ended would be measured without its load.
     #[test]
     fn only_schedules_by_themselves_are_issued_late() {
         let late = Until { due: Nanos(10), issue: Nanos(20) };

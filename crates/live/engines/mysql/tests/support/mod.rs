@@ -23,7 +23,7 @@ pub fn missing(programs: &[&str]) -> bool {
             other => std::process::Command::new(other).arg("--version").output().is_ok(),
         };
         if !there {
-            skip(&format!("statements beside sysbench: {program}"));
+            skip(&format!("statements next to sysbench: {program}"));
             return true;
         }
     }
