@@ -1,4 +1,4 @@
-//! The tables of `docs/VALIDATION.md`: every profile that ships against its published figures, and what those
+//! The tables of `docs/VALIDATION.md`, and `docs/validation.csv`: every profile that ships against its published figures, and what those
 //! say that no constant has seen.
 //!
 //! Invariant: computed, never typed; only held-out figures make an error.
@@ -17,8 +17,14 @@ use crate::bars;
 const BEGIN: &str = "<!-- computed: cargo xtask validation -->";
 const END: &str = "<!-- end of computed part -->";
 
-/// The computed part for every profile in `devices`.
-pub fn tables(devices: &Path) -> Result<String, String> {
+/// What is computed: the part of the document, and the file with every figure.
+pub struct Validation {
+    pub tables: String,
+    pub csv: String,
+}
+
+/// Computes both for every profile in `devices`.
+pub fn validate(devices: &Path) -> Result<Validation, String> {
     let mut paths: Vec<_> = std::fs::read_dir(devices)
         .map_err(|error| error.to_string())?
         .flatten()
@@ -39,11 +45,8 @@ pub fn tables(devices: &Path) -> Result<String, String> {
     counts(&mut out, &profiles);
     bars::tables(&mut out, &profiles)?;
     held_out(&mut out, &profiles);
-    for (profile, checks) in &profiles {
-        of_profile(&mut out, profile, checks);
-    }
     let _ = write!(out, "\n{END}");
-    Ok(out)
+    Ok(Validation { tables: out, csv: csv(&profiles) })
 }
 
 type Checked = (Profile, Vec<Check>);
@@ -110,7 +113,7 @@ fn group(metric: &str) -> &'static str {
 const SHAPED: &str = "Haas et al.";
 
 /// Held-out errors by class of device, kind of job and group of metrics, with the worst of each; all stand
-/// in the tables of the profiles.
+/// in the CSV file.
 fn held_out(out: &mut String, profiles: &[Checked]) {
     let _ = writeln!(out, "\n## Held-out error by class of device and kind of job\n");
     let _ = writeln!(
@@ -169,32 +172,39 @@ fn counted(found: &Group) -> String {
     format!("{median:.0} % | {} | {} | {worst}", within(0.10), within(0.25))
 }
 
-fn of_profile(out: &mut String, profile: &Profile, checks: &[Check]) {
-    let _ = write!(out, "\n## {}\n\n", profile.title);
-    if checks.is_empty() {
-        let _ = writeln!(out, "Nothing is published, or nothing is carried: not validated.");
-        return;
+/// A row for each published figure: profile, job and metric, both numbers, what it is to the model, the error
+/// (held-out figures alone: how near a fit comes to what it was chosen for is no error), the band, the cause of
+/// a miss, and the source.
+fn csv(profiles: &[Checked]) -> String {
+    let mut out =
+        String::from("profile,job and metric,published,predicted,role,error,band,cause,source\n");
+    for (profile, checks) in profiles {
+        for one in checks {
+            let held_out = one.evidence == Evidence::HeldOut;
+            let error = one.error().filter(|_| held_out);
+            let fields = [
+                profile.name.clone(),
+                one.what(),
+                one.published_text(),
+                one.text(one.predicted),
+                one.evidence.word().to_owned(),
+                error.map_or_else(String::new, |error| format!("{:+.1} %", error * 100.0)),
+                if one.within() { "inside" } else { "outside" }.to_owned(),
+                one.missed.filter(|_| !one.within()).map_or("", |cause| cause.word()).to_owned(),
+                one.source.clone(),
+            ];
+            out.push_str(&fields.map(|field| quoted(&field)).join(","));
+            out.push('\n');
+        }
     }
-    let _ =
-        writeln!(out, "| job and metric | published | predicted | is | error | band | source |");
-    let _ = writeln!(out, "|---|---|---|---|---|---|---|");
-    for one in checks {
-        let (published, predicted) = (one.published_text(), one.text(one.predicted));
-        // How near a fit comes to what it was chosen for is no error of the model.
-        let held_out = one.evidence == Evidence::HeldOut;
-        let error =
-            one.error().filter(|_| held_out).map(|error| format!("{:+.1} %", error * 100.0));
-        let error = error.unwrap_or_default();
-        let outside = match (one.within(), one.missed) {
-            (true, _) => "inside".to_owned(),
-            (false, None) => "**outside**".to_owned(),
-            (false, Some(cause)) => format!("**outside**: {}", cause.word()),
-        };
-        let (what, source, is) = (one.what(), &one.source, one.evidence.word());
-        let _ = writeln!(
-            out,
-            "| {what} | {published} | {predicted} | {is} | {error} | {outside} | {source} |"
-        );
+    out
+}
+
+/// A field of a CSV file (RFC 4180).
+fn quoted(field: &str) -> String {
+    match field.contains([',', '"', '\n']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.to_owned(),
     }
 }
 

@@ -9,8 +9,8 @@ use units::{Bytes, Nanos, Share};
 use validate::Worth;
 use workload::OpClass;
 
-use crate::chart::short;
 use crate::finding::{Finding, Ratings};
+use crate::words::{experiment_title, storage_words};
 
 const P50: &str = "latency_p50";
 const P99: &str = "latency_p99";
@@ -35,7 +35,7 @@ fn shape(group: &Group<'_>) -> String {
 }
 
 fn storage(group: &Group<'_>) -> String {
-    short(group.stack_title()).to_owned()
+    storage_words(group.stack_title()).to_owned()
 }
 
 /// The load of a closed loop: `4 threads x depth 16`.
@@ -67,7 +67,9 @@ pub(crate) fn peak_rates(run: &Run) -> Vec<Finding> {
             continue;
         };
         deep |= rates.len() > 1;
-        let cpu = if group.first.result.is_host_bound() { ", CPU-bound" } else { "" };
+        let said = group.worth("iops") == Some(Worth::HostBound);
+        let bound = group.first.result.is_host_bound() && !said;
+        let cpu = if bound { ", CPU-bound" } else { "" };
         found.push(Finding::PeakRate {
             storage: storage(group),
             rate: *rate,
@@ -195,7 +197,7 @@ pub(crate) fn devices(run: &Run) -> Vec<Finding> {
             reads.iter().filter_map(|group| of(group)).max_by(f64::total_cmp)
         };
         Some(Finding::Device {
-            storage: short(&stack.title).to_owned(),
+            storage: storage_words(&stack.title).to_owned(),
             job: shape(one),
             p50: time(p50),
             bytes: Bytes(most(&|group| Some(group.throughput(READS)?.value))? as u64),
@@ -224,7 +226,7 @@ pub(crate) fn read_tails(run: &Run) -> Vec<Finding> {
     };
     let of = |group: &Group<'_>| {
         let p99 = group.percentile(READS, 99.0).ok()?;
-        let title = crate::words::experiment_title(group);
+        let title = experiment_title(group);
         Some(Finding::ReadTail {
             job: format!("{title}, queue depth {}", depth_of(group)),
             storage: storage(group),
@@ -272,7 +274,7 @@ pub(crate) fn ratings(run: &Run) -> Vec<Finding> {
     for test in &tests {
         let Some(rating) = test.config.rating() else { continue };
         let stack = run.header.stacks.iter().find(|stack| stack.name == test.trial.stack);
-        let title = stack.map_or("", |stack| short(&stack.title)).to_owned();
+        let title = stack.map_or("", |stack| storage_words(&stack.title)).to_owned();
         let phase = match test.trial.point.get("arrivals").map(String::as_str) {
             Some("act") => "ACT's phase",
             _ => "independent requests",

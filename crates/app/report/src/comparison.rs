@@ -15,7 +15,7 @@ use workload::OpClass;
 use crate::chart::short;
 use crate::decision_view::times_number;
 use crate::finding::{Finding, Order, Side};
-use crate::words::{engine_title, experiment_title, point_words};
+use crate::words::{engine_title, experiment_title, point_words, storage_words};
 
 /// Ratios nearer to 1 are no difference worth a headline.
 const ABOUT: f64 = 0.05;
@@ -76,10 +76,7 @@ fn title<'a>(choice: &'a Choice<'_>) -> &'a str {
 
 /// The title within a sentence: `this disk`.
 fn place(choice: &Choice<'_>) -> String {
-    match title(choice) {
-        "This disk" => "this disk".into(),
-        other => other.into(),
-    }
+    storage_words(choice.group.stack_title()).to_owned()
 }
 
 fn side(choice: &Choice<'_>, counted: Counted) -> Side {

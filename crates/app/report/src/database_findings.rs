@@ -10,9 +10,8 @@ use archive::{Run, StackRecord, TrialRecord};
 use stats::estimate::ratio;
 use workload::OpClass;
 
-use crate::chart::short;
 use crate::finding::Finding;
-use crate::words::{engine_title, experiment_title, runs_each};
+use crate::words::{engine_title, experiment_title, runs_each, storage_words};
 
 /// Beginning of the names of totals that count stalls by their cause.
 const STALLS_BY: &str = "stalls_by_";
@@ -25,7 +24,7 @@ const DROPS_TOLD: usize = 3;
 
 fn title<'a>(run: &'a Run, stack: &'a str) -> &'a str {
     let found = run.header.stacks.iter().find(|one| one.name == stack);
-    found.map_or(stack, |one| short(&one.title))
+    found.map_or(stack, |one| storage_words(&one.title))
 }
 
 /// `, time-scaled 24x` of a stack whose drive's time passes slower.
@@ -46,7 +45,7 @@ pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
         Some(Finding::Stalls {
             engine: engine_title(group),
             share: stalled(group)? / whole.max(1e-9),
-            storage: short(group.stack_title()).to_owned(),
+            storage: storage_words(group.stack_title()).to_owned(),
             causes: causes(trial),
             note: format!("{whole:.0} s with warm-up, {}", trial.source),
         })
@@ -113,7 +112,7 @@ pub(crate) fn engines(run: &Run) -> Vec<Finding> {
                 engines: [engine_title(a), engine_title(b)],
                 what,
                 ratio: of_first / of_second,
-                storage: short(&stack.title).to_owned(),
+                storage: storage_words(&stack.title).to_owned(),
                 note: format!("{}, {}{}", runs_each(run), a.first.source, scaled(run, &stack.name)),
             });
             if !devices.contains(&stack.device.as_str()) {
@@ -168,7 +167,7 @@ pub(crate) fn fabrics(run: &Run) -> Vec<Finding> {
             kept.push((ratio(&over, &at_home).value, group));
         }
         kept.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let storage = short(&far.title).to_owned();
+        let storage = storage_words(&far.title).to_owned();
         let unreliable = format!("{left_out} of {} tests not reliable", kept.len() + left_out);
         found.push(match kept.as_slice() {
             [] => Finding::Text(format!("{storage} has no reliable ratio ({unreliable}).")),

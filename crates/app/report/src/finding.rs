@@ -85,15 +85,29 @@ pub(crate) enum Finding {
 
 impl Display for Finding {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Compared { subject, best, here, order, note } => {
+        let text = Words(self).to_string();
+        match text.strip_prefix("this disk") {
+            Some(rest) => write!(out, "This disk{rest}"),
+            None => out.write_str(&text),
+        }
+    }
+}
+
+/// The sentence before its first word is written large.
+struct Words<'f>(&'f Finding);
+
+impl Display for Words<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        use Finding as F;
+        match self.0 {
+            F::Compared { subject, best, here, order, note } => {
                 compared(out, subject, [best, here], (*order, note))
             }
-            Self::Reached { subject, is_rate, side, note } => {
+            F::Reached { subject, is_rate, side, note } => {
                 let verb = if *is_rate { "reach" } else { "take" };
                 write!(out, "{subject} {verb} {} on {} ({note}).", side.value, side.storage)
             }
-            Self::Across { jobs, best, here, least, most } => write!(
+            F::Across { jobs, best, here, least, most } => write!(
                 out,
                 "Across {jobs} jobs, {best} delivers {} ({}) to {} ({}) of {here}.",
                 times(least.0),
@@ -101,7 +115,7 @@ impl Display for Finding {
                 times(most.0),
                 most.1
             ),
-            Self::Race { transactions, first, last, note } => write!(
+            F::Race { transactions, first, last, note } => write!(
                 out,
                 "{} finishes {} transactions {} as fast as {}: {:.0} s vs {:.0} s ({note}).",
                 first.0,
@@ -111,7 +125,7 @@ impl Display for Finding {
                 first.1,
                 last.1
             ),
-            Self::Memory { most, least, gain, storage, note } => write!(
+            F::Memory { most, least, gain, storage, note } => write!(
                 out,
                 "A buffer pool for {:.0} % of the data instead of {:.0} % gives {} the transactions on \
                  {storage} ({note}).",
@@ -119,7 +133,7 @@ impl Display for Finding {
                 least * 100.0,
                 times(*gain)
             ),
-            Self::Stalls { engine, share, storage, causes, note } => {
+            F::Stalls { engine, share, storage, causes, note } => {
                 let causes = if causes.is_empty() { "no counter shows why" } else { causes };
                 match *share > 0.0 {
                     true => write!(
@@ -130,12 +144,12 @@ impl Display for Finding {
                     false => write!(out, "{engine} has no write stalls on {storage} ({note})."),
                 }
             }
-            Self::Engines { engines: [first, second], what, ratio, storage, note } => write!(
+            F::Engines { engines: [first, second], what, ratio, storage, note } => write!(
                 out,
                 "{first} does {} the {what} of {second} on {storage} ({note}).",
                 times(*ratio)
             ),
-            Self::Fabric { storage, kept, least, note } => {
+            F::Fabric { storage, kept, least, note } => {
                 let [low, high] = kept.map(|share| format!("{:.0} %", share * 100.0));
                 match low == high {
                     true => write!(out, "{storage} keeps {low} of the local rate ({note})."),
@@ -146,11 +160,11 @@ impl Display for Finding {
                     ),
                 }
             }
-            Self::PerformanceDrop { storage, at, change, cause } => {
+            F::PerformanceDrop { storage, at, change, cause } => {
                 let cause = if cause.is_empty() { "no counter shows why" } else { cause };
                 write!(out, "The rate on {storage} changes by {change} at {at:.0} s: {cause}.")
             }
-            Self::Text(text) => out.write_str(text),
+            F::Text(text) => out.write_str(text),
             of_blocks => block(out, of_blocks),
         }
     }

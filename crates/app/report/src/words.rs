@@ -6,6 +6,8 @@ use analysis::{Group, groups, is_sql};
 use archive::Run;
 use units::Bytes;
 
+use crate::chart::short;
+
 /// What an engine is called.
 pub(crate) fn engine_title(group: &Group<'_>) -> String {
     engines::title(&group.first.engine, &group.first.result.path).to_owned()
@@ -14,6 +16,14 @@ pub(crate) fn engine_title(group: &Group<'_>) -> String {
 /// The same, where the version is not known.
 pub(crate) fn engine_word(engine: &str) -> &str {
     engines::title(engine, "")
+}
+
+/// What a storage is called within a sentence.
+pub(crate) fn storage_words(title: &str) -> &str {
+    match short(title) {
+        "This disk" => "this disk",
+        other => other,
+    }
 }
 
 /// What an experiment is called.
