@@ -284,9 +284,20 @@ pub(crate) fn times(ratio: f64) -> String {
 mod tests {
     use super::*;
 
-    /// One of each, as a reader sees them.
-    fn all() -> Vec<Finding> {
-        let note = || "single run".to_owned();
+    fn note() -> String {
+        "single run".to_owned()
+    }
+
+    fn storage() -> String {
+        "990 Pro".to_owned()
+    }
+
+    fn random() -> String {
+        "4 KiB random".to_owned()
+    }
+
+    /// One of each about several storages or databases, as a reader sees them.
+    fn of_databases() -> Vec<Finding> {
         let side = Side::new;
         let job = |order| Finding::Compared {
             subject: "LMDB durable updates".into(),
@@ -295,20 +306,7 @@ mod tests {
             order,
             note: note(),
         };
-        let storage = || "990 Pro".to_owned();
-        let random = || "4 KiB random".to_owned();
-        let ratings = |passed: &[u32], failed: &[u32]| Finding::Act {
-            storage: storage(),
-            ratings: Ratings { passed: passed.to_vec(), failed: failed.to_vec() },
-            note: note(),
-        };
-        let mixed = |alone| Finding::Mixed {
-            writes: "90 %".into(),
-            storage: storage(),
-            alone,
-            p99: Nanos(3_190_000),
-            note: note(),
-        };
+        let orders = [Order::Faster(4.99), Order::Slower, Order::Same, Order::Inconclusive];
         let stalls = |share, causes: &str| Finding::Stalls {
             engine: "RocksDB".into(),
             share,
@@ -322,84 +320,16 @@ mod tests {
             least: "Lookups".into(),
             note: note(),
         };
-        vec![
-            job(Order::Faster(4.99)),
-            job(Order::Slower),
-            job(Order::Same),
-            job(Order::Inconclusive),
-            Finding::Reached {
-                subject: "MariaDB transactions".into(),
-                is_rate: true,
-                side: side("this disk", "1204/s"),
-                note: note(),
-            },
-            Finding::Across {
-                jobs: 6,
-                best: "gp3".into(),
-                here: "this disk".into(),
-                least: (0.21, "LMDB lookups".into()),
-                most: (3.5, "SQLite updates".into()),
-            },
-            Finding::PeakRate {
-                storage: storage(),
-                rate: 548_000.0,
-                job: random(),
-                load: "depth 64".into(),
-                note: note(),
-            },
-            Finding::Knee {
-                storage: storage(),
-                rate: 2e5,
-                job: random(),
-                growth: 2.4,
-                note: note(),
-            },
-            mixed(Some(Nanos(108_000))),
-            mixed(None),
-            Finding::ReadTail {
-                job: "With a backup, queue depth 1".into(),
-                storage: storage(),
-                p99: "1.20 ms".into(),
-                note: note(),
-            },
-            Finding::Write {
-                job: random(),
-                storage: storage(),
-                p50: "12.1 \u{b5}s".into(),
-                note: note(),
-            },
-            Finding::Flush {
-                every: "after each write".into(),
-                storage: storage(),
-                p50: "1.02 ms".into(),
-                p99: "2.10 ms".into(),
-                note: note(),
-            },
-            Finding::AtRate {
-                job: random(),
-                rate: "20k/s".into(),
-                storage: storage(),
-                p99: "310 \u{b5}s".into(),
-                note: note(),
-            },
-            Finding::Device {
-                storage: storage(),
-                job: random(),
-                p50: "52.0 \u{b5}s".into(),
-                bytes: Bytes(7 << 30),
-                rate: 1.2e6,
-                note: note(),
-            },
-            ratings(&[1, 3], &[6]),
-            ratings(&[1, 6], &[3]),
-            ratings(&[1, 3], &[]),
-            ratings(&[], &[1, 3]),
-            Finding::Race {
-                transactions: 2e6,
-                first: ("CAS cache".into(), 120.0),
-                last: ("RAID 5".into(), 672.0),
-                note: note(),
-            },
+        let (subject, is_rate) = ("MariaDB transactions".into(), true);
+        let least = (0.21, "LMDB lookups".into());
+        let most = (3.5, "SQLite updates".into());
+        let (best, here) = ("gp3".into(), "this disk".into());
+        let (first, last) = (("CAS cache".into(), 120.0), ("RAID 5".into(), 672.0));
+        let mut all: Vec<Finding> = orders.map(job).into();
+        all.extend([
+            Finding::Reached { subject, is_rate, side: side("this disk", "1204/s"), note: note() },
+            Finding::Across { jobs: 6, best, here, least, most },
+            Finding::Race { transactions: 2e6, first, last, note: note() },
             Finding::Memory { most: 1.0, least: 0.1, gain: 6.2, storage: storage(), note: note() },
             stalls(0.25, "19 level-0 slowdowns, 17 memtable stops"),
             stalls(0.0, ""),
@@ -418,13 +348,74 @@ mod tests {
                 change: "-54 % (-58 to -50)".into(),
                 cause: "buffer pool misses".into(),
             },
+        ]);
+        all
+    }
+
+    /// One of each about block requests.
+    fn of_blocks() -> Vec<Finding> {
+        let ratings = |passed: &[u32], failed: &[u32]| Finding::Act {
+            storage: storage(),
+            ratings: Ratings { passed: passed.to_vec(), failed: failed.to_vec() },
+            note: note(),
+        };
+        let mixed = |alone| Finding::Mixed {
+            writes: "90 %".into(),
+            storage: storage(),
+            alone,
+            p99: Nanos(3_190_000),
+            note: note(),
+        };
+        let (job, load) = (random(), "depth 64".into());
+        let tail = "With a backup, queue depth 1".into();
+        let (p50, p99) = ("1.02 ms".to_owned(), "2.10 ms".to_owned());
+        vec![
+            Finding::PeakRate { storage: "this disk".into(), rate: 548e3, job, load, note: note() },
+            Finding::Knee {
+                storage: storage(),
+                rate: 2e5,
+                job: random(),
+                growth: 2.4,
+                note: note(),
+            },
+            mixed(Some(Nanos(108_000))),
+            mixed(None),
+            Finding::ReadTail { job: tail, storage: storage(), p99: p99.clone(), note: note() },
+            Finding::Write { job: random(), storage: storage(), p50: p50.clone(), note: note() },
+            Finding::Flush {
+                every: "after each write".into(),
+                storage: storage(),
+                p50: p50.clone(),
+                p99: p99.clone(),
+                note: note(),
+            },
+            Finding::AtRate {
+                job: random(),
+                rate: "20k/s".into(),
+                storage: storage(),
+                p99,
+                note: note(),
+            },
+            Finding::Device {
+                storage: storage(),
+                job: random(),
+                p50,
+                bytes: Bytes(7 << 30),
+                rate: 1.2e6,
+                note: note(),
+            },
+            ratings(&[1, 3], &[6]),
+            ratings(&[1, 6], &[3]),
+            ratings(&[1, 3], &[]),
+            ratings(&[], &[1, 3]),
         ]
     }
 
     /// A first sentence that is longer than a breath, or has three brackets, is not read.
     #[test]
     fn every_sentence_is_short_and_has_its_words() {
-        let said: Vec<String> = all().iter().map(Finding::to_string).collect();
+        let all = of_databases().into_iter().chain(of_blocks());
+        let said: Vec<String> = all.map(|one| one.to_string()).collect();
         for one in &said {
             assert!(one.split_whitespace().count() <= 30, "{one}");
             assert!(one.ends_with('.') && one.chars().next().is_some_and(char::is_alphanumeric));
