@@ -338,8 +338,8 @@ impl Acceptance {
         let large = self.block_size.get() > 1 << 30;
         if large || most.iter().any(|(value, most)| value > most) {
             return Some(format!(
-                "an [[acceptance]] has more than 4096 threads, 64 background threads, a depth of 65536 or blocks of \
-                 1 GiB ({})",
+                "an [[acceptance]] has more than 4096 threads, 64 background threads, a depth of 65536 or \
+                 blocks of 1 GiB ({})",
                 self.source
             ));
         }
