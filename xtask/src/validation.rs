@@ -1,5 +1,5 @@
-//! The tables of `docs/VALIDATION.md`, and `docs/validation.csv`: every profile that ships against its published figures, and what those
-//! say that no constant has seen.
+//! The tables of `docs/VALIDATION.md`, and `docs/validation.csv`: every profile that ships against its
+//! published figures, and what those say that no constant has seen.
 //!
 //! Invariant: computed, never typed; only held-out figures make an error.
 
@@ -172,9 +172,9 @@ fn counted(found: &Group) -> String {
     format!("{median:.0} % | {} | {} | {worst}", within(0.10), within(0.25))
 }
 
-/// A row for each published figure: profile, job and metric, both numbers, what it is to the model, the error
-/// (held-out figures alone: how near a fit comes to what it was chosen for is no error), the band, the cause of
-/// a miss, and the source.
+/// A row for each published figure: profile, job and metric, both numbers, what it is to the model, the
+/// error (of held-out figures alone: how near a fit comes to what it was chosen for is no error), the band,
+/// the cause of a miss, and the source.
 fn csv(profiles: &[Checked]) -> String {
     let mut out =
         String::from("profile,job and metric,published,predicted,role,error,band,cause,source\n");

@@ -32,8 +32,9 @@ const PAGE: usize = 4096;
 /// Set for the process that accesses; its value says how.
 const CHILD: &str = "CROSSPOINT_TEST_PAGE_CACHE";
 /// Pattern, how pages are accessed, how the kernel sees that, and the tolerance of the model's misses per
-/// access. Wrong policies miss by more somewhere: FIFO by 16 % and more with Zipf accesses that the kernel sees,
-/// LRU by 15 % with those that it does not and by 4 % with pread. The model was made without the last pattern.
+/// access. Wrong policies miss by more somewhere: FIFO by 16 % and more with Zipf accesses that the kernel
+/// sees, LRU by 15 % with those that it does not and by 4 % with pread. The model was made without the last
+/// pattern.
 const CASES: [(&str, &str, Recency, f64); 4] = [
     ("zipf", "mmap_random", Recency::None, 0.01),
     ("leaves", "mmap", Recency::AccessedBit, 0.02),

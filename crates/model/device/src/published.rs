@@ -349,8 +349,8 @@ impl Acceptance {
         let largest = if alone { self.block_size } else { self.block_size.max(Bytes(CHUNK)) };
         if largest > capacity || in_flight > 1 << 17 {
             return Some(format!(
-                "an [[acceptance]] has blocks larger than the device (4 KiB of background writes), or more than {} in \
-                 flight ({})",
+                "an [[acceptance]] has blocks larger than the device (4 KiB of background writes), or more \
+                 than {} in flight ({})",
                 1 << 17,
                 self.source
             ));
