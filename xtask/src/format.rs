@@ -18,7 +18,7 @@ const TABLES: [(&str, &str); 13] = [
     ("`[[experiment]]`", "Experiment"),
     ("`[experiment.job]` of the engine `block`", "BlockJob"),
     ("`[experiment.job.precondition]`", "Precondition"),
-    ("`[[experiment.job.beside]]`", "Beside"),
+    ("`[[experiment.job.beside]]`", "Background"),
     ("`rate_step` of block operations", "RateStep"),
     ("`size_mix` of block operations", "SizeWeight"),
     ("`[experiment.job]` of ACT's test", "ActJob"),

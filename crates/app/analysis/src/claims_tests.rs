@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use device::Evidence;
 use study::Source;
-use validate::Worth;
+use validate::PredictionError;
 
 use crate::figure::Figure;
 use crate::published::{Claim, FILES, Ours, Publication, Take};
@@ -40,7 +40,7 @@ fn figure(of: &Ours, (source, value): (Source, f64), spread: Option<f64>) -> Fig
         run: String::new(),
         citation: None,
         validation: None,
-        worth: spread.map(|error| Worth::HeldOut {
+        worth: spread.map(|error| PredictionError::HeldOut {
             median: error,
             worst: error,
             figures: validate::FIGURES_MIN,

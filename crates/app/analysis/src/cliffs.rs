@@ -18,7 +18,7 @@ use crate::groups::is_sql;
 
 /// A cliff with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Told {
+pub struct PerformanceDrop {
     /// Trial, stack and point.
     pub trial: String,
     /// Title of the stack.
@@ -93,12 +93,12 @@ pub fn found(trial: &TrialRecord) -> Vec<(f64, stats::cliffs::Cliff)> {
 }
 
 /// Every cliff of a run.
-pub fn told(run: &Run) -> Vec<Told> {
+pub fn told(run: &Run) -> Vec<PerformanceDrop> {
     let trials = run.trials.iter().filter(|trial| is_sql(trial));
     trials.flat_map(|trial| of_trial(run, trial)).collect()
 }
 
-fn of_trial(run: &Run, trial: &TrialRecord) -> Vec<Told> {
+fn of_trial(run: &Run, trial: &TrialRecord) -> Vec<PerformanceDrop> {
     let found = found(trial);
     let (starts, _) = rates(trial);
     let (first, last) = (
@@ -118,7 +118,7 @@ fn of_trial(run: &Run, trial: &TrialRecord) -> Vec<Told> {
         let moved = moved(trial, &window);
         let percent = |share: f64| format!("{:+.0}", share * 100.0);
         let shown = moved.iter().take(MOVED_TOLD).map(Moved::text);
-        told.push(Told {
+        told.push(PerformanceDrop {
             trial: trial.slug.clone(),
             stack: trial.stack.clone(),
             at: (at * 10.0).round() / 10.0,

@@ -15,7 +15,7 @@ use stats::compare::{Difference, Finding, Placed, REPETITIONS_MIN, apart, findin
 use study::Source;
 use workload::OpClass;
 
-use crate::doubts::{DoubtKind, doubts_among, doubts_of};
+use crate::doubts::{WarningKind, doubts_among, doubts_of};
 use crate::groups::{Group, Ops, groups, is_sql};
 use crate::repetitions::{each, is_faithful, mean, whole};
 use crate::sameness::{Mismatch, environments, jobs, remarks};
@@ -185,7 +185,7 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
 fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
     let of = |trial: &&TrialRecord| stacks.is_empty() || stacks.contains(&trial.stack.as_str());
     let own: Vec<&TrialRecord> = run.trials.iter().filter(of).collect();
-    let line = |doubt: crate::doubts::Doubt| {
+    let line = |doubt: crate::doubts::Warning| {
         format!("{side}{} {}", doubt.kind.title(), doubt.count_text())
     };
     let mut found: Vec<String> = doubts_among(run, &own).into_iter().map(line).collect();
@@ -353,7 +353,7 @@ fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String>
     }
     // Others take turns with both sides of a pair; what ran apart had others of its own.
     let busy = |group: &&Group<'_>| {
-        group.trials.iter().any(|trial| doubts_of(trial).contains(&DoubtKind::BusyHost))
+        group.trials.iter().any(|trial| doubts_of(trial).contains(&WarningKind::BusyHost))
     };
     let apart = !turns && !predicted[0];
     (apart && groups.iter().any(busy))

@@ -11,16 +11,16 @@ use archive::{Run, TrialRecord};
 use stats::Limit;
 use stats::estimate::{Estimate, ratio};
 use study::Source;
-use validate::Worth;
+use validate::PredictionError;
 use workload::OpClass;
 
-use crate::doubts::{DoubtKind, doubts_of};
+use crate::doubts::{WarningKind, doubts_of};
 use crate::groups::{Group, Ops, groups, in_flight, is_sql};
 use crate::time_parts::{Part, time_parts};
 
 /// What is counted of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Counted {
+pub enum DecisionMetric {
     /// SQL transactions per second.
     Transactions,
     /// Updates per second, each on the medium before it was acknowledged.
@@ -35,7 +35,7 @@ pub enum Counted {
     TimeAtRate(OpClass),
 }
 
-impl Counted {
+impl DecisionMetric {
     /// In words, with its unit.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -86,17 +86,17 @@ pub enum LimitedBy {
 
 /// What may be made of a number.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Standing {
+pub enum Reliability {
     /// It was measured on what is here.
     Measured,
     /// The live drive was as its model asks.
-    AsModelled,
+    EmulationAccurate,
     /// The live drive was asked for nothing.
-    NothingAsked,
+    NoRequests,
     /// The live drive was not as its model asks, or that is not known: why.
-    NotJudged(String),
+    Unreliable(String),
     /// Of a prediction.
-    Predicted(Worth),
+    Predicted(PredictionError),
 }
 
 /// What one stack gave.
@@ -113,16 +113,16 @@ pub struct Choice<'a> {
     /// What set it.
     pub limited: LimitedBy,
     /// What may be made of it.
-    pub standing: Standing,
+    pub standing: Reliability,
     /// What spoils it, in any of its repetitions.
-    pub doubts: Vec<DoubtKind>,
+    pub doubts: Vec<WarningKind>,
 }
 
 /// One thing that ran on several stacks.
 #[derive(Debug)]
 pub struct Decision<'a> {
     /// What is counted.
-    pub counted: Counted,
+    pub counted: DecisionMetric,
     /// In the order of the study.
     pub choices: Vec<Choice<'a>>,
     /// Place of the reference among them: what the study names, else the first that was measured, else the
@@ -134,7 +134,7 @@ pub struct Decision<'a> {
 const MEMORY: &str = "ram-disk";
 
 impl<'a> Decision<'a> {
-    fn new(groups: Vec<(Group<'a>, Estimate)>, counted: Counted) -> Option<Self> {
+    fn new(groups: Vec<(Group<'a>, Estimate)>, counted: DecisionMetric) -> Option<Self> {
         let measured = |(group, _): &(Group<'_>, Estimate)| group.first.source == Source::Measured;
         let wanted = |(group, _): &(Group<'_>, Estimate)| {
             group.run.study.reference.as_ref() == Some(&group.first.stack)
@@ -150,7 +150,7 @@ impl<'a> Decision<'a> {
             let ratio = (place != reference && base.value > 0.0).then(|| over(&value));
             let p99 = group.percentile(counted.ops(), 99.0).ok();
             let (limited, standing) = (limited_by(&group, counted), standing(&group, counted));
-            let mut doubts: Vec<DoubtKind> =
+            let mut doubts: Vec<WarningKind> =
                 group.trials.iter().flat_map(|trial| doubts_of(trial)).collect();
             doubts.sort_unstable();
             doubts.dedup();
@@ -180,7 +180,7 @@ impl<'a> Decision<'a> {
             let stack = one.group.run.header.stacks.iter();
             let mut stack = stack.filter(|stack| stack.name == one.group.first.stack);
             let memory = stack.any(|stack| stack.device.contains(MEMORY));
-            !memory && !matches!(one.standing, Standing::NotJudged(_))
+            !memory && !matches!(one.standing, Reliability::Unreliable(_))
         };
         let gain = |one: &Choice<'_>| one.ratio.map_or(0.0, |ratio| ratio.value);
         let others = self.choices.iter().filter(|one| one.ratio.is_some());
@@ -191,35 +191,35 @@ impl<'a> Decision<'a> {
 /// What a database did a second, and what that was: of transactions those, of lookups next to a writer the
 /// lookups.
 #[must_use]
-pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
+pub fn counted_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     let of = |class| group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0);
     if is_sql(group.first) {
-        return of(OpClass::Transaction).map(|rate| (rate, Counted::Transactions));
+        return of(OpClass::Transaction).map(|rate| (rate, DecisionMetric::Transactions));
     }
     let durable = group.first.point.get("durability").is_some_and(|word| word == "device");
     match (of(OpClass::Read), of(OpClass::Write)) {
-        (Some(reads), _) => Some((reads, Counted::Lookups)),
-        (None, Some(writes)) if durable => Some((writes, Counted::DurableUpdates)),
-        (None, Some(writes)) => Some((writes, Counted::Updates)),
+        (Some(reads), _) => Some((reads, DecisionMetric::Lookups)),
+        (None, Some(writes)) if durable => Some((writes, DecisionMetric::DurableUpdates)),
+        (None, Some(writes)) => Some((writes, DecisionMetric::Updates)),
         (None, None) => None,
     }
 }
 
 /// What is said of a group: of a schedule that was kept the times at it, else what it did a second; nothing
 /// where too little was done at the schedule to know its 99th percentile.
-pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
+pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, DecisionMetric)> {
     let (rate, counted) = counted_of(group)?;
     let set_by: &[&str] = match counted {
-        Counted::Transactions => &["rate"],
-        Counted::Lookups => &["arrivals"],
+        DecisionMetric::Transactions => &["rate"],
+        DecisionMetric::Lookups => &["arrivals"],
         _ => &["arrivals", "write_rate"],
     };
     let scheduled = set_by.iter().any(|key| group.first.point.contains_key(*key));
-    let missed = |trial: &&TrialRecord| doubts_of(trial).contains(&DoubtKind::LoadNotKept);
+    let missed = |trial: &&TrialRecord| doubts_of(trial).contains(&WarningKind::LoadNotKept);
     match counted.ops() {
         Ops::Only(class) if scheduled && !group.trials.iter().any(missed) => {
             let time = group.percentile(Ops::Only(class), 99.0).ok()?;
-            Some((time, Counted::TimeAtRate(class)))
+            Some((time, DecisionMetric::TimeAtRate(class)))
         }
         _ => Some((rate, counted)),
     }
@@ -230,7 +230,7 @@ pub(crate) fn answer_of(group: &Group<'_>) -> Option<(Estimate, Counted)> {
 /// the last that has the most stacks.
 #[must_use]
 pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
-    let mut found: Vec<Vec<(Group<'_>, Estimate, Counted)>> = Vec::new();
+    let mut found: Vec<Vec<(Group<'_>, Estimate, DecisionMetric)>> = Vec::new();
     let mut places = HashMap::new();
     for group in groups(run) {
         if group.first.engine == "block" || !group.is_sound() {
@@ -246,7 +246,7 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
         found[at].push((group, rate, counted));
     }
     // Of each experiment and engine the last point that has the most stacks.
-    let mut last: HashMap<(&String, &String, Counted), (usize, usize)> = HashMap::new();
+    let mut last: HashMap<(&String, &String, DecisionMetric), (usize, usize)> = HashMap::new();
     for (at, one) in found.iter().enumerate() {
         let (group, _, counted) = &one[0];
         let key = (&group.first.experiment, &group.first.engine, *counted);
@@ -265,11 +265,11 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
         })
         .collect();
     let doubtful = |one: &Decision<'_>| {
-        let doubted = |choice: &&Choice<'_>| matches!(choice.standing, Standing::NotJudged(_));
+        let doubted = |choice: &&Choice<'_>| matches!(choice.standing, Reliability::Unreliable(_));
         one.choices.iter().filter(doubted).count()
     };
     all.sort_by_key(|one| {
-        (one.choices.len() == 1, doubtful(one), one.counted != Counted::Transactions)
+        (one.choices.len() == 1, doubtful(one), one.counted != DecisionMetric::Transactions)
     });
     all.extend(single_reads(run));
     all
@@ -278,11 +278,11 @@ pub fn decisions(run: &Run) -> Vec<Decision<'_>> {
 /// One read at a time of each stack, at the lowest number in flight that there is.
 #[must_use]
 pub fn single_reads(run: &Run) -> Option<Decision<'_>> {
-    let singles = single_depth(run, Counted::ReadTime.ops());
+    let singles = single_depth(run, DecisionMetric::ReadTime.ops());
     let alike = |one: &(Group<'_>, Estimate)| shape(&one.0);
     let of_shape = alike(singles.first()?);
     let same = singles.into_iter().filter(|one| alike(one) == of_shape);
-    Decision::new(same.collect(), Counted::ReadTime)
+    Decision::new(same.collect(), DecisionMetric::ReadTime)
 }
 
 /// What tells block jobs apart, besides their load.
@@ -324,7 +324,7 @@ const HALF: f64 = 0.5;
 /// From which it is worth naming where nothing does.
 const TOLD: f64 = 0.2;
 
-fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
+fn limited_by(group: &Group<'_>, counted: DecisionMetric) -> LimitedBy {
     let limits = || group.trials.iter().flat_map(|trial| &trial.result.limits);
     let of_host = limits().find_map(|limit| match limit {
         Limit::Processors { busy, .. } => Some(LimitedBy::Processors(*busy)),
@@ -342,21 +342,22 @@ fn limited_by(group: &Group<'_>, counted: Counted) -> LimitedBy {
     of_host.or_else(part).unwrap_or(LimitedBy::Unknown)
 }
 
-pub(crate) fn standing(group: &Group<'_>, counted: Counted) -> Standing {
+pub(crate) fn standing(group: &Group<'_>, counted: DecisionMetric) -> Reliability {
     match group.first.source {
-        Source::Measured | Source::Published => Standing::Measured,
+        Source::Measured | Source::Published => Reliability::Measured,
         Source::Predicted => {
-            let metric = if counted == Counted::ReadTime { "latency_p50" } else { "tx_rate" };
-            Standing::Predicted(group.worth(metric).unwrap_or(Worth::NotValidated))
+            let metric =
+                if counted == DecisionMetric::ReadTime { "latency_p50" } else { "tx_rate" };
+            Reliability::Predicted(group.worth(metric).unwrap_or(PredictionError::NotValidated))
         }
         Source::Emulated => {
             let asked = |trial: &&TrialRecord| {
                 trial.result.served.is_some_and(|served| served.requests() > 0)
             };
             match group.trials.iter().find_map(|trial| not_as_asked(trial)) {
-                Some(why) => Standing::NotJudged(why),
-                None if group.trials.iter().all(asked) => Standing::AsModelled,
-                None => Standing::NothingAsked,
+                Some(why) => Reliability::Unreliable(why),
+                None if group.trials.iter().all(asked) => Reliability::EmulationAccurate,
+                None => Reliability::NoRequests,
             }
         }
     }
@@ -432,7 +433,7 @@ mod tests {
     fn a_drive_of_which_nothing_is_known_is_not_ranked() {
         let run = run_of(&study("", "attach = true\n"), Nanos(1000));
         let all = decisions(&run);
-        assert!(matches!(all[0].choices[1].standing, Standing::NotJudged(_)));
+        assert!(matches!(all[0].choices[1].standing, Reliability::Unreliable(_)));
         assert!(all[0].best_other().is_none());
         let mut known = run.clone();
         let asked = stats::ServedKind {
@@ -447,7 +448,7 @@ mod tests {
             trial.result.served = Some(stats::Served { reads: asked, ..Default::default() });
         }
         let all = decisions(&known);
-        assert_eq!(all[0].choices[1].standing, Standing::AsModelled);
+        assert_eq!(all[0].choices[1].standing, Reliability::EmulationAccurate);
         assert!(all[0].best_other().is_some());
     }
 
@@ -494,12 +495,12 @@ mod tests {
         );
         let mut run = run_of(&study, Nanos(1000));
         let all = decisions(&run);
-        assert_eq!(all[0].counted, Counted::TimeAtRate(OpClass::Read));
+        assert_eq!(all[0].counted, DecisionMetric::TimeAtRate(OpClass::Read));
         assert_eq!(all[0].here().value.value, all[0].here().p99.unwrap().value);
         // What could not be kept is what it can do.
         for trial in &mut run.trials {
             trial.result.recording.missed_arrivals = 1 << 40;
         }
-        assert_eq!(decisions(&run)[0].counted, Counted::Lookups);
+        assert_eq!(decisions(&run)[0].counted, DecisionMetric::Lookups);
     }
 }

@@ -15,9 +15,9 @@ use crate::groups::stack_title;
 
 /// Something that spoils figures, with the trials that it was seen in.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Doubt {
+pub struct Warning {
     /// What.
-    pub kind: DoubtKind,
+    pub kind: WarningKind,
     /// Slugs of the trials, in the order of the plan; not empty.
     pub trials: Vec<String>,
     /// Their engines, stacks and experiments, each once.
@@ -30,7 +30,7 @@ pub struct Doubt {
 
 /// What spoils figures, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DoubtKind {
+pub enum WarningKind {
     /// Trials failed; what they recorded until then is no answer.
     Failed,
     /// Operations failed and the trial continued; they are in no rate and in no latency.
@@ -51,7 +51,7 @@ pub enum DoubtKind {
     Unsteady,
 }
 
-impl DoubtKind {
+impl WarningKind {
     /// In few words.
     #[must_use]
     pub const fn title(self) -> &'static str {
@@ -91,7 +91,7 @@ impl DoubtKind {
     }
 }
 
-impl Doubt {
+impl Warning {
     /// `in 2 of 6 trials`.
     #[must_use]
     pub fn count_text(&self) -> String {
@@ -111,7 +111,7 @@ impl Doubt {
         if more > 0 {
             places.push_str(&format!("; and {more} more"));
         }
-        let after = if self.kind == DoubtKind::Failed { ":" } else { "" };
+        let after = if self.kind == WarningKind::Failed { ":" } else { "" };
         format!("{}{after} {} ({places}): {}.", self.kind.title(), self.count_text(), self.worst)
     }
 }
@@ -134,12 +134,12 @@ const CACHED_MIN: u64 = 4 << 20;
 
 /// What spoils the figures of `run`, the worst first.
 #[must_use]
-pub fn doubts(run: &Run) -> Vec<Doubt> {
+pub fn doubts(run: &Run) -> Vec<Warning> {
     doubts_among(run, &run.trials.iter().collect::<Vec<_>>())
 }
 
 /// The same of some of its trials.
-pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Doubt> {
+pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Warning> {
     let measured = all.iter().filter(|trial| trial.source != Source::Predicted);
     let measured: Vec<&TrialRecord> =
         measured.filter(|trial| trial.outcome != TrialOutcome::Failed).copied().collect();
@@ -150,15 +150,15 @@ pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Doubt> {
     };
     let doubt = |kind, trials: &[&TrialRecord], find: &Find<'_>| doubt(run, kind, trials, find);
     let found = [
-        doubt(DoubtKind::Failed, all, &failed),
-        doubt(DoubtKind::Errors, &measured, &errors),
-        doubt(DoubtKind::LoadNotKept, all, &not_kept),
-        doubt(DoubtKind::NotDelivered, &measured, &not_delivered),
-        doubt(DoubtKind::BusyHost, &measured, &busy_host),
-        doubt(DoubtKind::OtherWrites, &measured, &other_writes),
-        doubt(DoubtKind::CpuBound, &measured, &cpu_bound),
-        doubt(DoubtKind::InMemory, &measured, &in_memory),
-        doubt(DoubtKind::Unsteady, &measured, &unsteady),
+        doubt(WarningKind::Failed, all, &failed),
+        doubt(WarningKind::Errors, &measured, &errors),
+        doubt(WarningKind::LoadNotKept, all, &not_kept),
+        doubt(WarningKind::NotDelivered, &measured, &not_delivered),
+        doubt(WarningKind::BusyHost, &measured, &busy_host),
+        doubt(WarningKind::OtherWrites, &measured, &other_writes),
+        doubt(WarningKind::CpuBound, &measured, &cpu_bound),
+        doubt(WarningKind::InMemory, &measured, &in_memory),
+        doubt(WarningKind::Unsteady, &measured, &unsteady),
     ];
     found.into_iter().flatten().collect()
 }
@@ -166,31 +166,32 @@ pub(crate) fn doubts_among(run: &Run, all: &[&TrialRecord]) -> Vec<Doubt> {
 /// What keeps the figures of a trial from being judged: an emulated drive that was not as asked, a host or a
 /// load that was another than it seems.
 #[must_use]
-pub fn spoils(trial: &TrialRecord) -> Option<DoubtKind> {
+pub fn spoils(trial: &TrialRecord) -> Option<WarningKind> {
     if trial.source == Source::Predicted {
         return None;
     }
     if not_delivered(trial).is_some() {
-        return Some(DoubtKind::NotDelivered);
+        return Some(WarningKind::NotDelivered);
     }
-    let grave = [DoubtKind::Errors, DoubtKind::LoadNotKept, DoubtKind::BusyHost];
+    let grave = [WarningKind::Errors, WarningKind::LoadNotKept, WarningKind::BusyHost];
     doubts_of(trial).into_iter().find(|kind| grave.contains(kind))
 }
 
 /// What spoils one measured or emulated trial, the worst first; what it was delivered by has a place of its
 /// own.
 #[must_use]
-pub fn doubts_of(trial: &TrialRecord) -> Vec<DoubtKind> {
-    let all: [(DoubtKind, &Find<'_>); 7] = [
-        (DoubtKind::Errors, &errors),
-        (DoubtKind::LoadNotKept, &not_kept),
-        (DoubtKind::BusyHost, &busy_host),
-        (DoubtKind::OtherWrites, &other_writes),
-        (DoubtKind::CpuBound, &cpu_bound),
-        (DoubtKind::InMemory, &in_memory),
-        (DoubtKind::Unsteady, &unsteady),
+pub fn doubts_of(trial: &TrialRecord) -> Vec<WarningKind> {
+    let all: [(WarningKind, &Find<'_>); 7] = [
+        (WarningKind::Errors, &errors),
+        (WarningKind::LoadNotKept, &not_kept),
+        (WarningKind::BusyHost, &busy_host),
+        (WarningKind::OtherWrites, &other_writes),
+        (WarningKind::CpuBound, &cpu_bound),
+        (WarningKind::InMemory, &in_memory),
+        (WarningKind::Unsteady, &unsteady),
     ];
-    let own = |kind: DoubtKind| trial.source != Source::Predicted || kind == DoubtKind::LoadNotKept;
+    let own =
+        |kind: WarningKind| trial.source != Source::Predicted || kind == WarningKind::LoadNotKept;
     let seen = all.into_iter().filter(|(kind, find)| own(*kind) && find(trial).is_some());
     seen.map(|(kind, _)| kind).collect()
 }
@@ -198,7 +199,12 @@ pub fn doubts_of(trial: &TrialRecord) -> Vec<DoubtKind> {
 /// Of a trial how bad it is and why; `None` where it is not.
 type Find<'a> = dyn Fn(&TrialRecord) -> Option<(f64, String)> + 'a;
 
-fn doubt(run: &Run, kind: DoubtKind, trials: &[&TrialRecord], find: &Find<'_>) -> Option<Doubt> {
+fn doubt(
+    run: &Run,
+    kind: WarningKind,
+    trials: &[&TrialRecord],
+    find: &Find<'_>,
+) -> Option<Warning> {
     let found: Vec<(&TrialRecord, f64, String)> = trials
         .iter()
         .filter_map(|trial| find(trial).map(|(size, words)| (*trial, size, words)))
@@ -217,7 +223,7 @@ fn doubt(run: &Run, kind: DoubtKind, trials: &[&TrialRecord], find: &Find<'_>) -
         _ => format!("worst in {}: {words}", what(run, at)),
     };
     let slugs = found.iter().map(|(trial, ..)| trial.slug.clone()).collect();
-    Some(Doubt { kind, trials: slugs, places, of: trials.len(), worst })
+    Some(Warning { kind, trials: slugs, places, of: trials.len(), worst })
 }
 
 fn errors(trial: &TrialRecord) -> Option<(f64, String)> {
@@ -493,8 +499,8 @@ mod tests {
 
     #[test]
     fn a_sentence_counts_and_names_where() {
-        let doubt = |trials: usize, places: usize| Doubt {
-            kind: DoubtKind::BusyHost,
+        let doubt = |trials: usize, places: usize| Warning {
+            kind: WarningKind::BusyHost,
             trials: vec![String::new(); trials],
             places: (0..places).map(|place| format!("place {place}")).collect(),
             of: 6,

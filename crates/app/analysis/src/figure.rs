@@ -7,9 +7,9 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use study::Source;
-use validate::Worth;
+use validate::PredictionError;
 
-use crate::doubts::DoubtKind;
+use crate::doubts::WarningKind;
 
 /// A unit as people write it.
 #[must_use]
@@ -65,10 +65,10 @@ pub struct Figure {
     pub validation: Option<String>,
     /// The same, typed.
     #[serde(skip)]
-    pub worth: Option<Worth>,
+    pub worth: Option<PredictionError>,
     /// What keeps it from being judged, the worst, in any repetition.
     #[serde(skip)]
-    pub spoiled: Option<DoubtKind>,
+    pub spoiled: Option<WarningKind>,
     /// The trial was stopped before its time or failed.
     pub partial: bool,
 }

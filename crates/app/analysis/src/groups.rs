@@ -15,7 +15,7 @@ use stats::estimate::{
     percentile_within, ratio_within,
 };
 use stats::{Counts, Histogram, Interval};
-use validate::{JobShape, Worth};
+use validate::{JobShape, PredictionError};
 use workload::OpClass;
 
 use crate::shape::{checked_metric, shapes};
@@ -346,17 +346,17 @@ impl<'a> Group<'a> {
     }
 
     /// What a prediction of `metric` (as in figures) is worth; `None` when this is no prediction.
-    pub fn worth(&self, metric: &str) -> Option<Worth> {
+    pub fn worth(&self, metric: &str) -> Option<PredictionError> {
         if self.first.source != Source::Predicted {
             return None;
         }
         if self.first.result.is_host_bound() {
-            return Some(Worth::HostBound);
+            return Some(PredictionError::HostBound);
         }
         let stack = self.run.header.stacks.iter().find(|stack| stack.name == self.first.stack);
         let known = || Some((stack?, self.shape.as_ref()?, checked_metric(metric)?));
-        Some(known().map_or(Worth::NotValidated, |(stack, shape, metric)| {
-            Worth::of(&stack.checked, shape, metric)
+        Some(known().map_or(PredictionError::NotValidated, |(stack, shape, metric)| {
+            PredictionError::of(&stack.checked, shape, metric)
         }))
     }
 

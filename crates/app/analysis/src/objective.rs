@@ -27,7 +27,7 @@ pub enum Outcome {
 
 /// An objective at one point on one stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct ObjectiveResult {
     /// What was asked.
     pub objective: Objective,
     /// Name of the stack.
@@ -44,12 +44,12 @@ pub struct Asked {
 
 /// Every objective of a run, group by group.
 #[must_use]
-pub fn objectives(run: &Run) -> Vec<Asked> {
+pub fn objectives(run: &Run) -> Vec<ObjectiveResult> {
     if run.study.experiment.iter().all(|one| one.objectives.is_empty()) {
         return Vec::new();
     }
     let groups = groups(run);
-    let mut all: Vec<Asked> = groups.iter().flat_map(asked_of).collect();
+    let mut all: Vec<ObjectiveResult> = groups.iter().flat_map(asked_of).collect();
     // What was left out was asked for as well.
     let ran: BTreeSet<(&str, &str)> = groups
         .iter()
@@ -61,7 +61,7 @@ pub fn objectives(run: &Run) -> Vec<Asked> {
     for (name, stack) in planned.difference(&ran) {
         let experiment = run.study.experiment.iter().find(|one| one.name == *name);
         let objectives = experiment.into_iter().flat_map(|one| &one.objectives);
-        all.extend(objectives.map(|objective| Asked {
+        all.extend(objectives.map(|objective| ObjectiveResult {
             objective: *objective,
             stack: (*stack).to_owned(),
             experiment: (*name).to_owned(),
@@ -75,14 +75,14 @@ pub fn objectives(run: &Run) -> Vec<Asked> {
 
 /// The objectives of a group's experiment.
 #[must_use]
-pub fn asked_of(group: &Group<'_>) -> Vec<Asked> {
+pub fn asked_of(group: &Group<'_>) -> Vec<ObjectiveResult> {
     let experiments = &group.run.study.experiment;
     let experiment = experiments.iter().find(|one| one.name == group.first.experiment);
     let all = experiment.map(|one| one.objectives.as_slice()).unwrap_or_default();
     let point = group.first.point_text();
     let one = |objective: &Objective| {
         let (outcome, text) = judge(group, *objective);
-        Asked {
+        ObjectiveResult {
             objective: *objective,
             stack: group.first.stack.clone(),
             experiment: group.first.experiment.clone(),
@@ -188,7 +188,7 @@ mod tests {
         );
         let said = |run: &archive::Run| {
             let errors =
-                |doubt: &crate::doubts::Doubt| doubt.kind == crate::doubts::DoubtKind::Errors;
+                |doubt: &crate::doubts::Warning| doubt.kind == crate::doubts::WarningKind::Errors;
             let figure = crate::figures(std::slice::from_ref(run))
                 .iter()
                 .any(|figure| figure.metric == "errors");

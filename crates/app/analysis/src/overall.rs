@@ -6,14 +6,14 @@
 use archive::Run;
 use stats::estimate::ratio;
 
-use crate::decision::{Counted, Standing, answer_of, standing};
+use crate::decision::{DecisionMetric, Reliability, answer_of, standing};
 use crate::groups::{Group, groups};
 
 /// What one storage gives of another over all jobs of both.
 #[derive(Debug)]
 pub struct Overall<'a> {
     /// Over the other's, and the place of its group, the least first; of times how many times as fast.
-    pub ratios: Vec<(f64, Counted, usize)>,
+    pub ratios: Vec<(f64, DecisionMetric, usize)>,
     /// All groups of the run.
     pub groups: Vec<Group<'a>>,
     /// Jobs of both that are not reliable.
@@ -44,7 +44,7 @@ pub fn overall<'a>(run: &'a Run, here: &str, other: &str) -> Overall<'a> {
         if counted != base_counted || of_base.value <= 0.0 {
             continue;
         }
-        let doubted = |group| matches!(standing(group, counted), Standing::NotJudged(_));
+        let doubted = |group| matches!(standing(group, counted), Reliability::Unreliable(_));
         if doubted(group) || doubted(base) {
             not_judged += 1;
             continue;

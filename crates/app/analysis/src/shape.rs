@@ -9,7 +9,7 @@ use archive::{Run, StackRecord};
 use sim::HostModel;
 use study::{Arrivals, BlockJob, Condition, Job, Offsets, Source, Study, Trial};
 use units::{Nanos, Share};
-use validate::{JobShape, Worth};
+use validate::{JobShape, PredictionError};
 
 /// By number of the trial, of predictions alone.
 pub(crate) fn shapes(run: &Run) -> HashMap<u32, JobShape> {
@@ -34,9 +34,16 @@ fn shape_of_trial(record: &StackRecord, study: &Study, trial: &Trial) -> Option<
 
 /// What the prediction of `metric` (as in figures) by a trial on the stack of `record` is worth.
 #[must_use]
-pub fn worth_of(record: &StackRecord, study: &Study, trial: &Trial, metric: &str) -> Worth {
+pub fn worth_of(
+    record: &StackRecord,
+    study: &Study,
+    trial: &Trial,
+    metric: &str,
+) -> PredictionError {
     let shape = shape_of_trial(record, study, trial).zip(checked_metric(metric));
-    shape.map_or(Worth::NotValidated, |(shape, metric)| Worth::of(&record.checked, &shape, metric))
+    shape.map_or(PredictionError::NotValidated, |(shape, metric)| {
+        PredictionError::of(&record.checked, &shape, metric)
+    })
 }
 
 /// The shape of a plain job on a host path; `None` for one that published figures cannot speak of.

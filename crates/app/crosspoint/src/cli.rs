@@ -48,11 +48,11 @@ pub enum Verb {
     /// Run a study: measure real stacks, predict on device models, write a run folder and its report
     #[command(after_help = run_help())]
     Run(Box<RunArguments>),
-    /// Watch a run in progress: rate, latencies, disks, time left; leaving leaves the run alone
+    /// Watch a run in progress: rate, latencies, disks, time left; quitting does not stop the run
     #[command(
         after_help = "Examples: crosspoint watch runs/quickstart-20260101-120000\n          \
             crosspoint run quickstart --detach\n\n\
-            q leaves. Without a terminal it prints a line a second."
+            Press q to quit. Without a terminal, prints one line per second."
     )]
     Watch {
         /// Run folder [default: the only run in progress under runs]
@@ -60,7 +60,7 @@ pub enum Verb {
     },
     /// Serve the library of runs to a browser on this host: every page, trends, a run in progress
     #[command(after_help = "Example: crosspoint serve runs\n\n\
-            It listens on 127.0.0.1 alone, and gives nothing without the token that it prints.")]
+            Listens on 127.0.0.1 only; every request needs the printed access token.")]
     Serve {
         /// Folder that run folders lie in
         #[arg(default_value = "runs")]
@@ -118,7 +118,7 @@ pub enum Verb {
         /// What to export
         #[arg(long, value_enum, default_value_t = Rows::Figures)]
         of: Rows,
-        /// Form of the output [default: table; of series and histograms csv]
+        /// Output format [default: table; csv for series and histograms]
         #[arg(long, value_enum)]
         format: Option<Format>,
         /// File to write instead of stdout
@@ -138,8 +138,8 @@ pub enum Verb {
     #[command(
         after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks \
             this-disk,live-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
-            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse in \
-            something; 10: it cannot be told in something, or the runs did not do the same on the same."
+            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse on a metric; \
+            10: a metric is inconclusive, or the runs differ in workload or target."
     )]
     Compare(CompareArguments),
     /// Pack a run with its report, figures and published table into one file, or check such a file
@@ -181,7 +181,7 @@ pub enum Verb {
         #[arg(long)]
         force: bool,
     },
-    /// Look at device models: what there is, what one is made of, how near it comes
+    /// List, show, validate and fit device models
     Device {
         /// What to do
         #[command(subcommand)]
@@ -193,22 +193,22 @@ pub enum Verb {
         /// Directory that would hold the test files
         #[arg(default_value = ".")]
         directory: PathBuf,
-        /// Measure how far two runs of the same lie apart on it (a minute); `compare` shows that next to
-        /// figures of its kinds: block reads and writes, LMDB's lookups
+        /// Measure run-to-run noise of block I/O and LMDB lookups (1 min); `compare` shows it next to
+        /// metrics of these kinds
         #[arg(long)]
         noise: bool,
         /// Print a JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Measure what this host's submission path costs (15 s); predictions use it from then on
+    /// Measure this host's I/O submission overhead (15 s) for later predictions
     #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
-            Without it predictions are of the host of a publication (a Xeon of 2020, Linux 5.15).")]
+            Without it predictions assume a published reference host (2020 Xeon, Linux 5.15).")]
     Calibrate {
         /// Directory on a disk, for a temporary file of 64 MiB; not in memory
         #[arg(default_value = ".")]
         directory: PathBuf,
-        /// Forget what was measured: predictions are of the published host again
+        /// Delete the calibration and use the reference host
         #[arg(long)]
         forget: bool,
         /// Print a JSON document
@@ -272,10 +272,10 @@ pub enum Verb {
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct RunArguments {
-    /// Study file, or the name of a built-in study, or of an engine for a job in one line
+    /// Study file, built-in study, or engine name (for an ad-hoc job)
     #[arg(required_unless_present = "resume", conflicts_with = "resume")]
     pub study: Option<String>,
-    /// Of a job in one line: a directory, a block device, or model:NAME [default: .]
+    /// Target of an ad-hoc job: directory, block device or model:NAME [default: .]
     #[arg(conflicts_with = "resume")]
     pub target: Option<String>,
     /// Change a value of the study: key=value, as in stack.this-disk.size=2GiB
@@ -290,20 +290,19 @@ pub struct RunArguments {
     /// Resume an interrupted or killed run: only unfinished trials run
     #[arg(long, value_name = "RUN")]
     pub resume: Option<PathBuf>,
-    /// With --resume: these run again too
+    /// With --resume: also rerun these trials
     #[arg(long, value_enum, requires = "resume")]
     pub again: Option<Again>,
-    /// Confirm that everything on the block device with this serial number may be overwritten; once a
-    /// device
+    /// Allow overwriting the block device with this serial number; repeat for each device
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
-    /// Run in the background and watch it; leaving leaves it alone, `watch` comes back
+    /// Run in the background and watch it; q stops watching, `crosspoint watch` reattaches
     #[arg(long)]
     pub detach: bool,
     /// How to show progress
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto)]
     pub progress: ProgressKind,
-    /// Of a job in one line
+    /// Of an ad-hoc job
     #[command(flatten)]
     pub job: JobArguments,
 }
@@ -318,20 +317,20 @@ pub enum Again {
 /// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 pub struct CompareArguments {
-    /// A run folder, whose stacks are compared; or two, the second next to the first
+    /// One run folder (compares its stacks) or two (baseline, then candidate)
     #[arg(required = true, num_args = 1..=2)]
     pub runs: Vec<PathBuf>,
-    /// Of one run: the stacks, the second next to the first [default: the only two]
-    #[arg(long, value_name = "FIRST,SECOND", value_delimiter = ',')]
+    /// Stacks of one run: BASELINE,CANDIDATE [default: both, if there are two]
+    #[arg(long, value_name = "BASELINE,CANDIDATE", value_delimiter = ',')]
     pub stacks: Vec<String>,
     /// Equivalence margin, above 1%: a difference that is certainly smaller counts as equivalent
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
-    /// What is compared: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: the rate, or
-    /// under a schedule the median, and latency_p99]
+    /// Metrics to compare: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: rate and
+    /// latency_p99; open loop: latency_p50 and latency_p99]
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     pub metric: Vec<String>,
-    /// Differences between the two hosts or storages that are accepted, by the words of the refusal
+    /// Compare despite these host or storage mismatches, as named in the error message
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     pub although: Vec<String>,
     /// Print a JSON document
@@ -347,7 +346,7 @@ pub struct ActArguments {
     /// Use this device instead of those of the file: a path, paths with commas, or model:NAME
     #[arg(long)]
     pub device: Option<String>,
-    /// How requests lie in time
+    /// Arrival pattern of requests
     #[arg(long, value_enum, default_value_t = PhaseKind::Independent)]
     pub phase: PhaseKind,
     /// Rating: multiple of 2000 reads and 1000 writes per second per device, instead of the file's rates
@@ -362,23 +361,22 @@ pub struct ActArguments {
     /// Slice of time that must be within the limits
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub slice: units::Nanos,
-    /// Write the devices from end to end twice first, as act_prep prepares them: reads of blocks that were
-    /// never written cost a drive nothing
+    /// Precondition: write each device end to end twice, as act_prep does; unwritten blocks read too fast
     #[arg(long)]
     pub prep: bool,
-    /// Find the highest rating that passes: doubled from --rating (or 1) until it fails, then halved in
+    /// Find the highest passing rating: double from --rating (or 1) until a test fails, then bisect
     #[arg(long)]
     pub search: bool,
-    /// Rest between the tests of a search: a test that overloads a drive must not spoil the next
+    /// Idle time between tests of a search, so that the drive recovers from overload
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub rest: units::Nanos,
-    /// After a search, run so long at the rating that it found
+    /// After a search, run at the highest passing rating for this long
     #[arg(long, value_name = "TIME", requires = "search")]
     pub sustain: Option<units::Nanos>,
     /// Also write the log to this file; - for stdout
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Replace a log that is there
+    /// Overwrite an existing log file
     #[arg(long)]
     pub force: bool,
     /// Folder to make for the runs [default: runs/act-TIME]
@@ -387,8 +385,7 @@ pub struct ActArguments {
     /// Print a JSON document
     #[arg(long)]
     pub json: bool,
-    /// Confirm that everything on the block device with this serial number may be overwritten; once a
-    /// device
+    /// Allow overwriting the block device with this serial number; repeat for each device
     #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
     /// How to show progress
@@ -396,25 +393,25 @@ pub struct ActArguments {
     pub progress: ProgressKind,
 }
 
-/// How the requests of an ACT test lie in time.
+/// Arrival pattern of an ACT test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PhaseKind {
-    /// At random, each for itself
+    /// Independent random arrivals per thread
     Independent,
-    /// All threads at once, as the original
+    /// All threads in phase, as in Aerospike's ACT
     Act,
     /// One test of each
     Both,
 }
 
-/// What of a run is printed.
+/// Data to export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Rows {
-    /// Its figures
+    /// One row per metric
     Figures,
     /// One row per interval and kind of operation: rate and latencies over time
     Series,
-    /// A row a bin of each trial's latency histograms
+    /// One row per bucket of each trial's latency histograms
     Histograms,
 }
 

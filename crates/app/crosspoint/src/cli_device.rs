@@ -21,11 +21,11 @@ pub enum DeviceAction {
     Show {
         /// Name of a built-in profile, or a profile file
         name: String,
-        /// Print the file itself, to start one of your own from
+        /// Print the profile as TOML, as a template for your own
         #[arg(long)]
         toml: bool,
     },
-    /// Hold profiles against the published figures in them, in virtual time
+    /// Validate profiles against their published figures (simulated)
     #[command(after_help = "Example: crosspoint device check intel-p4800x")]
     Check {
         /// Names of built-in profiles, or profile files
@@ -38,7 +38,7 @@ pub enum DeviceAction {
         #[arg(long)]
         json: bool,
     },
-    /// Measure a device for up to ten minutes, fit a profile to it, and test it on what the fit did not see
+    /// Measure a device (up to 10 min), fit a profile, and validate it on held-out jobs
     #[command(after_help = "Example: crosspoint device fit /var/tmp --name my-disk\n\n\
                             Then, in a study: device = \"model:my-disk.toml\"")]
     Fit(FitArguments),
@@ -47,8 +47,8 @@ pub enum DeviceAction {
 /// Arguments of `device fit`.
 #[derive(Debug, clap::Args)]
 pub struct FitArguments {
-    /// Directory on the device, for a temporary file; or a block device, which is only read unless it is
-    /// confirmed; or model:NAME, to see how well a fit would do on a device that is known
+    /// Directory on the device (temporary file), block device (read-only unless confirmed), or model:NAME (to
+    /// test the fit on a known model)
     #[arg(required_unless_present = "from", conflicts_with = "from")]
     pub target: Option<PathBuf>,
     /// Fit to an earlier run of the device-fit study instead of measuring
@@ -57,7 +57,7 @@ pub struct FitArguments {
     /// Name of the profile
     #[arg(long, default_value = "fitted")]
     pub name: String,
-    /// Bytes that are addressed [default: 2GiB]
+    /// Size of the tested address range [default: 2GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<units::Bytes>,
     /// Run folder [default: runs/device-fit-TIME]

@@ -46,7 +46,7 @@ pub struct AttachArguments {
     /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
     #[arg(long, default_value = "steady", value_parser = condition)]
     pub condition: study::Condition,
-    /// Poll instead of sleeping for shorter waits [default: as long as sleeps overshoot here, at most 120us]
+    /// Busy-poll for waits shorter than this [default: measured sleep overshoot, at most 120us]
     #[arg(long)]
     pub spin: Option<units::Nanos>,
     /// Transport: rings is FUSE over io_uring (Linux 6.14), classic is FUSE by read and write, auto is the
@@ -94,7 +94,7 @@ pub struct PowerCutsArguments {
     /// Seed of the cuts
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Fraction of flushes that the drive acknowledges but drops; a control: the database then loses data
+    /// Fraction of flushes to acknowledge but drop (negative control: data loss is expected)
     #[arg(long, value_name = "SHARE", default_value = "0%", default_missing_value = "100%", num_args = 0..=1)]
     pub lying_flush: units::Share,
     /// Cut power at a random point in the first N writes
@@ -112,8 +112,8 @@ pub struct PowerCutsArguments {
     /// Directory below which everything is made
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
-    /// Keep the drive of each cut that lost something here, as the power left it: seed-S-cut-N.img; --json
-    /// says which of its blocks were lost
+    /// Save the drive image of each cut that lost data to this directory (seed-S-cut-N.img); --json lists
+    /// the lost blocks
     #[arg(long, value_name = "FOLDER")]
     pub keep: Option<PathBuf>,
     /// Print a JSON document

@@ -41,8 +41,8 @@ pub struct JobArguments {
     /// SQL: buffer pool, a size or a percentage of the tables' pages [default: 128MiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub buffer_pool: Option<String>,
-    /// Databases: memory limit of the process with its page cache; key-value also a percentage of the data
-    /// (20%); root [default: unlimited]
+    /// Databases: memory limit with page cache, a size or (key-value) a percentage of the data; needs root
+    /// [default: unlimited]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
     /// Databases: what a commit survives: none, os or device [default: os; SQL: device]

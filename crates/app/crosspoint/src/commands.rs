@@ -209,8 +209,8 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         let (headline, doubts) = report::headline(&run);
         out!("{}", plain(&headline));
         doubts.iter().for_each(|doubt| out!("warning: {}", plain(doubt)));
-        let undelivered = |doubt: &analysis::doubts::Doubt| {
-            doubt.kind == analysis::doubts::DoubtKind::NotDelivered
+        let undelivered = |doubt: &analysis::doubts::Warning| {
+            doubt.kind == analysis::doubts::WarningKind::NotDelivered
         };
         if analysis::doubts::doubts(&run).iter().any(undelivered) {
             out!(

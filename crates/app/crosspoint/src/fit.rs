@@ -157,7 +157,7 @@ const CATEGORIES: [FitCategory; 8] = [
 fn document(
     (path, drawn, folder): (&Path, Option<&Path>, &Path),
     residuals: &[Residual],
-    own: [Off; 2],
+    own: [ErrorSummary; 2],
 ) -> serde_json::Value {
     let rows = residuals.iter().map(|one| {
         json!({"job": one.job, "metric": one.metric, "category": one.category.word(),
@@ -165,16 +165,17 @@ fn document(
                "measured": one.measured, "predicted": one.predicted, "error": one.error()})
     });
     let rows: Vec<_> = rows.collect();
-    let known = |off: Off, value: f64| (off.count > 0).then_some(value);
+    let known = |off: ErrorSummary, value: f64| (off.count > 0).then_some(value);
     let of = |category| {
-        let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
+        let [mean, p99] =
+            ["mean", "p99"].map(|metric| ErrorSummary::of(residuals, metric, &[category]));
         json!({"category": category.word(), "jobs": mean.count,
                "mean_latency_error": known(mean, mean.average),
                "mean_latency_error_worst": known(mean, mean.worst),
                "p99_error": known(p99, p99.average), "p99_error_worst": known(p99, p99.worst)})
     };
     let held_out: Vec<_> = CATEGORIES.into_iter().filter(|one| one.held_out()).collect();
-    let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &held_out));
+    let [mean, p99] = ["mean", "p99"].map(|metric| ErrorSummary::of(residuals, metric, &held_out));
     json!({"schema": 2, "profile": path.to_string_lossy(),
            "picture": drawn.map(Path::to_string_lossy), "run": folder.to_string_lossy(),
            "residuals": rows,
@@ -191,7 +192,7 @@ fn document(
 
 /// Errors at what was fitted and, by category, at what was held out, next to the device's own
 /// repeatability.
-fn print_categories(residuals: &[Residual], own: [Off; 2]) {
+fn print_categories(residuals: &[Residual], own: [ErrorSummary; 2]) {
     out!(
         "{:<28} {:>5}  {:<24} {:<24}",
         "off by, on average (worst)",
@@ -199,12 +200,13 @@ fn print_categories(residuals: &[Residual], own: [Off; 2]) {
         "mean latency",
         "p99"
     );
-    let text = |off: &Off| match off.count {
+    let text = |off: &ErrorSummary| match off.count {
         0 => "-".to_owned(),
         _ => format!("{:.1} % ({:.1} %)", off.average * 100.0, off.worst * 100.0),
     };
     for category in CATEGORIES {
-        let [mean, p99] = ["mean", "p99"].map(|metric| Off::of(residuals, metric, &[category]));
+        let [mean, p99] =
+            ["mean", "p99"].map(|metric| ErrorSummary::of(residuals, metric, &[category]));
         if mean.count > 0 {
             let held_out = if category.held_out() { "held out: " } else { "" };
             let words = format!("{held_out}{}", category.word());
@@ -345,13 +347,13 @@ fn naming(arguments: &FitArguments, run: &Run) -> Naming {
 
 /// Absolute errors of some jobs.
 #[derive(Clone, Copy)]
-struct Off {
+struct ErrorSummary {
     average: f64,
     worst: f64,
     count: usize,
 }
 
-impl Off {
+impl ErrorSummary {
     fn of(residuals: &[Residual], metric: &str, categories: &[FitCategory]) -> Self {
         let wanted = residuals
             .iter()
@@ -370,7 +372,7 @@ impl Off {
 /// How far the mean latency and the p99 of the held-out jobs would lie apart between this measurement and
 /// another of as many repetitions: what no model of this device can be expected to stay below. Between the
 /// odd and the even repetitions, half as many each, they lie the square root of two times as far apart.
-fn against_itself(run: &Run) -> [Off; 2] {
+fn against_itself(run: &Run) -> [ErrorSummary; 2] {
     let job = |p: &FitPoint| (p.read_share, p.block_size, p.queue_depth, p.threads, p.rate);
     // The same jobs of both halves: those of all repetitions together.
     let kept_up: Vec<_> = fit::kept_up(&points(run, |_| true)).into_iter().map(job).collect();
@@ -387,7 +389,7 @@ fn against_itself(run: &Run) -> [Off; 2] {
     let p99 = |point: &FitPoint| point.latency().value_at_quantile(0.99) as f64;
     let apart = |of: &dyn Fn(&FitPoint) -> f64| {
         let pairs = halves.iter().map(|(one, other)| (of(one) / of(other) - 1.0).abs());
-        Off::over(pairs.map(|apart| apart / std::f64::consts::SQRT_2))
+        ErrorSummary::over(pairs.map(|apart| apart / std::f64::consts::SQRT_2))
     };
     [apart(&FitPoint::mean), apart(&p99)]
 }

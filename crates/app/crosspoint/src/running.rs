@@ -11,7 +11,7 @@ use runner::Options;
 use stack::{Journal, state_directory};
 
 use crate::show::Failure;
-use crate::signals::{self, Asked};
+use crate::signals::{self, StopRequests};
 use crate::{exit, host_file};
 
 /// How this program was built, for provenance.
@@ -27,7 +27,7 @@ const BUILD: &str = if cfg!(debug_assertions) {
 /// Journal and signals of this process.
 pub struct Running {
     journal: Arc<Journal>,
-    asked: Arc<Asked>,
+    asked: Arc<StopRequests>,
     here: Option<sim::Calibration>,
 }
 

@@ -17,7 +17,7 @@ use crate::exit;
 
 /// What the user has asked for so far.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct StopRequests {
     /// To stop at the end of the interval.
     pub stop: AtomicBool,
     /// To leave at once.
@@ -28,7 +28,7 @@ pub struct Asked {
     pub run: OnceLock<PathBuf>,
 }
 
-impl Asked {
+impl StopRequests {
     /// Takes a signal; whether to leave at once.
     fn take(&self) -> bool {
         self.stop.swap(true, Ordering::Relaxed) || self.trials_over.load(Ordering::SeqCst)
@@ -36,8 +36,8 @@ impl Asked {
 }
 
 /// Starts waiting for signals.
-pub fn watch(journal: Arc<Journal>) -> Arc<Asked> {
-    let asked = Arc::new(Asked::default());
+pub fn watch(journal: Arc<Journal>) -> Arc<StopRequests> {
+    let asked = Arc::new(StopRequests::default());
     let flags = Arc::clone(&asked);
     let before = left_on_host();
     // Without signals the default holds: the process ends and `clean` undoes.
@@ -93,10 +93,10 @@ mod tests {
     /// A report of many trials takes half a minute; who does not want it must not wait for it.
     #[test]
     fn the_second_signal_leaves_and_the_first_one_once_trials_are_over() {
-        let asked = Asked::default();
+        let asked = StopRequests::default();
         assert!(!asked.take());
         assert!(asked.take());
-        let asked = Asked::default();
+        let asked = StopRequests::default();
         asked.trials_over.store(true, Ordering::SeqCst);
         assert!(asked.take());
     }

@@ -11,7 +11,7 @@ use crate::finding::Finding;
 use crate::{block_findings as blocks, database_findings as databases};
 use analysis::act_tests;
 use analysis::decision::{Decision, decisions};
-use analysis::doubts::{Doubt, doubts};
+use analysis::doubts::{Warning, doubts};
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     /// The second line; may be empty.
     pub lead: String,
     /// What makes its figures less reliable.
-    pub doubts: Vec<Doubt>,
+    pub doubts: Vec<Warning>,
     /// More, most important first.
     pub points: Vec<String>,
 }
@@ -33,7 +33,7 @@ const TESTS_TOLD: usize = 8;
 #[must_use]
 pub fn headline(run: &Run) -> (String, Vec<String>) {
     let answer = answer(run, &decisions(run));
-    (answer.headline, answer.doubts.iter().map(Doubt::sentence).collect())
+    (answer.headline, answer.doubts.iter().map(Warning::sentence).collect())
 }
 
 /// Writes the answer for one run.

@@ -6,7 +6,7 @@ use analysis::{Group, Ops, act_tests, depth_of, groups, in_flight};
 use archive::Run;
 use stats::estimate::Estimate;
 use units::{Bytes, Nanos, Share};
-use validate::Worth;
+use validate::PredictionError;
 use workload::OpClass;
 
 use crate::finding::{Finding, Ratings};
@@ -67,7 +67,7 @@ pub(crate) fn peak_rates(run: &Run) -> Vec<Finding> {
             continue;
         };
         deep |= rates.len() > 1;
-        let said = group.worth("iops") == Some(Worth::HostBound);
+        let said = group.worth("iops") == Some(PredictionError::HostBound);
         let bound = group.first.result.is_host_bound() && !said;
         let cpu = if bound { ", CPU-bound" } else { "" };
         found.push(Finding::PeakRate {
@@ -130,7 +130,7 @@ pub(crate) fn knees(run: &Run) -> Vec<Finding> {
         };
         // Where the submitting thread sets the rate, latency grows because of it and not of the drive.
         let source = match knee.group.worth("iops") {
-            Some(Worth::HostBound) => knee.group.source_text("iops"),
+            Some(PredictionError::HostBound) => knee.group.source_text("iops"),
             _ => group.source_text("latency_growth_95"),
         };
         found.push(Finding::Knee {

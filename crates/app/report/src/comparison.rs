@@ -3,8 +3,8 @@
 //! Invariant: what is not reliable is not ranked.
 
 use analysis::Group;
-use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
-use analysis::doubts::{DoubtKind, moved_by};
+use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
+use analysis::doubts::{WarningKind, moved_by};
 use analysis::overall::overall;
 use archive::Run;
 use stats::estimate::Estimate;
@@ -42,7 +42,7 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
     let (here, other) = (&first.here().group.first.stack, &best.group.first.stack);
     let all = overall(run, here, other);
     let [(least, ..), .., (most, ..)] = all.ratios.as_slice() else { return None };
-    let job = |(_, counted, place): &(f64, Counted, usize)| {
+    let job = |(_, counted, place): &(f64, DecisionMetric, usize)| {
         let group = &all.groups[*place];
         format!("{}, {}", subject(group, *counted), experiment_title(group))
     };
@@ -56,16 +56,16 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
 }
 
 fn is_unreliable(choice: &Choice<'_>) -> bool {
-    matches!(choice.standing, Standing::NotJudged(_))
+    matches!(choice.standing, Reliability::Unreliable(_))
 }
 
 /// The value with its unit.
-fn value(choice: &Choice<'_>, counted: Counted) -> String {
+fn value(choice: &Choice<'_>, counted: DecisionMetric) -> String {
     let at_least = if choice.value.at_least { "at least " } else { "" };
     let time = Nanos(choice.value.value as u64);
     match counted {
-        Counted::ReadTime => format!("{at_least}{time}"),
-        Counted::TimeAtRate(_) => format!("p99 {at_least}{time}"),
+        DecisionMetric::ReadTime => format!("{at_least}{time}"),
+        DecisionMetric::TimeAtRate(_) => format!("p99 {at_least}{time}"),
         _ => format!("{at_least}{}/s", human_count(choice.value.value)),
     }
 }
@@ -79,27 +79,29 @@ fn place(choice: &Choice<'_>) -> String {
     storage_words(choice.group.stack_title()).to_owned()
 }
 
-fn side(choice: &Choice<'_>, counted: Counted) -> Side {
+fn side(choice: &Choice<'_>, counted: DecisionMetric) -> Side {
     Side::new(place(choice), value(choice, counted))
 }
 
 /// What is counted of an engine: `LMDB lookups with 4 readers`, `4 KiB random reads`.
-fn subject(group: &Group<'_>, counted: Counted) -> String {
+fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
     let noun = match counted {
-        Counted::Transactions | Counted::TimeAtRate(OpClass::Transaction) => "transactions",
-        Counted::DurableUpdates => "durable updates",
-        Counted::Lookups | Counted::TimeAtRate(OpClass::Read) => "lookups",
-        Counted::Updates | Counted::TimeAtRate(_) => "updates",
-        Counted::ReadTime => return format!("{}s", point_words(group)),
+        DecisionMetric::Transactions | DecisionMetric::TimeAtRate(OpClass::Transaction) => {
+            "transactions"
+        }
+        DecisionMetric::DurableUpdates => "durable updates",
+        DecisionMetric::Lookups | DecisionMetric::TimeAtRate(OpClass::Read) => "lookups",
+        DecisionMetric::Updates | DecisionMetric::TimeAtRate(_) => "updates",
+        DecisionMetric::ReadTime => return format!("{}s", point_words(group)),
     };
     let of = |name: &str| group.first.point.get(name).map(String::as_str);
     let readers = of("clients").filter(|count| !["0", "1"].contains(count));
     let readers = match (counted, readers) {
-        (Counted::Lookups, Some(count)) => format!(" with {count} readers"),
+        (DecisionMetric::Lookups, Some(count)) => format!(" with {count} readers"),
         _ => String::new(),
     };
     let rate = match counted {
-        Counted::TimeAtRate(_) => of("rate").or_else(|| of("write_rate")),
+        DecisionMetric::TimeAtRate(_) => of("rate").or_else(|| of("write_rate")),
         _ => None,
     };
     let rate = rate.map_or_else(String::new, |rate| format!(" at {rate}"));
@@ -115,7 +117,7 @@ fn note(choice: &Choice<'_>, interval: Option<String>) -> String {
         (_, None) => format!("n = {runs}"),
     }];
     match (&choice.standing, choice.group.first.source) {
-        (Standing::Predicted(worth), _) => words = vec!["simulated".into(), worth.brief()],
+        (Reliability::Predicted(worth), _) => words = vec!["simulated".into(), worth.brief()],
         (_, Source::Emulated) => words.push("emulated".into()),
         _ => {}
     }
@@ -138,12 +140,12 @@ fn is_open(ratio: Estimate) -> bool {
 }
 
 /// Doubts about a number that leave no ratio when two of them meet.
-const GRAVE: [DoubtKind; 5] = [
-    DoubtKind::Errors,
-    DoubtKind::LoadNotKept,
-    DoubtKind::BusyHost,
-    DoubtKind::InMemory,
-    DoubtKind::Unsteady,
+const GRAVE: [WarningKind; 5] = [
+    WarningKind::Errors,
+    WarningKind::LoadNotKept,
+    WarningKind::BusyHost,
+    WarningKind::InMemory,
+    WarningKind::Unsteady,
 ];
 
 fn is_shaky(choice: &Choice<'_>) -> bool {
@@ -151,7 +153,7 @@ fn is_shaky(choice: &Choice<'_>) -> bool {
 }
 
 /// Whether a rate moved within its own trial by as much as the two are apart, where no other runs tell.
-fn moved_as_much(counted: Counted, here: &Choice<'_>, best: &Choice<'_>) -> bool {
+fn moved_as_much(counted: DecisionMetric, here: &Choice<'_>, best: &Choice<'_>) -> bool {
     let apart = ratio_of(best).max(1.0 / ratio_of(best));
     let alone = best.ratio.and_then(|ratio| ratio.between_repetitions()).is_none();
     let moved = here.group.trials.iter().chain(&best.group.trials).map(|trial| moved_by(trial));
@@ -213,7 +215,7 @@ fn second_line(decision: &Decision<'_>) -> String {
         .choices
         .iter()
         .filter_map(|one| match &one.standing {
-            Standing::NotJudged(why) => Some(format!("{} ({why})", title(one))),
+            Reliability::Unreliable(why) => Some(format!("{} ({why})", title(one))),
             _ => None,
         })
         .collect();

@@ -3,7 +3,7 @@
 //! Invariant: a cause is named only with its count.
 
 use analysis::decision::counted_of;
-use analysis::doubts::{DoubtKind, doubts_of, spoils};
+use analysis::doubts::{WarningKind, doubts_of, spoils};
 use analysis::scaling::{AxisKind, ScalingLine, panels};
 use analysis::{Group, Ops, cliffs, groups, sql};
 use archive::{Run, StackRecord, TrialRecord};
@@ -93,7 +93,7 @@ pub(crate) fn engines(run: &Run) -> Vec<Finding> {
             group.first.stack == stack && group.first.engine == engine && group.is_sound()
         });
         let delivered = own.filter(|group| {
-            !group.trials.iter().any(|trial| spoils(trial) == Some(DoubtKind::NotDelivered))
+            !group.trials.iter().any(|trial| spoils(trial) == Some(WarningKind::NotDelivered))
         });
         let rates = delivered.filter_map(|group| {
             Some((group.rate(Ops::Only(class)).filter(|rate| rate.value > 0.0)?.value, group))
@@ -130,7 +130,7 @@ fn carried(stack: &StackRecord) -> Option<(&str, &str)> {
 
 /// Whether a rate was another than it seems.
 fn spoiled(group: &Group<'_>) -> bool {
-    let unsteady = |trial: &TrialRecord| doubts_of(trial).contains(&DoubtKind::Unsteady);
+    let unsteady = |trial: &TrialRecord| doubts_of(trial).contains(&WarningKind::Unsteady);
     group.trials.iter().any(|trial| spoils(trial).is_some() || unsteady(trial))
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn memory(run: &Run) -> Vec<Finding> {
 /// Lasting changes of the rate, with their causes.
 pub(crate) fn performance_drops(run: &Run) -> Vec<Finding> {
     let told = cliffs::told(run);
-    let of = |one: &cliffs::Told| Finding::PerformanceDrop {
+    let of = |one: &cliffs::PerformanceDrop| Finding::PerformanceDrop {
         storage: title(run, &one.stack).to_owned(),
         at: one.at,
         change: one.change.clone(),

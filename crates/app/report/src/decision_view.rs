@@ -5,13 +5,13 @@
 
 use std::fmt::Write;
 
-use analysis::decision::{Choice, Counted, Decision, LimitedBy, Standing};
-use analysis::objective::{Asked, Outcome, asked_of};
+use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
+use analysis::objective::{ObjectiveResult, Outcome, asked_of};
 use archive::{Run, TrialOutcome, TrialRecord};
 use serde::Serialize;
 use stats::estimate::Estimate;
 use units::{Bytes, Nanos, human_count};
-use validate::Worth;
+use validate::PredictionError;
 
 use crate::chart::short;
 use crate::hue::Hues;
@@ -69,7 +69,7 @@ struct ObjectiveView {
 }
 
 impl ObjectiveView {
-    fn new(asked: &Asked) -> Self {
+    fn new(asked: &ObjectiveResult) -> Self {
         let (state, mark) = match asked.outcome {
             Outcome::Met => ("met", "\u{2713} pass"),
             Outcome::Missed => ("missed", "\u{2715} fail"),
@@ -118,14 +118,16 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     let here = decision.here();
     let counted = decision.counted.words();
     let title = match decision.counted {
-        Counted::ReadTime => format!("One {} at a time: {counted}", point_words(&here.group)),
+        DecisionMetric::ReadTime => {
+            format!("One {} at a time: {counted}", point_words(&here.group))
+        }
         _ if several => {
             format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group))
         }
         _ => format!("{}, {counted}", engine_title(&here.group)),
     };
     let note = match decision.counted {
-        Counted::ReadTime => format!("{}; ratios are of speed", runs_words(&here.group)),
+        DecisionMetric::ReadTime => format!("{}; ratios are of speed", runs_words(&here.group)),
         _ => {
             let words =
                 [Some(point_words(&here.group)), data_words(here), Some(runs_words(&here.group))];
@@ -150,7 +152,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     let rows = decision.choices.iter().take(ROWS_MAX).map(|one| ChoiceView {
         bar: if alone { String::new() } else { bar(one, &scale) },
         // A ratio is worth no more than what it is of.
-        doubted: [one, here].iter().any(|one| matches!(one.standing, Standing::NotJudged(_))),
+        doubted: [one, here].iter().any(|one| matches!(one.standing, Reliability::Unreliable(_))),
         ..row(one, decision.counted, hues, alone)
     });
     let rows = rows.collect();
@@ -163,7 +165,7 @@ fn data_words(here: &Choice<'_>) -> Option<String> {
     (load.db_bytes > 0).then(|| format!("database of {} once loaded", Bytes(load.db_bytes)))
 }
 
-fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceView {
+fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> ChoiceView {
     let text = |value: f64| match counted.is_rate() {
         true => human_count(value),
         false => Nanos(value as u64).to_string(),
@@ -199,7 +201,7 @@ fn row(one: &Choice<'_>, counted: Counted, hues: &Hues, alone: bool) -> ChoiceVi
         limited: limited_words(one.limited),
         worth: worth_words(one),
         doubted: false,
-        unlike: matches!(one.standing, Standing::NotJudged(_)),
+        unlike: matches!(one.standing, Reliability::Unreliable(_)),
         objectives: asked_of(&one.group).iter().map(ObjectiveView::new).collect(),
         keys: [
             one.value.value,
@@ -244,20 +246,20 @@ fn worth_words(one: &Choice<'_>) -> String {
 }
 
 /// What may be made of a number.
-pub(crate) fn standing_words(standing: &Standing) -> String {
+pub(crate) fn standing_words(standing: &Reliability) -> String {
     match standing {
-        Standing::Measured => "measured".into(),
-        Standing::AsModelled => "emulation accurate".into(),
-        Standing::NothingAsked => "the drive served no request".into(),
-        Standing::NotJudged(why) => format!("not reliable: {why}"),
-        Standing::Predicted(Worth::HeldOut { median, figures, .. }) => {
+        Reliability::Measured => "measured".into(),
+        Reliability::EmulationAccurate => "emulation accurate".into(),
+        Reliability::NoRequests => "the drive served no request".into(),
+        Reliability::Unreliable(why) => format!("not reliable: {why}"),
+        Reliability::Predicted(PredictionError::HeldOut { median, figures, .. }) => {
             let figures = match figures {
                 1 => "1 held-out figure".to_owned(),
                 figures => format!("{figures} held-out figures"),
             };
             format!("{:.0} % on {figures}", median * 100.0)
         }
-        Standing::Predicted(worth) => worth.brief(),
+        Reliability::Predicted(worth) => worth.brief(),
     }
 }
 

@@ -155,7 +155,7 @@ impl Display for Words<'_> {
                     true => write!(out, "{storage} keeps {low} of the local rate ({note})."),
                     false => write!(
                         out,
-                        "{storage} keeps {low} to {high} of the local rate, least in \
+                        "{storage} keeps {low} to {high} of the local rate, lowest for \
                          \u{201c}{least}\u{201d} ({note})."
                     ),
                 }
@@ -213,8 +213,8 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
         ),
         Finding::Knee { storage, rate, job, growth, note } => write!(
             out,
-            "{storage} handles {} {job} operations/s before latency grows; at 95 % of its peak latency is {} \
-             the unloaded one ({note}).",
+            "Latency of {storage} rises beyond {} {job} operations/s; at 95 % of its peak it is {} the \
+             unloaded latency ({note}).",
             human_count(*rate),
             times(*growth)
         ),
@@ -264,7 +264,7 @@ fn act(
         }
         (Some(_), Some(_)) => write!(
             out,
-            "{storage} passes ACT at {} and fails at {}: its ratings are not in order ({note}).",
+            "{storage} passes ACT at {} and fails at {}: inconsistent results ({note}).",
             list(passed),
             list(failed)
         ),

@@ -27,12 +27,12 @@ use crate::strip_view::{StripView, strip_view};
 use crate::svg::cut;
 use crate::table::{interval_text, point_text};
 use crate::trust_view::{TrustLine, trust_lines};
-use analysis::cliffs::{Told, told};
+use analysis::cliffs::{PerformanceDrop, told};
 use analysis::comparing::{beside, tally};
-use analysis::decision::{Counted, decisions};
-use analysis::doubts::Doubt;
+use analysis::decision::{DecisionMetric, decisions};
+use analysis::doubts::Warning;
 use analysis::is_sql;
-use analysis::objective::{Asked, Outcome, objectives};
+use analysis::objective::{ObjectiveResult, Outcome, objectives};
 use analysis::published::publication;
 use analysis::verdict::RunStack;
 use analysis::{Figure, figures, unit_text};
@@ -74,7 +74,7 @@ struct RunView<'a> {
     planned: u32,
     headline: String,
     lead: String,
-    doubts: Vec<DoubtView>,
+    doubts: Vec<WarningView>,
     decisions: Vec<DecisionView>,
     /// Something ran on more than one stack.
     compares: bool,
@@ -100,7 +100,7 @@ struct RunView<'a> {
     /// How many claims came out how.
     tally: String,
     /// Cliffs with their evidence, if there are SQL trials.
-    cliffs: Option<Vec<Told>>,
+    cliffs: Option<Vec<PerformanceDrop>>,
     host: Vec<(&'static str, &'a str)>,
     stacks: Vec<StackView<'a>>,
     trials: Vec<TrialView<'a>>,
@@ -112,7 +112,7 @@ struct RunView<'a> {
 
 /// What spoils figures: the fact first, where it was seen in a fold.
 #[derive(Serialize)]
-struct DoubtView {
+struct WarningView {
     title: &'static str,
     count: String,
     worst: String,
@@ -124,8 +124,8 @@ struct DoubtView {
 /// Characters of the worst case that stand on the first screen.
 const WORST_MAX: usize = 220;
 
-impl DoubtView {
-    fn new(doubt: &Doubt) -> Self {
+impl WarningView {
+    fn new(doubt: &Warning) -> Self {
         Self {
             title: doubt.kind.title(),
             count: doubt.count_text(),
@@ -281,7 +281,7 @@ fn asked_views(run: &Run) -> Vec<AskedView> {
         Outcome::Open => 1,
         Outcome::Met => 2,
     });
-    let view = |one: Asked| AskedView {
+    let view = |one: ObjectiveResult| AskedView {
         state: match one.outcome {
             Outcome::Met => "\u{2713} pass",
             Outcome::Missed => "\u{2715} fail",
@@ -333,11 +333,11 @@ fn view(run: &Run) -> RunView<'_> {
         planned: run.header.trials_planned,
         headline: answer.headline,
         lead: answer.lead,
-        doubts: answer.doubts.iter().map(DoubtView::new).collect(),
+        doubts: answer.doubts.iter().map(WarningView::new).collect(),
         decisions: decision_views(run, &decisions, &hues),
         compares: decisions.iter().any(|one| one.choices.len() > 1),
         stretched: run.study.stack.iter().map(|one| one.scale).max().filter(|scale| *scale > 1),
-        durable: decisions.iter().any(|one| one.counted == Counted::DurableUpdates),
+        durable: decisions.iter().any(|one| one.counted == DecisionMetric::DurableUpdates),
         asked,
         asked_left,
         objectives: run.study.experiment.iter().any(|one| !one.objectives.is_empty()),

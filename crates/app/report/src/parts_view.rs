@@ -99,11 +99,13 @@ fn view(decision: &Decision<'_>, hues: &Hues) -> Option<PartsView> {
 
 fn operation(decision: &Decision<'_>) -> &'static str {
     match decision.counted {
-        analysis::decision::Counted::Transactions
-        | analysis::decision::Counted::TimeAtRate(workload::OpClass::Transaction) => "transaction",
-        analysis::decision::Counted::TimeAtRate(workload::OpClass::Read) => "lookup",
-        analysis::decision::Counted::Lookups => "lookup",
-        analysis::decision::Counted::ReadTime => "read",
+        analysis::decision::DecisionMetric::Transactions
+        | analysis::decision::DecisionMetric::TimeAtRate(workload::OpClass::Transaction) => {
+            "transaction"
+        }
+        analysis::decision::DecisionMetric::TimeAtRate(workload::OpClass::Read) => "lookup",
+        analysis::decision::DecisionMetric::Lookups => "lookup",
+        analysis::decision::DecisionMetric::ReadTime => "read",
         _ => "update",
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Invariant: counts and errors of this run's records alone.
 
-use analysis::decision::{Decision, Standing};
-use analysis::doubts::{DoubtKind, doubts_of};
+use analysis::decision::{Decision, Reliability};
+use analysis::doubts::{WarningKind, doubts_of};
 use archive::{Run, StackRecord};
 use device::Evidence;
 use serde::Serialize;
@@ -64,8 +64,8 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
         1 => "1 trial".to_owned(),
         count => format!("{count} trials"),
     };
-    let told = [DoubtKind::BusyHost, DoubtKind::InMemory, DoubtKind::Unsteady];
-    let seen = |kind: DoubtKind| {
+    let told = [WarningKind::BusyHost, WarningKind::InMemory, WarningKind::Unsteady];
+    let seen = |kind: WarningKind| {
         let own = run.trials.iter().filter(|trial| trial.stack == stack.name);
         match own.filter(|trial| doubts_of(trial).contains(&kind)).count() {
             0 => String::new(),
@@ -83,7 +83,7 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
 fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = decisions.iter().flat_map(|one| &one.choices);
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
-    let doubted = own.clone().filter(|c| matches!(c.standing, Standing::NotJudged(_))).count();
+    let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
     let mut text = match (doubted, own.count()) {
         (_, 0) => "none of its numbers is in the tables above".to_owned(),
         (0, 1) => "emulation accurate for its number above".to_owned(),

@@ -15,7 +15,7 @@ use crate::servers::absent_server;
 
 /// Something that a plan needs and this machine has not.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Lack {
+pub struct MissingRequirement {
     /// The stack that needs it.
     pub stack: String,
     /// What is lacking.
@@ -27,7 +27,7 @@ pub struct Lack {
 /// Everything that `plan` needs and this machine lacks, in the order of the stacks. Costs a look at each
 /// directory, device and program that the plan names.
 #[must_use]
-pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
+pub fn lacks(study: &Study, plan: &Plan) -> Vec<MissingRequirement> {
     let mut found = Vec::new();
     for stack in &study.stack {
         let jobs = measured_jobs(plan, stack);
@@ -35,7 +35,7 @@ pub fn lacks(study: &Study, plan: &Plan) -> Vec<Lack> {
             continue;
         }
         let mut lack = |(what, next): (String, String)| {
-            found.push(Lack { stack: stack.name.clone(), what, next });
+            found.push(MissingRequirement { stack: stack.name.clone(), what, next });
         };
         root(stack, &jobs).into_iter().for_each(&mut lack);
         place(stack, &jobs).into_iter().for_each(&mut lack);

@@ -51,7 +51,7 @@ pub use drives::check_faults;
 pub use error::{ExitClass, RunnerError};
 pub use estimate::{Estimate, estimate};
 pub use execute::{Resumed, default_folder, execute, resume};
-pub use lacks::{Lack, lacks, possible, privileges};
+pub use lacks::{MissingRequirement, lacks, possible, privileges};
 pub use options::Options;
 pub use power_cuts::{CutRecord, PowerCuts, power_cuts, study_of};
 pub use predicted::{check_profile, condition_of};

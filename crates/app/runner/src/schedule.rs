@@ -11,7 +11,7 @@ use std::time::Instant;
 use archive::{RunWriter, StackRecord, TrialOutcome, TrialRecord};
 use stats::TrialResult;
 use study::{Execution as Kind, Plan, Source, Study, Trial};
-use validate::Worth;
+use validate::PredictionError;
 
 use crate::RunnerError;
 use crate::context::{Execution, Executor, RunContext};
@@ -206,7 +206,7 @@ impl Schedule<'_> {
         match stack.filter(|_| record.source == Source::Predicted) {
             Some(stack) => {
                 let worth = match record.result.is_host_bound() {
-                    true => Worth::HostBound,
+                    true => PredictionError::HostBound,
                     false => analysis::worth_of(stack, self.study, trial, "iops"),
                 };
                 format!("{} (predicted; rate: {})", headline(record), worth.brief())

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use gate::{Gate, Pass};
 use shelf::Shelf;
-use wire::{Answer, Asked};
+use wire::{Answer, HttpRequest};
 
 /// Connections at once; one beyond them is closed, and each has seconds to say what it wants.
 const CONNECTIONS_MAX: usize = 64;
@@ -83,7 +83,7 @@ impl Library {
         let _ = wire::write(&mut stream, &answer, asked.method != "HEAD");
     }
 
-    fn answer(&self, asked: &Asked) -> Answer {
+    fn answer(&self, asked: &HttpRequest) -> Answer {
         let pass = self.gate.pass(&asked.path, asked.host(), Some(&asked.cookies()));
         match pass {
             Pass::Wrong => Answer::words(

@@ -16,14 +16,14 @@ const HEADERS_MAX: usize = 64;
 
 /// What was asked.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct HttpRequest {
     pub method: String,
     pub path: String,
     host: Vec<String>,
     cookies: Vec<String>,
 }
 
-impl Asked {
+impl HttpRequest {
     /// The name under which this host was asked; none where there are several.
     pub fn host(&self) -> Option<&str> {
         match self.host.as_slice() {
@@ -60,7 +60,7 @@ impl Answer {
 ///
 /// # Errors
 /// Where they do not come in time, are too long or are none; whoever sent them is left.
-pub(crate) fn read(stream: &mut TcpStream) -> io::Result<Asked> {
+pub(crate) fn read(stream: &mut TcpStream) -> io::Result<HttpRequest> {
     let until = Instant::now() + PATIENCE;
     let mut bytes = Vec::new();
     let mut part = [0; 2048];
@@ -87,12 +87,12 @@ pub(crate) fn read(stream: &mut TcpStream) -> io::Result<Asked> {
     }
 }
 
-fn asked(request: &httparse::Request<'_, '_>) -> Asked {
+fn asked(request: &httparse::Request<'_, '_>) -> HttpRequest {
     let of = |name: &str| {
         let own = request.headers.iter().filter(|one| one.name.eq_ignore_ascii_case(name));
         own.map(|one| String::from_utf8_lossy(one.value).into_owned()).collect()
     };
-    Asked {
+    HttpRequest {
         method: request.method.unwrap_or_default().to_owned(),
         path: request.path.unwrap_or_default().to_owned(),
         host: of("host"),

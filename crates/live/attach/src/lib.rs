@@ -41,7 +41,7 @@ pub use timed::Pace;
 pub use transport::{AttachError, Missing};
 pub use unflushed::{LostBlock, PowerCut};
 
-use timed::{ServedDisk, Way};
+use timed::{IoPath, ServedDisk};
 use transport::{Opened, Transport};
 
 /// What the fuzz targets read besides: requests as the kernel lays them out.
@@ -322,13 +322,13 @@ fn read_time(mut device: Model) -> Nanos {
 
 /// What a read takes that is answered at once: the least median of some batches, since what else the machine
 /// does is none of the way; and what of the same batch passed where it was served, as `inside` says.
-fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<Way> {
+fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<IoPath> {
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(OFlags::DIRECT.bits().cast_signed()).open(file)?;
     let mut space = vec![0u8; 8192];
     let start = space.as_ptr().align_offset(4096);
     let buffer = &mut space[start..start + 4096];
-    let mut least: Option<Way> = None;
+    let mut least: Option<IoPath> = None;
     // The first one warms up.
     for batch in 0..=BATCHES {
         let mut took = Vec::with_capacity(PROBES);
@@ -338,7 +338,7 @@ fn probe(file: &Path, inside: impl Fn() -> Nanos) -> io::Result<Way> {
             took.push(Nanos::from(began.elapsed()));
         }
         took.sort_unstable();
-        let way = Way { floor: took[PROBES / 2], inside: inside() };
+        let way = IoPath { floor: took[PROBES / 2], inside: inside() };
         if batch > 0 && least.is_none_or(|least| way.floor < least.floor) {
             least = Some(way);
         }

@@ -49,7 +49,7 @@ pub struct Pace {
 
 /// The way through the kernel to the disk and back.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Way {
+pub(crate) struct IoPath {
     /// What a client sees of it.
     pub floor: Nanos,
     /// What of that passes in the threads that serve.
@@ -407,7 +407,7 @@ impl ServedDisk {
     }
 
     /// The way is known: requests are timed from now on.
-    pub fn begin_timing(&self, way: Way) {
+    pub fn begin_timing(&self, way: IoPath) {
         self.model().calibrate(way.floor);
         self.state.outside.store(way.floor.since(way.inside).get(), Ordering::Relaxed);
         let mark = *lock(&self.state.mark);

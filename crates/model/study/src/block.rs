@@ -89,7 +89,7 @@ pub struct BlockJob {
     pub precondition: Option<Precondition>,
     /// Other clients at the same time, recorded apart as `background_*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub beside: Vec<Beside>,
+    pub beside: Vec<Background>,
 }
 
 impl BlockJob {
@@ -189,7 +189,7 @@ impl BlockJob {
 }
 
 /// Clients next to in a few words: `100% writes of 16KiB at 1k/s`.
-fn beside_text(beside: &Beside) -> String {
+fn beside_text(beside: &Background) -> String {
     let kind = match beside.read_share {
         Share::ALL => "reads".to_owned(),
         Share::NONE => "writes".to_owned(),
@@ -243,7 +243,7 @@ pub struct Precondition {
 /// Clients that run next to those of interest, from the start to the end of the trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Beside {
+pub struct Background {
     /// Where the next block lies.
     #[serde(default)]
     pub pattern: Pattern,

@@ -12,7 +12,7 @@ use crate::stack_check::{check_one_scale, check_stack, check_staged};
 use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
-    ActJob, Arrivals, Beside, BlockJob, DeviceName, Experiment, Extent, Job, Offsets, Pattern,
+    ActJob, Arrivals, Background, BlockJob, DeviceName, Experiment, Extent, Job, Offsets, Pattern,
     Stack, Study, StudyError, block_groups, plan,
 };
 
@@ -261,7 +261,7 @@ pub(crate) const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;
 fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     let refuse = |message: String| StudyError::general(message);
     let beside_all = || block.beside.iter();
-    let with = |own: u32, of: fn(&Beside) -> u32| -> Vec<u32> {
+    let with = |own: u32, of: fn(&Background) -> u32| -> Vec<u32> {
         std::iter::once(own).chain(beside_all().map(of)).collect()
     };
     let rounds = block.precondition.iter().map(|p| p.rounds_max.max(p.fills)).collect();

@@ -43,7 +43,7 @@ mod times;
 mod words;
 
 pub use act_job::{ActJob, ActPhase};
-pub use block::{Arrivals, Beside, BlockJob, Pattern, Precondition, RateStep, SizeWeight};
+pub use block::{Arrivals, Background, BlockJob, Pattern, Precondition, RateStep, SizeWeight};
 pub use check::check_size;
 pub use clients::{Extent, block_groups, kv_roles, service_threads, sql_plan, value_shape};
 pub use descriptor::{Descriptor, EngineName, Engines, Operations};

@@ -10,7 +10,7 @@ use stats::{Recording, Timeline, estimate};
 use units::{Bytes, Nanos, Rate, Seed, Share};
 use workload::{Arrivals, BlockGroup, BlockPlan, OpClass, Pattern, Spacing};
 
-use crate::worth::{CheckedFigure, JobShape};
+use crate::prediction_error::{CheckedFigure, JobShape};
 use sim::{BlockPath, HostModel, run};
 
 /// Warm-up of jobs that write, next to the measured time.

@@ -8,9 +8,9 @@
 
 mod acceptance;
 mod phenomena;
-mod worth;
+mod prediction_error;
 mod write_cliff;
 
 pub use acceptance::{Check, JobKind, check, check_job, predicted};
 pub use phenomena::{GROWTH, check_growth, check_phenomena, growth_shape};
-pub use worth::{CheckedFigure, FIGURES_MIN, JobShape, Worth};
+pub use prediction_error::{CheckedFigure, FIGURES_MIN, JobShape, PredictionError};

@@ -12,7 +12,7 @@ use units::{Nanos, Seed, Share};
 use workload::{BlockGroup, BlockPlan, OpClass, Pattern};
 
 use crate::acceptance::Check;
-use crate::worth::{CheckedFigure, JobShape};
+use crate::prediction_error::{CheckedFigure, JobShape};
 use crate::write_cliff::{Cliff, cliff};
 use sim::{BlockPath, HostModel, run};
 

@@ -5,7 +5,7 @@ use units::{Bytes, Rate, Share};
 use workload::{BlockGroup, BlockPlan, Sizes, Until};
 
 use super::arrivals;
-use crate::{ActJob, Beside, BlockJob, Job, Offsets, Pattern};
+use crate::{ActJob, Background, BlockJob, Job, Offsets, Pattern};
 
 /// What the clients work on.
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +132,7 @@ fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
     all
 }
 
-fn beside_group(beside: &Beside, own: &BlockPlan, job: &BlockJob) -> BlockGroup {
+fn beside_group(beside: &Background, own: &BlockPlan, job: &BlockJob) -> BlockGroup {
     let rate = beside.rate.unwrap_or(Rate(0));
     let plan = BlockPlan {
         pattern: pattern(beside.pattern, beside.distribution),

@@ -105,7 +105,7 @@ pub struct CheckedFigure {
 
 /// What a prediction is worth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Worth {
+pub enum PredictionError {
     /// The model was checked at such jobs against figures that no constant has seen.
     HeldOut {
         /// Median absolute error.
@@ -130,7 +130,7 @@ pub const FIGURES_MIN: u32 = 3;
 /// From here on a one-sided error is stated as known.
 const KNOWN_OFF: f64 = 0.20;
 
-impl Worth {
+impl PredictionError {
     /// What `figures` say of `metric` at `shape`.
     #[must_use]
     pub fn of(figures: &[CheckedFigure], shape: &JobShape, metric: &str) -> Self {
@@ -246,14 +246,17 @@ mod tests {
         let at = shape(16384, 100.0);
         let fitted = figure(at.clone(), "mean", Evidence::Fitted, 0.001);
         let held = figure(at.clone(), "mean", Evidence::HeldOut, -0.364);
-        assert_eq!(Worth::of(std::slice::from_ref(&fitted), &at, "mean"), Worth::Fit);
-        let worth = Worth::of(&[fitted, held.clone()], &at, "mean");
+        assert_eq!(
+            PredictionError::of(std::slice::from_ref(&fitted), &at, "mean"),
+            PredictionError::Fit
+        );
+        let worth = PredictionError::of(&[fitted, held.clone()], &at, "mean");
         assert_eq!(worth.brief(), "known to be 36 % low");
         assert_eq!(worth.expected_error(), None, "one figure is no error to expect");
         assert!(worth.text().contains("-36 % on 1 published figure"));
         let others = [0.1, -0.05].map(|error| figure(at.clone(), "mean", Evidence::HeldOut, error));
         let all: Vec<CheckedFigure> = others.into_iter().chain([held]).collect();
-        let worth = Worth::of(&all, &at, "mean");
+        let worth = PredictionError::of(&all, &at, "mean");
         assert_eq!(worth.brief(), "held-out error 10 % on 3 figures");
         assert_eq!(worth.expected_error(), Some(0.364));
     }
@@ -262,19 +265,19 @@ mod tests {
     fn errors_are_not_carried_to_other_jobs_and_metrics() {
         let at = shape(4096, 100.0);
         let known = [figure(at.clone(), "mean", Evidence::HeldOut, 0.02)];
-        let of = |shape: &JobShape, metric| Worth::of(&known, shape, metric);
-        assert_eq!(of(&at, "p99"), Worth::NotValidated);
-        assert_eq!(of(&shape(16384, 100.0), "mean"), Worth::NotValidated);
-        assert_eq!(of(&shape(4096, 70.0), "mean"), Worth::NotValidated);
+        let of = |shape: &JobShape, metric| PredictionError::of(&known, shape, metric);
+        assert_eq!(of(&at, "p99"), PredictionError::NotValidated);
+        assert_eq!(of(&shape(16384, 100.0), "mean"), PredictionError::NotValidated);
+        assert_eq!(of(&shape(4096, 70.0), "mean"), PredictionError::NotValidated);
         let other = JobShape { host: "io_uring".into(), ..at.clone() };
-        assert_eq!(of(&other, "mean"), Worth::NotValidated);
+        assert_eq!(of(&other, "mean"), PredictionError::NotValidated);
         let deeper = JobShape { in_flight: 8, ..at.clone() };
-        assert_eq!(of(&deeper, "mean"), Worth::NotValidated);
+        assert_eq!(of(&deeper, "mean"), PredictionError::NotValidated);
         let busy = JobShape { background_writes: 1000, ..at.clone() };
-        assert_eq!(of(&busy, "mean"), Worth::NotValidated);
+        assert_eq!(of(&busy, "mean"), PredictionError::NotValidated);
         assert_ne!(
             of(&JobShape { in_flight: 4, block_bytes: 8192, ..at }, "mean"),
-            Worth::NotValidated
+            PredictionError::NotValidated
         );
     }
 }
