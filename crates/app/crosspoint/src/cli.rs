@@ -138,8 +138,8 @@ pub enum Verb {
     #[command(
         after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks \
             this-disk,live-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
-            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse on a metric; \
-            10: a metric is inconclusive, or the runs differ in workload or target."
+            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse on a \
+            metric; 10: a metric is inconclusive, or the runs differ in workload or target."
     )]
     Compare(CompareArguments),
     /// Pack a run with its report, figures and published table into one file, or check such a file
