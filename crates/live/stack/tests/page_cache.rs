@@ -35,8 +35,9 @@ const CHILD: &str = "CROSSPOINT_TEST_PAGE_CACHE";
 /// access. Wrong policies miss by more somewhere: FIFO by 16 % and more with Zipf accesses that the kernel
 /// sees, LRU by 15 % with those that it does not and by 4 % with pread. The model was made without the last
 /// pattern.
-const CASES: [(&str, &str, Recency, f64); 4] = [
+const CASES: [(&str, &str, Recency, f64); 5] = [
     ("zipf", "mmap_random", Recency::None, 0.01),
+    ("zipf", "mmap", Recency::AccessedBit, 0.02),
     ("leaves", "mmap", Recency::AccessedBit, 0.02),
     ("zipf", "pread", Recency::Marks, 0.01),
     ("hot", "mmap", Recency::AccessedBit, 0.02),
