@@ -8,7 +8,7 @@ use units::{Bytes, Nanos, Share};
 
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
-use crate::stack_check::{check_one_scale, check_stack, check_staged};
+use crate::stack_check::{check_one_scale, check_size_of, check_stack, check_staged};
 use crate::supported::unsupported;
 use crate::times::check_times;
 use crate::{
@@ -33,6 +33,53 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
         check_experiment(study, experiment, text)?;
     }
     check_shares(study, text)
+}
+
+/// What a study must hold to before it runs. Runs of earlier versions may break it and are still read.
+///
+/// # Errors
+/// A job that does not fit its stack, or more than this program can hold.
+pub(crate) fn check_new(study: &Study, text: &str) -> Result<(), StudyError> {
+    for stack in &study.stack {
+        check_size_of(stack, text)?;
+    }
+    for one in &study.experiment {
+        let wrong = |error: StudyError| StudyError {
+            message: format!("experiment `{}`: {}", one.name, error.message),
+            ..error
+        };
+        let check = |job: &Job| match job {
+            Job::Block(job) => {
+                check_operations(job.operations, text)?;
+                check_buffers(job, text)?;
+                check_fit(study, one, job)
+            }
+            Job::Act(_) => Ok(()),
+            Job::Kv(job) => check_operations(job.operations, text),
+            Job::Sql(job) => check_operations(job.operations, text),
+        };
+        one.job.points().iter().try_for_each(check).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+/// Each operation in flight has a buffer.
+fn check_buffers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
+    let own = block.size_mix.iter().map(|one| one.size).fold(block.block_size, Bytes::max);
+    let of = |clients: u32, depth: u32, size: Bytes| {
+        (u64::from(clients) * u64::from(depth)).saturating_mul(size.get())
+    };
+    let beside = block.beside.iter().map(|one| of(one.clients, one.queue_depth, one.block_size));
+    let buffers = beside.fold(of(block.clients, block.queue_depth, own), u64::saturating_add);
+    if buffers <= BUFFERS_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "clients, queue_depth and block_size: {} in flight; allowed: at most {}",
+        Bytes(buffers),
+        Bytes(BUFFERS_MAX)
+    );
+    Err(StudyError::general(message).at_key(text, "queue_depth", |_| true))
 }
 
 /// What others are compared with is a stack of the study.
@@ -206,15 +253,11 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     let check = |job: &Job| match job {
         Job::Block(job) => {
             check_block(job, text)?;
-            check_verify(one, job, study, text)?;
-            check_fit(study, one, job)
+            check_verify(one, job, study, text)
         }
         Job::Act(job) => check_act(job, text),
-        Job::Kv(job) => check_operations(job.operations, text).and_then(|()| check_kv(job, text)),
-        Job::Sql(job) => {
-            check_operations(job.operations, text)?;
-            check_sql(study, one, job, text)
-        }
+        Job::Kv(job) => check_kv(job, text),
+        Job::Sql(job) => check_sql(study, one, job, text),
     };
     points.iter().try_for_each(check).map_err(wrong)?;
     let blocks = || one.job.of(Job::block);
@@ -255,7 +298,7 @@ fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
 /// Most bytes that are in flight at once: each operation has a buffer.
 const BUFFERS_MAX: u64 = 16 << 30;
 /// Operations after which a trial ends, at most.
-pub(crate) const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;
+const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;
 
 /// Numbers within what is physical and what this program can hold.
 fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
@@ -283,21 +326,6 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
             return Err(refuse(message).at_key(text, key, has));
         }
     }
-    check_operations(block.operations, text)?;
-    let own = block.size_mix.iter().map(|one| one.size).fold(block.block_size, Bytes::max);
-    let of = |clients: u32, depth: u32, size: Bytes| {
-        (u64::from(clients) * u64::from(depth)).saturating_mul(size.get())
-    };
-    let beside = beside_all().map(|one| of(one.clients, one.queue_depth, one.block_size));
-    let buffers = beside.fold(of(block.clients, block.queue_depth, own), u64::saturating_add);
-    if buffers > BUFFERS_MAX {
-        let message = format!(
-            "clients, queue_depth and block_size: {} in flight; allowed: at most {}",
-            Bytes(buffers),
-            Bytes(BUFFERS_MAX)
-        );
-        return Err(refuse(message).at_key(text, "queue_depth", |_| true));
-    }
     for (key, count, most) in [
         ("beside", block.beside.len(), 64),
         ("size_mix", block.size_mix.len(), 64),
@@ -311,7 +339,7 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
 }
 
 /// A number of operations that ends a trial.
-pub(crate) fn check_operations(operations: Option<u64>, text: &str) -> Result<(), StudyError> {
+fn check_operations(operations: Option<u64>, text: &str) -> Result<(), StudyError> {
     let Some(wrong) = operations.filter(|count| !(1..=OPERATIONS_MAX).contains(count)) else {
         return Ok(());
     };

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use crate::check::check;
+use crate::check::{check, check_new};
 use crate::error::StudyError;
 use crate::expand::{Matrix, TRIALS_MAX, Written, too_many};
 use crate::schema1;
@@ -59,6 +59,9 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
         experiment.job = job.expand(engines, matrix)?;
     }
     check(&study, text)?;
+    if origin == Origin::Author {
+        check_new(&study, text)?;
+    }
     Ok(study)
 }
 
@@ -192,6 +195,11 @@ queue_depth = [1, 4]
             let error = with(stack, job).unwrap_err();
             assert!(error.message.contains(message), "{stack}{job}: {error}");
         }
+        // A run that an earlier version made with such a job is read.
+        let text = MINIMAL.replace("[experiment.job]\n", "[experiment.job]\nclients = [1, 2, 1]\n");
+        let text =
+            text.replace("queue_depth = [1, 4]", "queue_depth = 4096\nblock_size = \"16MiB\"");
+        assert!(parse_stored(&text, ENGINES).is_ok() && parse(&text, ENGINES).is_err());
         let verified = "verify = true\nclients = 64\nblock_size = \"16MiB\"\n";
         assert!(with("", verified).is_ok(), "a block for each client");
         let help = with("", "batch = [1, 2]\n").unwrap_err().help.unwrap_or_default();

@@ -21,12 +21,6 @@ pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         let same = |quoted: &str| quoted.parse() == Ok(stack.size());
         return Err(StudyError::general(message).at_quoted(text, same));
     }
-    if stack.size() > SIZE_MAX {
-        let message =
-            format!("stack `{}`: size {}; allowed: at most {SIZE_MAX}", stack.name, stack.size());
-        let same = |quoted: &str| quoted.parse() == Ok(stack.size());
-        return Err(StudyError::general(message).at_quoted(text, same));
-    }
     let model = matches!(stack.device, DeviceName::Model(_));
     if stack.file_system != FileSystem::AsIs && stack.is_virtual() {
         let message =
@@ -68,6 +62,17 @@ pub(crate) fn check_stack(stack: &Stack, text: &str) -> Result<(), StudyError> {
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     Ok(())
+}
+
+/// A size that a file system can have.
+pub(crate) fn check_size_of(stack: &Stack, text: &str) -> Result<(), StudyError> {
+    if stack.size() <= SIZE_MAX {
+        return Ok(());
+    }
+    let message =
+        format!("stack `{}`: size {}; allowed: at most {SIZE_MAX}", stack.name, stack.size());
+    let same = |quoted: &str| quoted.parse() == Ok(stack.size());
+    Err(StudyError::general(message).at_quoted(text, same))
 }
 
 /// What only an attached model has, or cannot have.
