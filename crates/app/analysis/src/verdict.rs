@@ -29,23 +29,10 @@ pub enum Verdict {
     Input,
 }
 
-impl Verdict {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Holds, Self::DoesNotHold, Self::Undecided, Self::NotAnswered, Self::Input];
-
-    /// In words.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::DoesNotHold => "does not hold",
-            Self::Undecided => "undecided",
-            Self::NotAnswered => "not answered here",
-            Self::Input => "input",
-        }
-    }
-}
+units::words!(Verdict {
+    Holds => "holds", DoesNotHold => "does not hold", Undecided => "undecided",
+    NotAnswered => "not answered here", Input => "input",
+});
 
 /// A claim with our number and what follows.
 #[derive(Debug, Clone, PartialEq)]

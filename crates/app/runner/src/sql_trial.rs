@@ -152,7 +152,7 @@ impl SqlExecutor<'_, '_> {
         notes.extend(loaded.volume_note.clone());
         let pool = servers::pool_of(job, Some(loaded.pages));
         let share = pool.get() as f64 / loaded.pages.max(1) as f64;
-        let numbers = workload::SqlNumbers::new(job.distribution.distribution(), job.records);
+        let numbers = workload::SqlNumbers::new(job.distribution, job.records);
         let pages = units::Bytes(loaded.pages);
         notes.push(if share >= 1.0 {
             format!("buffer pool {pool}: it holds all {pages} of the tables' pages")

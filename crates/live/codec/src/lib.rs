@@ -30,21 +30,11 @@ pub enum Codec {
     Zstd,
 }
 
+units::words!(Codec {
+    Lz4 => "lz4", Snappy => "snappy", Zlib => "zlib", Zstd => "zstd",
+});
+
 impl Codec {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Lz4, Self::Snappy, Self::Zlib, Self::Zstd];
-
-    /// The word in figures.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Lz4 => "lz4",
-            Self::Snappy => "snappy",
-            Self::Zlib => "zlib",
-            Self::Zstd => "zstd",
-        }
-    }
-
     /// # Panics
     /// Never: writing to memory does not fail.
     fn encode(self, page: &[u8]) -> Vec<u8> {

@@ -46,7 +46,7 @@ const CASES: [(&str, &str, Recency, f64); 5] = [
 /// Pages in the order in which they are accessed.
 fn accesses(pattern: &str) -> impl Iterator<Item = u32> {
     let (layout, offsets) = match pattern {
-        "zipf" => (Layout::Flat, Offsets::Zipf { exponent: 0.99 }),
+        "zipf" => (Layout::Flat, Offsets::Zipf { thousandths: 990 }),
         "hot" => {
             let share = |text: &str| text.parse().expect("a share");
             (Layout::Flat, Offsets::HotSpot { access: share("80%"), space: share("20%") })

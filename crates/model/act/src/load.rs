@@ -8,10 +8,15 @@
 use units::{Bytes, Nanos, Share};
 use workload::{Arrivals, BlockPlan, OpenLoop, Pattern, RateStep, Sizes, Spacing};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::Config;
 
 /// How requests lie in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(rename = "ActPhase")]
 pub enum Phase {
     /// At random, each for itself: what many clients of a database do.
     Independent,
@@ -19,16 +24,9 @@ pub enum Phase {
     Act,
 }
 
-impl Phase {
-    /// The word in studies and figures.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Independent => "independent",
-            Self::Act => "act",
-        }
-    }
-}
+units::words!(Phase {
+    Independent => "independent", Act => "act",
+});
 
 /// Rates that follow from a configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]

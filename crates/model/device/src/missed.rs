@@ -48,54 +48,16 @@ pub enum MissCause {
     Unexplained,
 }
 
+units::words!(MissCause {
+    BusyUnits => "busy units", Suspensions => "suspensions", Stalls => "stalls",
+    Metering => "metering", Pauses => "pauses", Acknowledgement => "acknowledgement",
+    States => "states", Collection => "collection", Limiter => "limiter", Host => "host",
+    Hop => "hop", Scheduler => "scheduler", Forced => "forced writes", Sources => "sources",
+    Assumed => "assumed constants", Steep => "steep curve", Specimen => "one specimen",
+    Unexplained => "unexplained",
+});
+
 impl MissCause {
-    /// All of them.
-    pub const ALL: [Self; 18] = [
-        Self::BusyUnits,
-        Self::Suspensions,
-        Self::Stalls,
-        Self::Metering,
-        Self::Pauses,
-        Self::Acknowledgement,
-        Self::States,
-        Self::Collection,
-        Self::Limiter,
-        Self::Host,
-        Self::Hop,
-        Self::Scheduler,
-        Self::Forced,
-        Self::Sources,
-        Self::Assumed,
-        Self::Steep,
-        Self::Specimen,
-        Self::Unexplained,
-    ];
-
-    /// The word for people.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::BusyUnits => "busy units",
-            Self::Suspensions => "suspensions",
-            Self::Stalls => "stalls",
-            Self::Metering => "metering",
-            Self::Pauses => "pauses",
-            Self::Acknowledgement => "acknowledgement",
-            Self::States => "states",
-            Self::Collection => "collection",
-            Self::Limiter => "limiter",
-            Self::Host => "host",
-            Self::Hop => "hop",
-            Self::Scheduler => "scheduler",
-            Self::Forced => "forced writes",
-            Self::Sources => "sources",
-            Self::Assumed => "assumed constants",
-            Self::Steep => "steep curve",
-            Self::Specimen => "one specimen",
-            Self::Unexplained => "unexplained",
-        }
-    }
-
     /// What the drive does, and what the model does instead.
     #[must_use]
     pub const fn because(self) -> &'static str {

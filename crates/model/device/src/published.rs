@@ -101,21 +101,10 @@ pub enum Evidence {
     HeldOut,
 }
 
-impl Evidence {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::HeldOut, Self::Fitted, Self::Constructed, Self::Duplicate];
-
-    /// In words.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Constructed => "constructed",
-            Self::Duplicate => "duplicate",
-            Self::HeldOut => "held out",
-        }
-    }
-}
+units::words!(Evidence {
+    HeldOut => "held out", Fitted => "fitted", Constructed => "constructed",
+    Duplicate => "duplicate",
+});
 
 /// What each figure of an `[[acceptance]]` is, by its key (`iops`, `latency_p99`, ...).
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]

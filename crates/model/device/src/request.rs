@@ -113,25 +113,14 @@ pub enum Stage {
     Cache,
 }
 
+units::words!(Stage {
+    Queue => "queue", Controller => "controller", Media => "media", Transfer => "transfer",
+    Hop => "hop", Cache => "cache",
+});
+
 impl Stage {
     /// Number of stages.
     pub const COUNT: usize = 6;
-    /// All of them, in the order in which [`Stages`] holds them.
-    pub const ALL: [Self; Self::COUNT] =
-        [Self::Queue, Self::Controller, Self::Media, Self::Transfer, Self::Hop, Self::Cache];
-
-    /// The word used in figures.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Controller => "controller",
-            Self::Media => "media",
-            Self::Transfer => "transfer",
-            Self::Hop => "hop",
-            Self::Cache => "cache",
-        }
-    }
 }
 
 /// Time by stage: all of it, and how much of it each stage but the queue had; what none had was waiting.

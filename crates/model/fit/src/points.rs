@@ -102,26 +102,16 @@ pub enum FitCategory {
     Schedule,
 }
 
+units::words!(FitCategory {
+    Fitted => "fitted", Chosen => "chosen with", Reads => "reads", Writes => "writes",
+    Mixes => "mixes", Sizes => "sizes", Threads => "threads", Schedule => "schedule",
+});
+
 impl FitCategory {
     /// Whether it is kept apart.
     #[must_use]
     pub const fn held_out(self) -> bool {
         !matches!(self, Self::Fitted | Self::Chosen)
-    }
-
-    /// The word for people.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Chosen => "chosen with",
-            Self::Reads => "reads",
-            Self::Writes => "writes",
-            Self::Mixes => "mixes",
-            Self::Sizes => "sizes",
-            Self::Threads => "threads",
-            Self::Schedule => "schedule",
-        }
     }
 }
 

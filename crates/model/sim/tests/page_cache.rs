@@ -98,7 +98,7 @@ fn the_model_is_what_was_compared_with_the_kernel() {
             cache = cache.in_group();
         }
         let plan = KvPlan { records: u64::from(pages), until: Nanos::MAX.into(), clients: 1 };
-        let keys = KvKeys::Drawn(Offsets::Zipf { exponent: 0.99 });
+        let keys = KvKeys::Drawn(Offsets::Zipf { thousandths: 990 });
         let mut client = KvClient::new(plan, KvRole { keys, ..KvRole::READER }, Seed(11), 0);
         let mut misses = 0u32;
         for number in 0..300_000u32 {

@@ -52,17 +52,9 @@ pub enum Basis {
     Within,
 }
 
-impl Basis {
-    /// The word in figures.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Repetitions => "repetitions",
-            Self::Range => "range",
-            Self::Within => "within_run",
-        }
-    }
-}
+units::words!(Basis {
+    Repetitions => "repetitions", Range => "range", Within => "within_run",
+});
 
 /// A number with its interval and the number of observations behind it.
 #[derive(Debug, Clone, Copy, PartialEq)]

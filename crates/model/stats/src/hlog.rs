@@ -28,17 +28,9 @@ use crate::{Histogram, StoredLatency, new_histogram, same_bounds};
 #[error("histogram log: {0}")]
 pub struct LogError(String);
 
-impl Phase {
-    /// The word in archives.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::WarmUp => "warm-up",
-            Self::Measure => "measure",
-            Self::Drain => "drain",
-        }
-    }
-}
+units::words!(Phase {
+    WarmUp => "warm-up", Measure => "measure", Drain => "drain",
+});
 
 /// End of the tag of a histogram of service times.
 const SERVICE: &str = "-service";

@@ -9,7 +9,6 @@ use units::Nanos;
 
 use crate::EngineName;
 use crate::parameters::Parameters;
-use crate::words::words;
 
 /// ACT's storage test; it sets its own times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -24,7 +23,7 @@ pub struct ActJob {
     pub rating: Option<u32>,
     /// How requests lie in time.
     #[serde(default = "default_phase")]
-    pub phase: ActPhase,
+    pub phase: act::Phase,
     /// Threads that issue requests in ACT's phase, instead of the file's number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_threads: Option<u32>,
@@ -69,38 +68,15 @@ impl ActJob {
         if let Some(rating) = config.rating() {
             point.push(("rating", rating.to_string()));
         }
-        if self.phase == ActPhase::Act && config.service_threads > 0 {
+        if self.phase == act::Phase::Act && config.service_threads > 0 {
             point.push(("service_threads", config.service_threads.to_string()));
         }
         Parameters::of(point)
     }
 }
 
-/// How requests lie in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ActPhase {
-    /// At random, each for itself.
-    Independent,
-    /// All threads at once, as the original does.
-    Act,
-}
-
-words!(ActPhase { Independent => "independent", Act => "act" });
-
-impl ActPhase {
-    /// The phase in the terms of the load.
-    #[must_use]
-    pub const fn phase(self) -> act::Phase {
-        match self {
-            Self::Independent => act::Phase::Independent,
-            Self::Act => act::Phase::Act,
-        }
-    }
-}
-
-const fn default_phase() -> ActPhase {
-    ActPhase::Independent
+const fn default_phase() -> act::Phase {
+    act::Phase::Independent
 }
 const fn default_slice() -> Nanos {
     Nanos::from_secs(3600)

@@ -2,10 +2,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos, Rate, Share};
+use units::{Bytes, Nanos, Rate, Share, words};
 
 use crate::parameters::Parameters;
-use crate::words::words;
 use crate::{EngineName, Offsets};
 
 /// Block operations: a closed loop that keeps `queue_depth` operations of each thread in flight, or an

@@ -4,10 +4,9 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Rate, Share};
+use units::{Bytes, Rate, Share, words};
 
 use crate::parameters::Parameters;
-use crate::words::words;
 use crate::{Arrivals, Durability, EngineName, Memory, Offsets, Options};
 
 /// Key-value operations on a database.

@@ -2,8 +2,6 @@
 //!
 //! Invariant: the text form reads back.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use units::{Bytes, Share};
 
 /// Memory of a key-value trial.
@@ -43,12 +41,6 @@ impl Memory {
     }
 }
 
-impl Serialize for Memory {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text())
-    }
-}
-
 impl std::str::FromStr for Memory {
     type Err = String;
 
@@ -66,23 +58,12 @@ impl std::str::FromStr for Memory {
     }
 }
 
-impl<'de> Deserialize<'de> for Memory {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for Memory {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Memory".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "pattern": "^(unlimited|[0-9]+(\\.[0-9]+)? ?[kMGTKi]*B|[0-9]+(\\.[0-9]+)? ?%)$"
-        })
-    }
-}
+units::text_serde!(
+    Memory,
+    text,
+    "^(unlimited|[0-9]+(\\.[0-9]+)? ?[kMGTKi]*B|[0-9]+(\\.[0-9]+)? ?%)$",
+    "`unlimited`, a size such as \"512MiB\", or a share of the records' bytes such as \"20%\""
+);
 
 #[cfg(test)]
 mod tests {

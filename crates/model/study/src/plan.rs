@@ -27,18 +27,10 @@ pub enum Source {
     Published,
 }
 
-impl Source {
-    /// The word in figures.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Measured => "measured",
-            Self::Emulated => "emulated",
-            Self::Predicted => "predicted",
-            Self::Published => "published",
-        }
-    }
-}
+units::words!(Source {
+    Measured => "measured", Emulated => "emulated", Predicted => "predicted",
+    Published => "published",
+});
 
 impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -80,19 +72,9 @@ pub enum Execution {
     Virtual,
 }
 
-impl Execution {
-    /// The word in plans.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Child => "child",
-            Self::Server => "server",
-            Self::Race => "race",
-            Self::Virtual => "virtual",
-        }
-    }
-}
+units::words!(Execution {
+    Direct => "direct", Child => "child", Server => "server", Race => "race", Virtual => "virtual",
+});
 
 impl Trial {
     /// How it is carried out.

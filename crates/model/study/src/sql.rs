@@ -4,11 +4,10 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use units::{Bytes, Nanos, Rate};
+use units::{Bytes, Nanos, Rate, words};
 
 use crate::parameters::Parameters;
-use crate::words::words;
-use crate::{Durability, EngineName, Memory, Options, SqlKeys};
+use crate::{Durability, EngineName, Memory, Options, SqlDialect, SqlKeys};
 
 /// sysbench's OLTP transactions on a SQL database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -179,20 +178,6 @@ pub struct SqlChange {
     /// `name=value`, as in `SET GLOBAL`.
     pub set: String,
 }
-
-/// Whose scripts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum SqlDialect {
-    /// `oltp.lua` of sysbench 0.5.
-    #[serde(rename = "0.5")]
-    Sysbench05,
-    /// `oltp_*.lua` of sysbench 1.0.
-    #[default]
-    #[serde(rename = "1.0")]
-    Sysbench10,
-}
-
-words!(SqlDialect { Sysbench05 => "0.5", Sysbench10 => "1.0" });
 
 /// What a transaction does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use units::words;
 
 /// What an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -29,34 +30,5 @@ pub enum Condition {
     Filled,
 }
 
-/// Gives an enum its words.
-macro_rules! words {
-    ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
-        impl $type {
-            /// All words, in the order of the type.
-            pub const WORDS: &[&str] = &[$($word),+];
-
-            /// The word used in studies and figures.
-            #[must_use]
-            pub const fn word(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-    };
-}
-
-pub(crate) use words;
-
 words!(Condition { Steady => "steady", Fresh => "fresh", Filled => "filled" });
-
-impl Condition {
-    /// Every one.
-    pub const ALL: [Self; 3] = [Self::Steady, Self::Fresh, Self::Filled];
-}
-
 words!(Durability { None => "none", Os => "os", Device => "device" });
-
-impl Durability {
-    /// Every one, from the weakest.
-    pub const ALL: [Self; 3] = [Self::None, Self::Os, Self::Device];
-}

@@ -20,3 +20,7 @@ pub use rate::Rate;
 pub use seed::Seed;
 pub use share::Share;
 pub use text::{ParseError, check_toml_size, human_count};
+
+// The expansion of `text_serde!` names them.
+#[doc(hidden)]
+pub use {schemars, serde};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: kept in hundredths of a percent, so `"70%"` is exact.
 
-use crate::text::{Grammar, ParseError, parse_exact, quantity_serde};
+use crate::text::{Grammar, ParseError, parse_exact};
 
 /// A share of a whole from 0 % to 100 %, in steps of 0.01 %.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,8 +55,9 @@ impl std::fmt::Display for Share {
     }
 }
 
-quantity_serde!(
+crate::text_serde!(
     Share,
+    exact,
     r"^[0-9]+(\.[0-9]+)? ?%$",
     "a share as a string in percent, such as \"70%\""
 );

@@ -141,28 +141,30 @@ macro_rules! quantity_text {
             }
         }
 
-        $crate::text::quantity_serde!($type, $schema_pattern, $what);
+        $crate::text_serde!($type, exact, $schema_pattern, $what);
     };
 }
 
-/// Implements serde by string and a JSON schema for anything with `FromStr` and `exact`.
-macro_rules! quantity_serde {
-    ($type:ident, $schema_pattern:expr, $what:expr) => {
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.exact())
+/// Implements serde by string and a JSON schema for a type with `FromStr` and a method `$text` that is its
+/// inverse; `$what` says what is expected.
+#[macro_export]
+macro_rules! text_serde {
+    ($type:ident, $text:ident, $schema_pattern:expr, $what:expr) => {
+        impl $crate::serde::Serialize for $type {
+            fn serialize<S: $crate::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.$text())
             }
         }
 
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        impl<'de> $crate::serde::Deserialize<'de> for $type {
+            fn deserialize<D: $crate::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct Text;
-                impl serde::de::Visitor<'_> for Text {
+                impl $crate::serde::de::Visitor<'_> for Text {
                     type Value = $type;
                     fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                         out.write_str($what)
                     }
-                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                    fn visit_str<E: $crate::serde::de::Error>(self, text: &str) -> Result<$type, E> {
                         text.parse().map_err(E::custom)
                     }
                 }
@@ -170,12 +172,12 @@ macro_rules! quantity_serde {
             }
         }
 
-        impl schemars::JsonSchema for $type {
+        impl $crate::schemars::JsonSchema for $type {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
             }
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({
+            fn json_schema(_: &mut $crate::schemars::SchemaGenerator) -> $crate::schemars::Schema {
+                $crate::schemars::json_schema!({
                     "type": "string",
                     "pattern": $schema_pattern,
                     "description": $what
@@ -185,7 +187,26 @@ macro_rules! quantity_serde {
     };
 }
 
-pub(crate) use {quantity_serde, quantity_text};
+/// Gives an enum its words, one for each variant.
+#[macro_export]
+macro_rules! words {
+    ($type:ident { $($variant:ident => $word:literal),+ $(,)? }) => {
+        impl $type {
+            /// Every one, in the order of [`Self::WORDS`].
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+            /// All words.
+            pub const WORDS: &[&str] = &[$($word),+];
+
+            /// The word used in studies and figures.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+    };
+}
+
+pub(crate) use quantity_text;
 
 /// Tables, arrays and values that a TOML text may have: parsing takes up to a kilobyte for each, however
 /// short the text.

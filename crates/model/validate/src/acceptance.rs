@@ -51,6 +51,13 @@ pub enum JobKind {
     Scheduled,
 }
 
+units::words!(JobKind {
+    Read => "random reads", Write => "random writes", Mix => "random mixes",
+    Durable => "durable writes", ReadBeside => "reads next to writes",
+    WriteBeside => "writes next to reads", Large => "large or sequential",
+    Scheduled => "by a schedule",
+});
+
 impl JobKind {
     /// The kind of a job with that share of reads.
     #[must_use]
@@ -77,21 +84,6 @@ impl JobKind {
             Self::Scheduled
         } else {
             Self::of(job.read_share)
-        }
-    }
-
-    /// The word for people.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Read => "random reads",
-            Self::Write => "random writes",
-            Self::Mix => "random mixes",
-            Self::Durable => "durable writes",
-            Self::ReadBeside => "reads next to writes",
-            Self::WriteBeside => "writes next to reads",
-            Self::Large => "large or sequential",
-            Self::Scheduled => "by a schedule",
         }
     }
 }

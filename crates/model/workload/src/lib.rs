@@ -83,33 +83,19 @@ pub enum OpClass {
     Commit,
 }
 
+units::words!(OpClass {
+    Read => "read", Write => "write", Sync => "sync", BackgroundRead => "background_read",
+    BackgroundWrite => "background_write", BackgroundSync => "background_sync",
+    Transaction => "transaction", ReadPhase => "read_phase", WritePhase => "write_phase",
+    Begin => "begin", PointSelect => "point_select", SimpleRange => "simple_range",
+    SumRange => "sum_range", OrderRange => "order_range", DistinctRange => "distinct_range",
+    IndexUpdate => "index_update", NonIndexUpdate => "non_index_update", Delete => "delete",
+    Insert => "insert", Commit => "commit",
+});
+
 impl OpClass {
     /// Number of classes.
     pub const COUNT: usize = 20;
-
-    /// Every class, in the order of [`OpClass::index`].
-    pub const ALL: [Self; Self::COUNT] = [
-        Self::Read,
-        Self::Write,
-        Self::Sync,
-        Self::BackgroundRead,
-        Self::BackgroundWrite,
-        Self::BackgroundSync,
-        Self::Transaction,
-        Self::ReadPhase,
-        Self::WritePhase,
-        Self::Begin,
-        Self::PointSelect,
-        Self::SimpleRange,
-        Self::SumRange,
-        Self::OrderRange,
-        Self::DistinctRange,
-        Self::IndexUpdate,
-        Self::NonIndexUpdate,
-        Self::Delete,
-        Self::Insert,
-        Self::Commit,
-    ];
 
     /// The SQL statements among them, in the order in which a transaction has them.
     pub const STATEMENTS: [Self; 11] = [
@@ -130,33 +116,6 @@ impl OpClass {
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
-    }
-
-    /// The word used in figures and archives.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Sync => "sync",
-            Self::BackgroundRead => "background_read",
-            Self::BackgroundWrite => "background_write",
-            Self::BackgroundSync => "background_sync",
-            Self::Transaction => "transaction",
-            Self::ReadPhase => "read_phase",
-            Self::WritePhase => "write_phase",
-            Self::Begin => "begin",
-            Self::PointSelect => "point_select",
-            Self::SimpleRange => "simple_range",
-            Self::SumRange => "sum_range",
-            Self::OrderRange => "order_range",
-            Self::DistinctRange => "distinct_range",
-            Self::IndexUpdate => "index_update",
-            Self::NonIndexUpdate => "non_index_update",
-            Self::Delete => "delete",
-            Self::Insert => "insert",
-            Self::Commit => "commit",
-        }
     }
 
     /// Whether it belongs to SQL: a transaction, a phase of one or a statement.

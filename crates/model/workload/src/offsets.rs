@@ -4,20 +4,28 @@
 //! device of any size costs no table. Hot blocks of a Zipf distribution are scattered over the span by a
 //! permutation, as records of a database are; those of a hot spot and of a Gaussian lie together.
 
+use std::fmt;
+use std::str::FromStr;
+
 use rand::Rng;
 use rand_distr::{Distribution, StandardNormal, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::Share;
 
-/// How offsets are distributed over the span.
-#[derive(Debug, Clone, Copy, PartialEq)]
+const ALLOWED: &str = "allowed: uniform, zipf:EXPONENT (0.01 to 10), hot-spot:ACCESS%/SPACE%, \
+    gaussian:DEVIATION%; for example zipf:0.99 or hot-spot:80%/20%";
+
+/// How the offsets of random operations are distributed over the span; as text `uniform`, `zipf:0.99`,
+/// `hot-spot:80%/20%`, `gaussian:15%`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Offsets {
     /// Every block is as likely.
+    #[default]
     Uniform,
     /// The k-th most popular block is drawn in proportion to `1 / k^exponent`.
     Zipf {
-        /// Above 0; 0.99 is YCSB's.
-        exponent: f64,
+        /// The exponent in thousandths, above 0; 990 is YCSB's.
+        thousandths: u32,
     },
     /// `access` of the operations go to the first `space` of the span, evenly; the rest elsewhere.
     HotSpot {
@@ -32,6 +40,61 @@ pub enum Offsets {
         deviation: Share,
     },
 }
+
+impl fmt::Display for Offsets {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => out.write_str("uniform"),
+            Self::Zipf { thousandths } => write!(out, "zipf:{}", exponent(*thousandths)),
+            Self::HotSpot { access, space } => {
+                write!(out, "hot-spot:{}/{}", access.exact(), space.exact())
+            }
+            Self::Gaussian { deviation } => write!(out, "gaussian:{}", deviation.exact()),
+        }
+    }
+}
+
+impl FromStr for Offsets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is no distribution of offsets; {ALLOWED}");
+        let share = |text: &str| match text.parse::<Share>() {
+            Ok(share) if share > Share::NONE => Ok(share),
+            _ => Err(refuse()),
+        };
+        match text.split_once(':') {
+            None if text == "uniform" => Ok(Self::Uniform),
+            Some(("zipf", exponent)) => thousandths(exponent)
+                .map(|thousandths| Self::Zipf { thousandths })
+                .ok_or_else(refuse),
+            Some(("hot-spot", shares)) => {
+                let (access, space) = shares.split_once('/').ok_or_else(refuse)?;
+                Ok(Self::HotSpot { access: share(access)?, space: share(space)? })
+            }
+            Some(("gaussian", deviation)) => Ok(Self::Gaussian { deviation: share(deviation)? }),
+            _ => Err(refuse()),
+        }
+    }
+}
+
+/// Of a Zipf distribution.
+pub(crate) fn exponent(thousandths: u32) -> f64 {
+    f64::from(thousandths) / 1000.0
+}
+
+/// Thousandths of a Zipf exponent of 0.01 to 10.
+pub(crate) fn thousandths(exponent: &str) -> Option<u32> {
+    let thousandths = exponent.parse::<f64>().ok()? * 1000.0;
+    (10.0..=10_000.0).contains(&thousandths).then(|| thousandths.round() as u32)
+}
+
+units::text_serde!(
+    Offsets,
+    to_string,
+    "^(uniform|zipf:.+|hot-spot:.+%/.+%|gaussian:.+%)$",
+    "a distribution such as \"zipf:0.99\""
+);
 
 /// Draws sites `0..sites`.
 #[derive(Debug, Clone)]
@@ -64,7 +127,7 @@ impl Sampler {
     pub fn new(offsets: Offsets, sites: u64) -> Self {
         let kind = match offsets {
             Offsets::Uniform => Kind::Uniform,
-            Offsets::Zipf { exponent } => match Zipf::new(sites as f64, exponent) {
+            Offsets::Zipf { thousandths } => match Zipf::new(sites as f64, exponent(thousandths)) {
                 Ok(ranks) => Kind::Zipf { ranks, multiplier: coprime(sites) },
                 Err(_) => Kind::Uniform,
             },
@@ -159,11 +222,11 @@ mod tests {
     proptest! {
         /// A draw outside would overwrite what the user did not name.
         #[test]
-        fn draws_stay_inside(seed: u64, sites in 1u64..100_000, exponent in 0.1f64..3.0) {
+        fn draws_stay_inside(seed: u64, sites in 1u64..100_000, thousandths in 100u32..3000) {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
             for offsets in [
                 Offsets::Uniform,
-                Offsets::Zipf { exponent },
+                Offsets::Zipf { thousandths },
                 Offsets::HotSpot { access: share("90%"), space: share("10%") },
                 Offsets::Gaussian { deviation: share("60%") },
             ] {
@@ -177,7 +240,7 @@ mod tests {
 
     #[test]
     fn zipf_has_its_exponent_and_is_scattered() {
-        let mut counts = counts(Offsets::Zipf { exponent: 1.0 }, 1000, 1_000_000);
+        let mut counts = counts(Offsets::Zipf { thousandths: 1000 }, 1000, 1_000_000);
         let hottest = counts.iter().position(|count| *count == *counts.iter().max().unwrap());
         assert_eq!(hottest, Some(0), "rank 1 lies at the start");
         let second = counts.iter().enumerate().skip(1).max_by_key(|(_, count)| **count).unwrap().0;
@@ -202,5 +265,15 @@ mod tests {
         let counts = counts(Offsets::Gaussian { deviation: share("10%") }, 1000, 1_000_000);
         let inside: u32 = counts[400..600].iter().sum();
         assert!((f64::from(inside) / 1e6 - 0.6827).abs() < 0.003, "{inside}");
+    }
+
+    #[test]
+    fn every_form_reads_back() {
+        for text in ["uniform", "zipf:0.99", "zipf:1.2", "hot-spot:80%/20%", "gaussian:12.5%"] {
+            assert_eq!(text.parse::<Offsets>().unwrap().to_string(), text);
+        }
+        for text in ["zipf", "zipf:0", "zipf:-1", "zipf:nan", "hot-spot:80%", "gaussian:0%", "x"] {
+            assert!(text.parse::<Offsets>().unwrap_err().contains("allowed"), "{text}");
+        }
     }
 }

@@ -5,6 +5,8 @@
 //! of statements is fixed inside a transaction; a transaction that the server gave up begins again, and its
 //! time continues.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,13 +22,18 @@ use crate::{
 };
 
 /// Whose scripts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum SqlDialect {
-    /// sysbench 0.5: one table a transaction.
+    /// `oltp.lua` of sysbench 0.5: one table per transaction.
+    #[serde(rename = "0.5")]
     Sysbench05,
-    /// sysbench 1.0: a table for each kind of statement.
+    /// `oltp_*.lua` of sysbench 1.0: a table for each kind of statement.
+    #[default]
+    #[serde(rename = "1.0")]
     Sysbench10,
 }
+
+units::words!(SqlDialect { Sysbench05 => "0.5", Sysbench10 => "1.0" });
 
 /// Statements of a transaction by kind, in the order in which they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

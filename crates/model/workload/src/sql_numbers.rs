@@ -4,14 +4,20 @@
 //! instead of a normal distribution, a centred band instead of hot keys, truncation instead of rounding.
 //! Invariants: a draw lies in `1..=rows`; hot rows lie together, as theirs do.
 
+use std::fmt;
+use std::str::FromStr;
+
 use rand::Rng;
 use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+use crate::offsets::{exponent, thousandths};
+
 /// How rows are drawn; words and defaults are sysbench's `--rand-type`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum SqlKeys {
     /// Every row is as likely.
+    #[default]
     Uniform,
     /// The mean of twelve uniform draws: around the middle of the table, standard deviation a twelfth of it.
     Gaussian,
@@ -21,10 +27,52 @@ pub enum SqlKeys {
     Pareto,
     /// Row k in proportion to `1 / k^exponent`, not scattered; sysbench 1.1's default exponent is 0.8.
     Zipf {
-        /// Above 0.
-        exponent: f64,
+        /// The exponent in thousandths, above 0.
+        thousandths: u32,
     },
 }
+
+impl fmt::Display for SqlKeys {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => out.write_str("uniform"),
+            Self::Gaussian => out.write_str("gaussian"),
+            Self::Special => out.write_str("special"),
+            Self::Pareto => out.write_str("pareto"),
+            Self::Zipf { thousandths } => write!(out, "zipf:{}", exponent(*thousandths)),
+        }
+    }
+}
+
+impl FromStr for SqlKeys {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || {
+            format!(
+                "`{text}` is no distribution of rows; allowed: uniform, gaussian, special, pareto, \
+                 zipf:EXPONENT (0.01 to 10), as sysbench defines them; for example gaussian or zipf:0.8"
+            )
+        };
+        Ok(match text {
+            "uniform" => Self::Uniform,
+            "gaussian" => Self::Gaussian,
+            "special" => Self::Special,
+            "pareto" => Self::Pareto,
+            _ => {
+                let thousandths = text.strip_prefix("zipf:").and_then(thousandths);
+                Self::Zipf { thousandths: thousandths.ok_or_else(refuse)? }
+            }
+        })
+    }
+}
+
+units::text_serde!(
+    SqlKeys,
+    to_string,
+    "^(uniform|gaussian|special|pareto|zipf:.+)$",
+    "a distribution such as \"gaussian\""
+);
 
 /// Draws that make up one of `Gaussian` (`--rand-spec-iter`).
 const SUMMED: u32 = 12;
@@ -49,7 +97,9 @@ impl SqlNumbers {
     #[must_use]
     pub fn new(keys: SqlKeys, rows: u64) -> Self {
         let zipf = match keys {
-            SqlKeys::Zipf { exponent } => Zipf::new(rows.max(1) as f64, exponent).ok(),
+            SqlKeys::Zipf { thousandths } => {
+                Zipf::new(rows.max(1) as f64, exponent(thousandths)).ok()
+            }
             _ => None,
         };
         Self { rows: rows.max(1), keys, power: PARETO.ln() / (1.0 - PARETO).ln(), zipf }
@@ -125,7 +175,7 @@ mod tests {
         SqlKeys::Gaussian,
         SqlKeys::Special,
         SqlKeys::Pareto,
-        SqlKeys::Zipf { exponent: 0.8 },
+        SqlKeys::Zipf { thousandths: 800 },
     ];
 
     fn draws(keys: SqlKeys, rows: u64) -> Vec<f64> {
@@ -179,7 +229,7 @@ mod tests {
 
     #[test]
     fn zipf_has_its_exponent_and_its_first_row_first() {
-        let values = draws(SqlKeys::Zipf { exponent: 0.8 }, 1000);
+        let values = draws(SqlKeys::Zipf { thousandths: 800 }, 1000);
         let total: f64 = (1..=1000).map(|k| f64::from(k).powf(-0.8)).sum();
         for row in [1.0, 10.0] {
             let expected = f64::powf(row, -0.8) / total;
@@ -197,5 +247,15 @@ mod tests {
             assert!((found - expected).abs() < 0.012, "{part}: {found}");
         }
         assert!((SqlNumbers::new(SqlKeys::Uniform, 50).best_hit_ratio(0.5) - 0.5).abs() < 0.02);
+    }
+
+    #[test]
+    fn every_form_reads_back() {
+        for text in ["uniform", "gaussian", "special", "pareto", "zipf:0.8"] {
+            assert_eq!(text.parse::<SqlKeys>().unwrap().to_string(), text);
+        }
+        for text in ["zipf", "zipf:0", "zipfian", "normal"] {
+            assert!(text.parse::<SqlKeys>().unwrap_err().contains("allowed"), "{text}");
+        }
     }
 }

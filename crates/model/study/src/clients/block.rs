@@ -74,7 +74,7 @@ fn act_groups(job: &ActJob, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), 
         service_threads: service_threads(job, extent.cpus),
     };
     let config = job.config().map_err(|error| error.to_string())?;
-    let planned = act::groups(&config, job.phase.phase(), shape, extent.until.due)?;
+    let planned = act::groups(&config, job.phase, shape, extent.until.due)?;
     let percent = format!("{}%", config.compress_pct);
     let group = |(plan, clients, recorded): (BlockPlan, u32, bool)| BlockGroup {
         clients,
@@ -161,7 +161,7 @@ fn length(size: Bytes) -> u32 {
 
 fn pattern(pattern: Pattern, offsets: Offsets) -> workload::Pattern {
     match pattern {
-        Pattern::Random => workload::Pattern::Random(offsets.distribution()),
+        Pattern::Random => workload::Pattern::Random(offsets),
         Pattern::Sequential => workload::Pattern::Sequential,
     }
 }

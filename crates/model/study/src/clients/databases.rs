@@ -4,7 +4,7 @@ use units::{Bytes, Nanos};
 use workload::{ClientIndex, KvAction, KvKeys, KvRole, SqlPlan, Until, ValueShape};
 
 use super::arrivals;
-use crate::{Arrivals, KvJob, KvWorkload, SqlDialect, SqlJob};
+use crate::{Arrivals, KvJob, KvWorkload, SqlJob};
 
 /// Records that one operation of `read_seq` reads.
 const SEQUENTIAL: u32 = 100;
@@ -25,7 +25,7 @@ fn arrivals_of(job: &KvJob) -> workload::Arrivals {
 #[must_use]
 pub fn kv_roles(job: &KvJob) -> Vec<KvRole> {
     use KvAction::{Delete, Get, Insert, Put, Scan, ScanUpTo, Update};
-    let keys = KvKeys::Drawn(job.distribution.distribution());
+    let keys = KvKeys::Drawn(job.distribution);
     let drawn = |action| KvRole { keys, ..KvRole::of(action) };
     let in_order = |action| KvRole { keys: KvKeys::InOrder, ..KvRole::of(action) };
     let all = |role: KvRole| {
@@ -73,7 +73,7 @@ pub fn kv_roles(job: &KvJob) -> Vec<KvRole> {
 }
 
 /// Records by popularity, scattered (Cooper et al., SoCC 2010, section 5.1).
-const YCSB: KvKeys = KvKeys::Drawn(workload::Offsets::Zipf { exponent: 0.99 });
+const YCSB: KvKeys = KvKeys::Drawn(workload::Offsets::Zipf { thousandths: 990 });
 
 /// Sizes of the values of a job and what they are made of.
 #[must_use]
@@ -87,15 +87,12 @@ pub fn value_shape(job: &KvJob) -> ValueShape {
 #[must_use]
 pub fn sql_plan(job: &SqlJob, until: impl Into<Until>) -> SqlPlan {
     SqlPlan {
-        dialect: match job.dialect {
-            SqlDialect::Sysbench05 => workload::SqlDialect::Sysbench05,
-            SqlDialect::Sysbench10 => workload::SqlDialect::Sysbench10,
-        },
+        dialect: job.dialect,
         mix: job.workload.mix(),
         tables: job.tables,
         rows: job.records,
         range_size: u64::from(job.range_size),
-        keys: job.distribution.distribution(),
+        keys: job.distribution,
         arrivals: job.rate.map_or(workload::Arrivals::CLOSED, |rate| {
             arrivals(Arrivals::Poisson, (rate, &[]), 1, Nanos::ZERO)
         }),
