@@ -216,14 +216,14 @@ pub(crate) struct TrialDocument {
     )]
     settings: BTreeMap<String, String>,
     intervals: Vec<IntervalDocument>,
-    error_samples: Vec<ErrorDocument>,
+    error_samples: Vec<ErrorSample>,
     missed_arrivals: u64,
     /// Those of them that were due in the measured time, by the word of the class; absent in older records.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    missed: BTreeMap<String, u64>,
+    missed: BTreeMap<OpClass, u64>,
     /// What was due in the warm-up and completed after it, by the word of the class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    carried: BTreeMap<String, CountsDocument>,
+    carried: BTreeMap<OpClass, Counts>,
     /// Size and checksum of the log next to this file.
     pub log_bytes: u64,
     pub log_crc32: u32,
@@ -232,31 +232,31 @@ pub(crate) struct TrialDocument {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IntervalDocument {
-    phase: String,
+    phase: Phase,
     start_ns: u64,
     end_ns: u64,
-    read: CountsDocument,
-    write: CountsDocument,
+    read: Counts,
+    write: Counts,
     /// Flushes, and what ran next to them; absent when there was nothing of it.
-    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
-    sync: CountsDocument,
-    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
-    background_read: CountsDocument,
-    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
-    background_write: CountsDocument,
-    #[serde(default, skip_serializing_if = "CountsDocument::is_empty")]
-    background_sync: CountsDocument,
+    #[serde(default, skip_serializing_if = "Counts::is_empty")]
+    sync: Counts,
+    #[serde(default, skip_serializing_if = "Counts::is_empty")]
+    background_read: Counts,
+    #[serde(default, skip_serializing_if = "Counts::is_empty")]
+    background_write: Counts,
+    #[serde(default, skip_serializing_if = "Counts::is_empty")]
+    background_sync: Counts,
     /// Transactions, their phases and statements, by the word of the class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    sql: BTreeMap<String, CountsDocument>,
+    sql: BTreeMap<OpClass, Counts>,
 }
 
 impl IntervalDocument {
     fn new(interval: &Interval) -> Self {
-        let of = |class: OpClass| interval.tallies[class].counts.into();
+        let of = |class: OpClass| interval.tallies[class].counts;
         let sql = interval.tallies.iter().filter(|(class, _)| class.is_sql());
         Self {
-            phase: interval.phase.word().to_owned(),
+            phase: interval.phase,
             start_ns: interval.start.get(),
             end_ns: interval.end.get(),
             read: of(OpClass::Read),
@@ -265,16 +265,13 @@ impl IntervalDocument {
             background_read: of(OpClass::BackgroundRead),
             background_write: of(OpClass::BackgroundWrite),
             background_sync: of(OpClass::BackgroundSync),
-            sql: sql.map(|(class, tally)| (class.word().into(), tally.counts.into())).collect(),
+            sql: sql.map(|(class, tally)| (class, tally.counts)).collect(),
         }
     }
 
     /// Every class with its counts.
-    ///
-    /// # Errors
-    /// The word that is no class.
-    fn counts(&self) -> Result<Vec<(OpClass, CountsDocument)>, String> {
-        let mut all = vec![
+    fn counts(&self) -> impl Iterator<Item = (OpClass, Counts)> {
+        let all = [
             (OpClass::Read, self.read),
             (OpClass::Write, self.write),
             (OpClass::Sync, self.sync),
@@ -282,72 +279,12 @@ impl IntervalDocument {
             (OpClass::BackgroundWrite, self.background_write),
             (OpClass::BackgroundSync, self.background_sync),
         ];
-        for (word, counts) in &self.sql {
-            all.push((class_of(word)?, *counts));
-        }
-        Ok(all)
-    }
-}
-
-fn class_of(word: &str) -> Result<OpClass, String> {
-    let found = OpClass::ALL.into_iter().find(|class| class.word() == word);
-    found.ok_or_else(|| format!("`{word}` is no class of operation"))
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CountsDocument {
-    ops: u64,
-    bytes: u64,
-    errors: u64,
-    latency_sum_ns: u64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ErrorDocument {
-    class: String,
-    errno: i32,
-    position: u64,
-    at_ns: u64,
-}
-
-impl CountsDocument {
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl From<Counts> for CountsDocument {
-    fn from(counts: Counts) -> Self {
-        Self {
-            ops: counts.ops,
-            bytes: counts.bytes,
-            errors: counts.errors,
-            latency_sum_ns: counts.latency_sum.get(),
-        }
-    }
-}
-
-impl From<CountsDocument> for Counts {
-    fn from(document: CountsDocument) -> Self {
-        Self {
-            ops: document.ops,
-            bytes: document.bytes,
-            errors: document.errors,
-            latency_sum: Nanos(document.latency_sum_ns),
-        }
+        all.into_iter().chain(self.sql.iter().map(|(class, counts)| (*class, *counts)))
     }
 }
 
 impl TrialDocument {
     pub fn new(trial: &TrialRecord, log_bytes: u64, log_crc32: u32) -> Self {
-        let error = |sample: &ErrorSample| ErrorDocument {
-            class: sample.class.word().to_owned(),
-            errno: sample.errno,
-            position: sample.position,
-            at_ns: sample.at.get(),
-        };
         let result = &trial.result;
         Self {
             format: FORMAT,
@@ -373,19 +310,14 @@ impl TrialDocument {
             totals: result.totals.clone(),
             settings: result.settings.clone(),
             intervals: result.recording.intervals.iter().map(IntervalDocument::new).collect(),
-            error_samples: result.recording.error_samples.iter().map(error).collect(),
+            error_samples: result.recording.error_samples.clone(),
             missed_arrivals: result.recording.missed_arrivals,
-            missed: result
-                .recording
-                .missed
-                .iter()
-                .map(|(class, missed)| (class.word().into(), *missed))
-                .collect(),
+            missed: result.recording.missed.clone(),
             carried: result
                 .recording
                 .carried
                 .iter()
-                .map(|(class, tally)| (class.word().into(), tally.counts.into()))
+                .map(|(class, tally)| (class, tally.counts))
                 .collect(),
             log_bytes,
             log_crc32,
@@ -409,35 +341,21 @@ impl TrialDocument {
     pub fn into_record(self, slug: String) -> Result<TrialRecord, String> {
         self.check_texts()?;
         let missed_arrivals = self.missed_arrivals;
-        let mut recording = Recording { missed_arrivals, ..Recording::default() };
+        let (missed, error_samples) = (self.missed, self.error_samples);
+        let mut recording =
+            Recording { missed_arrivals, missed, error_samples, ..Recording::default() };
         for interval in self.intervals {
-            let phase = [Phase::WarmUp, Phase::Measure, Phase::Drain]
-                .into_iter()
-                .find(|phase| phase.word() == interval.phase)
-                .ok_or_else(|| format!("`{}` is no phase", interval.phase))?;
             let (start, end) = (Nanos(interval.start_ns), Nanos(interval.end_ns));
-            let mut filled = Interval::empty(phase, start, end);
-            for (class, counts) in interval.counts()? {
+            let mut filled = Interval::empty(interval.phase, start, end);
+            for (class, counts) in interval.counts() {
                 if !counts.is_empty() {
-                    filled.tallies.of(class).counts = counts.into();
+                    filled.tallies.of(class).counts = counts;
                 }
             }
             recording.intervals.push(filled);
         }
-        for (word, missed) in &self.missed {
-            recording.missed.insert(class_of(word)?, *missed);
-        }
-        for (word, counts) in &self.carried {
-            recording.carried.of(class_of(word)?).counts = (*counts).into();
-        }
-        for sample in self.error_samples {
-            let class = class_of(&sample.class)?;
-            recording.error_samples.push(ErrorSample {
-                class,
-                errno: sample.errno,
-                position: sample.position,
-                at: Nanos(sample.at_ns),
-            });
+        for (class, counts) in &self.carried {
+            recording.carried.of(*class).counts = *counts;
         }
         let mut limits = self.limits;
         if let Some(limit) = limits.iter().find(|limit| !limit.is_sound()) {

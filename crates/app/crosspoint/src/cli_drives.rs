@@ -5,18 +5,6 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use study::Descriptor;
 
-/// A state of a modelled drive, by its word.
-///
-/// # Errors
-/// What is allowed.
-pub(crate) fn condition(word: &str) -> Result<study::Condition, String> {
-    let all = study::Condition::ALL;
-    all.into_iter().find(|one| one.word() == word).ok_or_else(|| {
-        let words = all.map(study::Condition::word).join(", ");
-        format!("allowed: {words}")
-    })
-}
-
 /// Arguments of `attach`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct AttachArguments {
@@ -44,7 +32,7 @@ pub struct AttachArguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub scale: u32,
     /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
-    #[arg(long, default_value = "steady", value_parser = condition)]
+    #[arg(long, default_value = "steady")]
     pub condition: study::Condition,
     /// Busy-poll for waits shorter than this [default: measured sleep overshoot, at most 120us]
     #[arg(long)]

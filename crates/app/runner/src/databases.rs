@@ -90,9 +90,7 @@ pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerEr
 /// Phases and seed of a trial, without a journal.
 pub(crate) fn parameters(experiment: &Experiment, trial: &Trial, seed: Seed) -> TrialParameters {
     TrialParameters {
-        warm_up_ns: trial.timeline.warm_up.get(),
-        measure_ns: trial.timeline.measure.get(),
-        interval_ns: trial.timeline.interval.get(),
+        timeline: trial.timeline,
         seed: seed.0,
         stop_on_error: experiment.on_error == OnError::Stop,
         journal: None,

@@ -35,6 +35,24 @@ pub struct Check {
     pub fix: Option<String>,
 }
 
+impl Check {
+    fn ok(name: &'static str, detail: impl ToString) -> Self {
+        Self { name, status: Status::Ok, detail: detail.to_string(), fix: None }
+    }
+
+    /// As [`Self::ok`], or with less, and what helps.
+    fn limited_unless(ok: bool, name: &'static str, detail: impl ToString, fix: &str) -> Self {
+        let status = if ok { Status::Ok } else { Status::Limited };
+        let fix = (!ok && !fix.is_empty()).then(|| fix.to_owned());
+        Self { name, status, detail: detail.to_string(), fix }
+    }
+
+    fn missing(name: &'static str, detail: impl ToString, fix: &str) -> Self {
+        let fix = (!fix.is_empty()).then(|| fix.to_owned());
+        Self { name, status: Status::Missing, detail: detail.to_string(), fix }
+    }
+}
+
 /// Space that the quickstart study needs.
 const SPACE_WANTED: Bytes = Bytes::mib(2048);
 
@@ -42,12 +60,10 @@ const SPACE_WANTED: Bytes = Bytes::mib(2048);
 #[must_use]
 pub fn doctor(dir: &Path) -> Vec<Check> {
     let facts = Provenance::read("", "");
-    let mut checks = vec![
-        Check { name: "kernel", status: Status::Ok, detail: facts.kernel, fix: None },
-        direct(dir),
-        space(dir),
-        blkid(),
-    ];
+    let mut checks = vec![Check::ok("kernel", facts.kernel), direct(dir), space(dir)];
+    let blkid = stack::find_program("blkid").is_some();
+    let found = if blkid { "found" } else { "not found; block devices cannot be written to" };
+    checks.push(Check::limited_unless(blkid, "blkid", found, "apt-get install util-linux"));
     // An engine with two operation sets is one installation.
     let mut seen = Vec::new();
     for engine in engines::ENGINES {
@@ -56,12 +72,28 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
             checks.push(usable(engine));
         }
     }
+    let together = "cargo build --release makes both programs; keep them together";
+    let (raw, place) = crate::databases::raw_program();
+    let found = if raw { "found".into() } else { format!("{place} is not there") };
     checks.extend([
-        bare_devices(),
+        Check::limited_unless(raw, "bare devices", found, together),
         grounds(),
-        memory_limit(),
-        device_limit(),
-        attaching(),
+        controller(
+            "memory limit",
+            stack::Limits::memory_controller(),
+            "no control group has the memory controller",
+            "databases larger than memory need it: boot with it",
+        ),
+        controller(
+            "device limit",
+            stack::Limits::device_controller(),
+            "no control group can limit block devices",
+            "stacks with a limit need it: boot with it",
+        ),
+        match attach::available() {
+            Ok(how) => Check::ok("attach", how),
+            Err(attach::Missing { reason, next }) => Check::missing("attach", reason, &next),
+        },
         own_cost(),
         load(&facts.load),
     ]);
@@ -71,26 +103,10 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
 /// Whether an engine can be used with its defaults.
 fn usable(engine: &Handler) -> Check {
     let descriptor = engine.descriptor;
-    let name = descriptor.title;
-    match (engine.probe)() {
-        Ok(detail) => Check { name, status: Status::Ok, detail, fix: None },
-        Err(error) => Check {
-            name,
-            status: Status::Limited,
-            detail: error.reason(),
-            fix: Some(descriptor.install.to_owned()),
-        },
-    }
-}
-
-fn attaching() -> Check {
-    let name = "attach";
-    match attach::available() {
-        Ok(how) => Check { name, status: Status::Ok, detail: how.into(), fix: None },
-        Err(attach::Missing { reason: detail, next }) => {
-            Check { name, status: Status::Missing, detail, fix: Some(next) }
-        }
-    }
+    let probed = (engine.probe)();
+    let ok = probed.is_ok();
+    let detail = probed.unwrap_or_else(|error| error.reason());
+    Check::limited_unless(ok, descriptor.title, detail, descriptor.install)
 }
 
 /// Nanoseconds an operation above which our own cost is worth a word.
@@ -100,77 +116,38 @@ fn own_cost() -> Check {
     let own = block::own_cost();
     let ring =
         own.ring_ns.map_or(String::new(), |ring| format!(", {ring:.0} ns with io_uring NOP"));
-    let status = if own.batch_ns <= OWN_COST_WANTED { Status::Ok } else { Status::Limited };
     let detail = format!(
         "{:.0} ns per operation one at a time, {:.0} ns in batches of 32{ring}",
         own.single_ns, own.batch_ns
     );
-    let fix = (status == Status::Limited)
-        .then(|| "use a release build on an idle machine: cargo build --release".into());
-    Check { name: "own cost", status, detail, fix }
+    let fix = "use a release build on an idle machine: cargo build --release";
+    Check::limited_unless(own.batch_ns <= OWN_COST_WANTED, "own cost", detail, fix)
 }
 
 fn direct(dir: &Path) -> Check {
     let name = "O_DIRECT";
-    let file_system = StorageFacts::read(dir).file_system;
-    let place = format!("{} ({file_system})", dir.display());
+    let place = format!("{} ({})", dir.display(), StorageFacts::read(dir).file_system);
     match direct_io_works(dir) {
-        Ok(true) => {
-            Check { name, status: Status::Ok, detail: format!("works in {place}"), fix: None }
-        }
-        Ok(false) => Check {
+        Ok(true) => Check::ok(name, format!("works in {place}")),
+        Ok(false) => Check::missing(
             name,
-            status: Status::Missing,
-            detail: format!("not supported in {place}"),
-            fix: Some(
-                "run from, or --set stack.NAME.directory to, a directory on ext4, xfs or btrfs"
-                    .into(),
-            ),
-        },
-        Err(error) => Check {
-            name,
-            status: Status::Missing,
-            detail: error.to_string(),
-            fix: Some("run from a directory that you may write to".into()),
-        },
+            format!("not supported in {place}"),
+            "run from, or --set stack.NAME.directory to, a directory on ext4, xfs or btrfs",
+        ),
+        Err(error) => Check::missing(name, error, "run from a directory that you may write to"),
     }
 }
 
 fn space(dir: &Path) -> Check {
     let name = "free space";
     match free_space(dir) {
-        Ok(free) if free >= SPACE_WANTED => {
-            Check { name, status: Status::Ok, detail: free.to_string(), fix: None }
-        }
-        Ok(free) => Check {
+        Ok(free) if free >= SPACE_WANTED => Check::ok(name, free),
+        Ok(free) => Check::missing(
             name,
-            status: Status::Missing,
-            detail: format!("{free}; the quickstart needs {SPACE_WANTED}"),
-            fix: Some("--set stack.this-disk.size=256MiB, or another directory".into()),
-        },
-        Err(error) => Check { name, status: Status::Missing, detail: error.to_string(), fix: None },
-    }
-}
-
-fn blkid() -> Check {
-    let name = "blkid";
-    let found = stack::find_program("blkid").is_some();
-    Check {
-        name,
-        status: if found { Status::Ok } else { Status::Limited },
-        detail: if found { "found" } else { "not found; block devices cannot be written to" }
-            .into(),
-        fix: (!found).then(|| "apt-get install util-linux".into()),
-    }
-}
-
-fn bare_devices() -> Check {
-    let (ok, place) = crate::databases::raw_program();
-    Check {
-        name: "bare devices",
-        status: if ok { Status::Ok } else { Status::Limited },
-        detail: if ok { "found".into() } else { format!("{place} is not there") },
-        fix: (!ok).then(|| "cargo build --release makes both programs; keep them together".into()),
+            format!("{free}; the quickstart needs {SPACE_WANTED}"),
+            "--set stack.this-disk.size=256MiB, or another directory",
+        ),
+        Err(error) => Check::missing(name, error, ""),
     }
 }
 
@@ -178,58 +155,34 @@ fn grounds() -> Check {
     let tools = ["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mount", "blkdiscard"];
     let missing: Vec<&str> =
         tools.into_iter().filter(|tool| stack::find_program(tool).is_none()).collect();
-    let root = rustix::process::geteuid().is_root();
-    let (status, detail, fix) = match (root, missing.is_empty()) {
-        (true, true) => (Status::Ok, "root, losetup, ext4, xfs, btrfs".to_owned(), None),
-        (false, _) => (Status::Limited, "only root can make them".to_owned(), Some("sudo")),
-        (true, false) => (
-            Status::Limited,
-            format!("not found: {}", missing.join(", ")),
-            Some("apt-get install util-linux mount e2fsprogs xfsprogs btrfs-progs"),
-        ),
+    let packages = "apt-get install util-linux mount e2fsprogs xfsprogs btrfs-progs";
+    let (ok, detail, fix) = match (is_root(), missing.is_empty()) {
+        (true, true) => (true, "root, losetup, ext4, xfs, btrfs".to_owned(), ""),
+        (false, _) => (false, "only root can make them".to_owned(), "sudo"),
+        (true, false) => (false, format!("not found: {}", missing.join(", ")), packages),
     };
-    Check { name: "own file systems", status, detail, fix: fix.map(str::to_owned) }
+    Check::limited_unless(ok, "own file systems", detail, fix)
 }
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-fn of_version(version: u32) -> String {
+/// A controller of control groups, by the version that has it.
+fn controller(name: &'static str, found: Option<u32>, missing: &str, fix: &str) -> Check {
     let only = if is_root() { "" } else { "; only root can use them" };
-    format!("control groups, version {version}{only}")
-}
-
-fn memory_limit() -> Check {
-    let found = stack::Limits::memory_controller();
-    Check {
-        name: "memory limit",
-        status: if found.is_some() && is_root() { Status::Ok } else { Status::Limited },
-        detail: found.map_or("no control group has the memory controller".into(), of_version),
-        fix: found.is_none().then(|| "databases larger than memory need it: boot with it".into()),
-    }
-}
-
-fn device_limit() -> Check {
-    let found = stack::Limits::device_controller();
-    Check {
-        name: "device limit",
-        status: if found.is_some() && is_root() { Status::Ok } else { Status::Limited },
-        detail: found.map_or("no control group can limit block devices".into(), of_version),
-        fix: found.is_none().then(|| "stacks with a limit need it: boot with it".into()),
-    }
+    let version = |version| format!("control groups, version {version}{only}");
+    let detail = found.map_or(missing.to_owned(), version);
+    let fix = if found.is_none() { fix } else { "" };
+    Check::limited_unless(found.is_some() && is_root(), name, detail, fix)
 }
 
 fn load(text: &str) -> Check {
     let first: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let busy = first > cpus as f64 / 2.0;
-    Check {
-        name: "other load",
-        status: if busy { Status::Limited } else { Status::Ok },
-        detail: format!("load average {text} on {cpus} CPUs"),
-        fix: busy.then(|| "wait until the machine is quiet; figures will vary".into()),
-    }
+    let detail = format!("load average {text} on {cpus} CPUs");
+    let fix = "wait until the machine is quiet; figures will vary";
+    Check::limited_unless(first <= cpus as f64 / 2.0, "other load", detail, fix)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use observe::Progress;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
 use stack::Mark;
 use stats::TrialResult;
 use thiserror::Error;
@@ -39,9 +40,10 @@ pub enum WorkerError {
 }
 
 /// How a request ended.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Ended {
     /// A trial is over.
+    #[serde(skip)]
     Done(Box<TrialResult>),
     /// It was stopped before anything was measured.
     Stopped,
@@ -63,7 +65,7 @@ pub enum Ended {
 }
 
 /// What is heard meanwhile.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub enum Event {
     /// This many records are in.
     Loading(u64),
@@ -310,21 +312,12 @@ pub fn understood(line: &[u8]) -> Result<Understood, WorkerError> {
     };
     let reply = serde_json::from_slice(line).map_err(|error| unreadable(error.to_string()))?;
     Ok(match reply {
-        Reply::Loading(count) => Understood::Event(Event::Loading(count)),
-        Reply::Ready => Understood::Event(Event::Ready),
-        Reply::Interval(told) => {
-            let progress = Progress { client: told.client, summary: told.summary() };
-            Understood::Event(Event::Interval(Box::new(progress)))
-        }
+        Reply::Event(event) => Understood::Event(event),
+        Reply::End(ended) => Understood::End(ended),
         Reply::Done(record) => {
             let record = record.into_record().map_err(|error| unreadable(error.to_string()))?;
             Understood::End(Ended::Done(Box::new(record.result)))
         }
-        Reply::Stopped => Understood::End(Ended::Stopped),
-        Reply::Said(words) => Understood::End(Ended::Said(words)),
-        Reply::Failed(reason) => Understood::End(Ended::Failed(reason)),
-        Reply::Refused { reason, help } => Understood::End(Ended::Refused { reason, help }),
-        Reply::Wrong(reason) => Understood::End(Ended::Wrong(reason)),
     })
 }
 

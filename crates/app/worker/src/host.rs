@@ -14,6 +14,7 @@ use engine::{EngineError, ErrorKind, KeyValueEngine, Place, ServerVerbs, SqlEngi
 use observe::{Control, Progress};
 use study::{Descriptor, KvJob, Operations, SqlJob};
 
+use crate::client::{Ended, Event};
 use crate::protocol::{CheckRequest, GO, Reply, Request, SqlRequest, TrialRequest};
 use crate::{sql_trial, trial};
 
@@ -113,26 +114,27 @@ pub fn serve(handlers: &[Handler]) -> std::io::Result<()> {
         Some(handler) => {
             answer(&request, handler.verbs, &words).unwrap_or_else(|error| failed(&error))
         }
-        None => Reply::Failed(format!("this program has no {name}")),
+        None => Reply::End(Ended::Failed(format!("this program has no {name}"))),
     };
     say(&reply)
 }
 
 fn failed(error: &EngineError) -> Reply {
-    match (error.kind(), error.help()) {
-        (ErrorKind::Corruption | ErrorKind::Lost, _) => Reply::Wrong(error.to_string()),
+    Reply::End(match (error.kind(), error.help()) {
+        (ErrorKind::Corruption | ErrorKind::Lost, _) => Ended::Wrong(error.to_string()),
         (ErrorKind::Refused | ErrorKind::NotOurs, Some(help)) => {
-            Reply::Refused { reason: error.reason(), help: help.to_owned() }
+            Ended::Refused { reason: error.reason(), help: help.to_owned() }
         }
-        _ => Reply::Failed(error.to_string()),
-    }
+        _ => Ended::Failed(error.to_string()),
+    })
 }
 
 fn answer(request: &Request, verbs: Verbs, words: &Words) -> Result<Reply, EngineError> {
-    let done = |done: Option<_>| done.map_or(Reply::Stopped, Reply::Done);
+    let done = |done: Option<_>| done.map_or(Reply::End(Ended::Stopped), Reply::Done);
+    let said = |words| Reply::End(Ended::Said(words));
     match (request, verbs) {
-        (Request::Probe(job), Verbs::KeyValue { probe, .. }) => probe(job).map(Reply::Said),
-        (Request::Check(request), Verbs::KeyValue { check, .. }) => check(request).map(Reply::Said),
+        (Request::Probe(job), Verbs::KeyValue { probe, .. }) => probe(job).map(said),
+        (Request::Check(request), Verbs::KeyValue { check, .. }) => check(request).map(said),
         (Request::Trial(request), Verbs::KeyValue { trial, .. }) => {
             let journal = request.parameters.journal.as_deref();
             told(&words.stop, journal, |control, loading, _| trial(request, control, loading))
@@ -146,7 +148,7 @@ fn answer(request: &Request, verbs: Verbs, words: &Words) -> Result<Reply, Engin
                 }
                 let ready = || {
                     if request.wait {
-                        tell(&Reply::Ready);
+                        tell(Event::Ready);
                         words.wait();
                     }
                 };
@@ -205,7 +207,7 @@ fn say(reply: &Reply) -> std::io::Result<()> {
 fn told<T>(
     stop: &AtomicBool,
     journal: Option<&Path>,
-    work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(&Reply) + Sync)) -> T,
+    work: impl FnOnce(&Control<'_>, &mut dyn FnMut(u64), &(dyn Fn(Event) + Sync)) -> T,
 ) -> T {
     let (send, receive) = sync_channel::<Progress>(1024);
     // Without its journal a trial is as good, only not safe from a kill.
@@ -214,24 +216,24 @@ fn told<T>(
     let control = Control { stop, progress: Some(send), keep };
     // Two threads report progress; a line must not be cut by another.
     let told = Mutex::new(());
-    let tell = |reply: &Reply| {
+    let tell = |event| {
         let _whole = told.lock();
-        if say(reply).is_err() {
+        if say(&Reply::Event(event)).is_err() {
             stop.store(true, Ordering::Relaxed);
         }
     };
     let tell = &tell;
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            for Progress { client, summary } in receive {
-                tell(&Reply::interval(client, &summary));
+            for progress in receive {
+                tell(Event::Interval(Box::new(progress)));
             }
         });
         let mut last = std::time::Instant::now();
         let mut loading = |count: u64| {
             if last.elapsed().as_millis() >= 100 {
                 last = std::time::Instant::now();
-                tell(&Reply::Loading(count));
+                tell(Event::Loading(count));
             }
         };
         let done = work(&control, &mut loading, tell);

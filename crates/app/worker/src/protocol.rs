@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use archive::TrialMessage;
 use engine::{Place, TrialSpec};
 use serde::{Deserialize, Serialize};
-use stats::{Phase, Spread, Summary, Timeline};
+use stats::Timeline;
 use study::{KvJob, SqlJob};
-use units::Nanos;
+
+use crate::client::{Ended, Event};
 
 /// The first line to the child; any later line, or the end of its input, asks it to stop.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,12 +27,8 @@ pub enum Request {
 /// What every trial of a database needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrialParameters {
-    /// Warm-up, nanoseconds.
-    pub warm_up_ns: u64,
-    /// Measured time, nanoseconds.
-    pub measure_ns: u64,
-    /// Interval, nanoseconds.
-    pub interval_ns: u64,
+    /// Phases and interval.
+    pub timeline: Timeline,
     /// Seed of keys, values and texts.
     pub seed: u64,
     /// End at the first failed operation.
@@ -43,12 +40,8 @@ pub struct TrialParameters {
 impl TrialParameters {
     /// Phases and what ends the trial.
     pub(crate) fn spec(&self, failures_max: Option<u32>) -> TrialSpec {
-        let timeline = Timeline {
-            warm_up: Nanos(self.warm_up_ns),
-            measure: Nanos(self.measure_ns),
-            interval: Nanos(self.interval_ns),
-        };
-        TrialSpec { timeline, stop_on_error: self.stop_on_error, failures_max, max_lag: None }
+        let stop_on_error = self.stop_on_error;
+        TrialSpec { timeline: self.timeline, stop_on_error, failures_max, max_lag: None }
     }
 }
 
@@ -103,71 +96,10 @@ pub struct CheckRequest {
 /// A line from the child.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
-    /// This many records are in.
-    Loading(u64),
-    /// A client ended an interval.
-    Interval(ToldInterval),
-    /// The clients are connected, and begin at the word.
-    Ready,
+    /// Something happened meanwhile.
+    Event(Event),
     /// The trial has ended. Last.
     Done(Box<TrialMessage>),
-    /// It was stopped while loading. Last.
-    Stopped,
-    /// The answer to a probe or a check. Last.
-    Said(String),
-    /// The engine failed. Last.
-    Failed(String),
-    /// The engine cannot be used as it is. Last.
-    Refused {
-        /// Why.
-        reason: String,
-        /// What to do about it.
-        help: String,
-    },
-    /// The database holds what was never written. Last.
-    Wrong(String),
-}
-
-impl Reply {
-    pub fn interval(client: u32, summary: &Summary) -> Self {
-        Self::Interval(ToldInterval {
-            client,
-            measured: summary.phase == Phase::Measure,
-            end_ns: summary.end.get(),
-            seconds: summary.seconds,
-            ops: summary.ops,
-            latency_ns: summary.latency_sum.get(),
-            times: summary.spread.counts().collect(),
-        })
-    }
-}
-
-/// A client's interval as it is reported.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ToldInterval {
-    pub client: u32,
-    measured: bool,
-    end_ns: u64,
-    seconds: f64,
-    ops: u64,
-    latency_ns: u64,
-    /// Buckets of `stats::Spread` that have something.
-    #[serde(default)]
-    times: Vec<(usize, u32)>,
-}
-
-impl ToldInterval {
-    /// The summary that it stands for.
-    pub fn summary(&self) -> Summary {
-        let mut spread = Spread::default();
-        self.times.iter().for_each(|(bucket, count)| spread.add_to(*bucket, *count));
-        Summary {
-            phase: if self.measured { Phase::Measure } else { Phase::WarmUp },
-            end: Nanos(self.end_ns),
-            seconds: self.seconds,
-            ops: self.ops,
-            latency_sum: Nanos(self.latency_ns),
-            spread,
-        }
-    }
+    /// The request has ended in another way. Last.
+    End(Ended),
 }

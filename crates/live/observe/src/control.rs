@@ -6,11 +6,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 
+use serde::{Deserialize, Serialize};
 use stats::{Recorder, Recording, Summary};
 use units::Nanos;
 
 /// An interval that one client has ended.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Client thread, from 0.
     pub client: u32,

@@ -19,7 +19,6 @@ use thiserror::Error;
 use units::Nanos;
 use workload::OpClass;
 
-use crate::phase::Phase;
 use crate::recording::{Recording, Tallies};
 use crate::{Histogram, StoredLatency, new_histogram, same_bounds};
 
@@ -27,10 +26,6 @@ use crate::{Histogram, StoredLatency, new_histogram, same_bounds};
 #[derive(Debug, Error)]
 #[error("histogram log: {0}")]
 pub struct LogError(String);
-
-units::words!(Phase {
-    WarmUp => "warm-up", Measure => "measure", Drain => "drain",
-});
 
 /// End of the tag of a histogram of service times.
 const SERVICE: &str = "-service";

@@ -2,8 +2,11 @@
 //!
 //! Invariant: in order of time.
 
+use serde::{Deserialize, Serialize};
+
 /// Part of a trial that an interval belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Before measuring: recorded, shown, not counted.
     WarmUp,
@@ -12,3 +15,7 @@ pub enum Phase {
     /// After the last whole interval: operations that were in flight then.
     Drain,
 }
+
+units::words!(Phase {
+    WarmUp => "warm-up", Measure => "measure", Drain => "drain",
+});

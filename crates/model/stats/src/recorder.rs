@@ -5,6 +5,7 @@
 //! was due in the warm-up and completes after it is kept apart as well, since it is no latency of the
 //! measured time.
 
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 use workload::{Client, Issue, OpClass, Operation, Outcome};
 
@@ -58,7 +59,7 @@ impl Sample {
 }
 
 /// An ended interval in brief, for progress lines.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// Part of the trial.
     pub phase: Phase,

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 use workload::{OpClass, Workload};
 
@@ -15,7 +16,8 @@ use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
 
 /// What was counted of one class of operations.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Counts {
     /// Completed operations, errors not included.
     pub ops: u64,
@@ -24,7 +26,16 @@ pub struct Counts {
     /// Failed operations.
     pub errors: u64,
     /// Sum of response times, for exact means.
+    #[serde(rename = "latency_sum_ns", with = "units::as_number")]
     pub latency_sum: Nanos,
+}
+
+impl Counts {
+    /// Whether nothing was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl std::ops::AddAssign for Counts {
@@ -175,7 +186,8 @@ impl Interval {
 }
 
 /// One failed operation, kept as evidence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorSample {
     /// Class of the operation.
     pub class: OpClass,
@@ -184,6 +196,7 @@ pub struct ErrorSample {
     /// Where it pointed: byte offset or record number.
     pub position: u64,
     /// When it failed.
+    #[serde(rename = "at_ns", with = "units::as_number")]
     pub at: Nanos,
 }
 

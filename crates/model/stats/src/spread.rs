@@ -3,11 +3,27 @@
 //! A quarter of an octave a bucket, from 1 us on, so a percentile of it is right to 19 %. Invariants: its
 //! size is fixed, and adding allocates nothing; counts stop at their largest.
 
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 /// Counts of times by quarter octaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<(usize, u32)>", from = "Vec<(usize, u32)>")]
 pub struct Spread([u32; Spread::BUCKETS]);
+
+impl From<Spread> for Vec<(usize, u32)> {
+    fn from(spread: Spread) -> Self {
+        spread.counts().collect()
+    }
+}
+
+impl From<Vec<(usize, u32)>> for Spread {
+    fn from(counts: Vec<(usize, u32)>) -> Self {
+        let mut spread = Self::default();
+        counts.iter().for_each(|(bucket, count)| spread.add_to(*bucket, *count));
+        spread
+    }
+}
 
 impl Default for Spread {
     fn default() -> Self {

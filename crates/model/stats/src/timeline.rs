@@ -2,13 +2,14 @@
 //!
 //! Invariant: intervals tile the trial, and none crosses from one phase into another.
 
+use serde::{Deserialize, Serialize};
 use units::Nanos;
 use workload::Until;
 
 use crate::phase::Phase;
 
 /// The phases of a trial and its reporting interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeline {
     /// Time before measuring.
     pub warm_up: Nanos,

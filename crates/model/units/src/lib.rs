@@ -15,7 +15,7 @@ mod share;
 mod text;
 
 pub use bytes::Bytes;
-pub use nanos::Nanos;
+pub use nanos::{Nanos, as_number};
 pub use rate::Rate;
 pub use seed::Seed;
 pub use share::Share;

@@ -131,6 +131,25 @@ impl std::fmt::Display for Nanos {
     }
 }
 
+/// Serde of [`Nanos`] as a number of nanoseconds: for fields whose name says the unit.
+pub mod as_number {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Nanos;
+
+    /// # Errors
+    /// Those of `out`.
+    pub fn serialize<S: Serializer>(nanos: &Nanos, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(nanos.0)
+    }
+
+    /// # Errors
+    /// Those of `text`, also for what is no whole number.
+    pub fn deserialize<'de, D: Deserializer<'de>>(text: D) -> Result<Nanos, D::Error> {
+        u64::deserialize(text).map(Nanos)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -203,6 +203,15 @@ macro_rules! words {
                 match self { $(Self::$variant => $word),+ }
             }
         }
+
+        impl std::str::FromStr for $type {
+            type Err = String;
+
+            fn from_str(word: &str) -> Result<Self, String> {
+                let found = Self::ALL.into_iter().find(|one| one.word() == word);
+                found.ok_or_else(|| format!("`{word}`: allowed are {}", Self::WORDS.join(", ")))
+            }
+        }
     };
 }
 

@@ -92,6 +92,7 @@ units::words!(OpClass {
     IndexUpdate => "index_update", NonIndexUpdate => "non_index_update", Delete => "delete",
     Insert => "insert", Commit => "commit",
 });
+units::text_serde!(OpClass, word, "^[a-z_]+$", "a class of operation");
 
 impl OpClass {
     /// Number of classes.
