@@ -1,19 +1,14 @@
 //! Project tasks: `schema` writes the schema of study files and the reference in docs/STUDY.md, `validation`
-//! the tables of docs/VALIDATION.md, `fuzz` runs every fuzz target for a while, `speed` times virtual time,
-//! `speed-databases` the driver of databases, `attached` holds fio on attached disks against predictions,
-//! `pairs` compares a run's two stacks set by set.
+//! the tables of docs/VALIDATION.md, `coverage` those of docs/METHODOLOGY.md, `fuzz` runs every fuzz target
+//! for a while.
 //!
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate.
 
-mod attached;
 mod bars;
 mod comparing;
 mod coverage;
-mod databases;
 mod format;
 mod marked;
-mod pairs;
-mod speed;
 mod validation;
 
 use std::path::{Path, PathBuf};
@@ -27,29 +22,9 @@ fn main() -> ExitCode {
         ["schema"] => write_schema(),
         ["validation"] => write_validation(),
         ["coverage"] => write_coverage(),
-        ["speed", row] => {
-            let row = row.parse::<usize>();
-            row.map_err(|error| error.to_string())
-                .and_then(|row| speed::table(&root().join("devices"), Some(row)))
-        }
-        ["speed"] => {
-            speed::own_cost();
-            let devices = root().join("devices");
-            speed::machine(&devices).and_then(|()| speed::table(&devices, None))
-        }
-        ["attached", work] => attached::table(Path::new(work)),
-        ["speed-databases"] => databases::table(),
-        ["pairs", run, pairs, margin] => match (pairs.parse(), margin.parse::<f64>()) {
-            (Ok(pairs), Ok(percent)) => pairs::table(Path::new(run), pairs, percent / 100.0),
-            _ => Err(format!("{pairs}, {margin}: pairs a set, and a margin in percent")),
-        },
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => Err(
-            "usage: cargo xtask schema | validation | coverage | fuzz [SECONDS] | speed [ROW] | \
-                 speed-databases | attached DIRECTORY | pairs RUN COUNT PERCENT"
-                .to_owned(),
-        ),
+        _ => Err("usage: cargo xtask schema | validation | coverage | fuzz [SECONDS]".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,6 @@
 //! A thread for each client, with its own access to the engine. Every value that is read is checked against
 //! what may have been written; a wrong one ends the trial.
 
-pub mod contract;
 mod ledger;
 mod operations;
 mod page_cache;

@@ -15,7 +15,7 @@ use workload::{SQL_C, SQL_PAD, SqlNumbers, SqlPlan, write_digits};
 use crate::{EngineError, Row, SqlEngine, Statements};
 
 /// Rows per statement: about 400 KB of text, below every server's default packet limit.
-pub(super) const BATCH: u64 = 2000;
+pub const LOAD_BATCH: u64 = 2000;
 
 /// Progress and the end of a load, shared by its threads.
 struct LoadShared<'a> {
@@ -90,7 +90,7 @@ fn load_tables<E: SqlEngine>(engine: &E, shared: &LoadShared<'_>) -> Result<(), 
             return Ok(());
         }
         let there = connection.create_table(table)?;
-        let whole = there == shared.plan.rows || there.is_multiple_of(BATCH);
+        let whole = there == shared.plan.rows || there.is_multiple_of(LOAD_BATCH);
         if there > shared.plan.rows || !whole {
             return Err(EngineError::refused(
                 format!(
@@ -114,13 +114,13 @@ fn fill<C: Statements>(
     (table, mut there): (u32, u64),
 ) -> Result<bool, EngineError> {
     let of_table = shared.seed.derive("sql-table", u64::from(table));
-    let mut texts = vec![([0u8; SQL_C], [0u8; SQL_PAD], 0u64); BATCH as usize];
+    let mut texts = vec![([0u8; SQL_C], [0u8; SQL_PAD], 0u64); LOAD_BATCH as usize];
     while there < shared.plan.rows {
         if shared.stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let count = BATCH.min(shared.plan.rows - there) as usize;
-        let seed = of_table.derive("batch", there / BATCH);
+        let count = LOAD_BATCH.min(shared.plan.rows - there) as usize;
+        let seed = of_table.derive("batch", there / LOAD_BATCH);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed.0);
         for (c, pad, k) in &mut texts[..count] {
             write_digits(&mut random, c);

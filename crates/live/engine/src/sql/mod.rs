@@ -5,7 +5,6 @@
 //! trial.
 
 mod connections;
-pub mod contract;
 mod load;
 mod text;
 
@@ -22,7 +21,7 @@ use crate::{
 };
 use connections::Connections;
 
-pub use load::load;
+pub use load::{LOAD_BATCH, load};
 pub use text::{prepared_text, texts_of, write_text};
 
 /// Name of the transactions that the engine rolled back and that were retried, in the totals of a result.

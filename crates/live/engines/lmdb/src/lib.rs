@@ -255,6 +255,6 @@ mod tests {
     #[test]
     fn lmdb_keeps_the_contract() {
         let dir = tempfile::tempdir().unwrap();
-        engine::kv::contract::check::<Lmdb>("tests::lmdb_keeps_the_contract", dir.path());
+        contract::key_value::check::<Lmdb>("tests::lmdb_keeps_the_contract", dir.path());
     }
 }

@@ -15,10 +15,10 @@ fn mariadb_keeps_the_contract_of_sql() {
     if missing(&["mariadbd"]) {
         return;
     }
-    let job = engine::sql::contract::job::<Mysql>();
+    let job = contract::sql::job::<Mysql>();
     let private = Private::start(&job, &[]);
     let (target, flavour) = (private.server.target(Some("sbtest")), private.binary.flavour);
-    engine::sql::contract::check::<Mysql>(&Place::Server { target, flavour }, |job| job);
+    contract::sql::check::<Mysql>(&Place::Server { target, flavour }, |job| job);
 }
 
 /// What the server makes of every byte of both tables.

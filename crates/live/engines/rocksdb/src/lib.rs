@@ -511,12 +511,12 @@ mod tests {
     fn rocksdb_keeps_the_contract() {
         if installed() {
             let dir = tempfile::tempdir().unwrap();
-            engine::kv::contract::check::<RocksDb>("tests::rocksdb_keeps_the_contract", dir.path());
+            contract::key_value::check::<RocksDb>("tests::rocksdb_keeps_the_contract", dir.path());
         }
     }
 
     fn wanted(options: &str, workload: KvWorkload) -> KvJob {
-        let job = engine::kv::contract::job::<RocksDb>(Durability::Os);
+        let job = contract::key_value::job::<RocksDb>(Durability::Os);
         let text = study::OptionValue::Text(options.into());
         KvJob { options: job.options.with("settings", text), workload, ..job }
     }

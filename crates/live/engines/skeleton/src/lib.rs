@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn skeleton_keeps_the_contract() {
         let dir = tempfile::tempdir().unwrap();
-        engine::kv::contract::check::<Skeleton>("tests::skeleton_keeps_the_contract", dir.path());
+        contract::key_value::check::<Skeleton>("tests::skeleton_keeps_the_contract", dir.path());
     }
 
     /// A commit that a power cut tore, or left as zeros, must not come back in part.
@@ -252,7 +252,7 @@ mod tests {
     fn a_torn_commit_is_cut_off() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let job = engine::kv::contract::job::<Skeleton>(Durability::Device);
+        let job = contract::key_value::job::<Skeleton>(Durability::Device);
         let open = || Skeleton::open(&Place::Directory(dir.path().to_owned()), &job).unwrap();
         let two = |mut access: &Skeleton| {
             let mut left = 0u8..2;

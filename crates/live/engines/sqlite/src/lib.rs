@@ -179,13 +179,13 @@ mod tests {
     #[test]
     fn sqlite_keeps_the_contract() {
         let dir = tempfile::tempdir().unwrap();
-        engine::kv::contract::check::<Sqlite>("tests::sqlite_keeps_the_contract", dir.path());
+        contract::key_value::check::<Sqlite>("tests::sqlite_keeps_the_contract", dir.path());
     }
 
     #[test]
     fn sqlite_keeps_the_contract_of_sql() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::Directory(dir.path().to_owned());
-        engine::sql::contract::check::<SqliteOltp>(&place, |job| job);
+        contract::sql::check::<SqliteOltp>(&place, |job| job);
     }
 }

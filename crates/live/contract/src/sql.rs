@@ -8,9 +8,8 @@ use study::{Job, Options, SqlJob, sql_plan};
 use units::{Nanos, Seed};
 use workload::{OpClass, SQL_C, SQL_PAD, SqlClient, SqlOp, SqlPlan};
 
-use super::load::BATCH;
-use super::{SqlSpec, load, measure};
-use crate::{EngineError, Place, Row, SqlEngine, Statements, TrialSpec};
+use engine::sql::{LOAD_BATCH as BATCH, SqlSpec, load, measure};
+use engine::{EngineError, Place, Row, SqlEngine, Statements, TrialSpec};
 
 const TABLES: u32 = 2;
 const ROWS: u64 = BATCH + 300;

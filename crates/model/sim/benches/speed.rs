@@ -1,13 +1,13 @@
-//! How fast virtual time runs (simulated operations per second, virtual over real seconds), and what the
-//! workload and the recorder cost an operation when the target costs nothing.
-//!
-//! A bench, not a test: its figures belong to the machine it ran on.
+//! How fast virtual time runs: simulated operations per second, virtual over real seconds. With a number,
+//! that row of the table alone: `cargo bench -p crosspoint-sim --bench speed -- 4`.
 
 use std::path::Path;
 use std::time::Instant;
 
+use crosspoint_sim::{
+    BlockPath, HostModel, Layout, Machine, NullEngine, PageCache, Processors, Recency, run,
+};
 use device::{Condition, Model, Profile};
-use sim::{BlockPath, HostModel, Layout, Machine, NullEngine, PageCache, Processors, Recency, run};
 use stats::Timeline;
 use units::{Bytes, Nanos, Seed, Share};
 use workload::{BlockGroup, BlockPlan, KvClient, KvRole};
@@ -33,8 +33,18 @@ const ROWS: [(&str, u32, &str); 11] = [
 /// The array of three that ships, with eight members.
 const RAID5_OF_8: &str = "raid5-8x-s3520";
 
+fn main() -> Result<(), String> {
+    // Cargo adds a word of its own.
+    let only = std::env::args().skip(1).find_map(|word| word.parse().ok());
+    let devices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../devices");
+    if only.is_none() {
+        machine(&devices)?;
+    }
+    table(&devices, only)
+}
+
 /// Prints a table row for each profile and load; of rows whose number is not `only`, nothing.
-pub fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
+fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
     println!(
         "| device | depth | reads | IOPS in virtual time | million operations/s | virtual s / real s |"
     );
@@ -56,7 +66,7 @@ pub fn table(devices: &Path, only: Option<usize>) -> Result<(), String> {
 
 /// Prints how fast threads of sequential code run: lookups of 64 clients on 4 cores through a page cache that
 /// holds a quarter of the data.
-pub fn machine(devices: &Path) -> Result<(), String> {
+fn machine(devices: &Path) -> Result<(), String> {
     const RECORDS: u32 = 1 << 18;
     const CLIENTS: u32 = 64;
     let profile = profile(devices, "intel-p4800x")?;
@@ -108,24 +118,6 @@ fn profile(devices: &Path, name: &str) -> Result<Profile, String> {
             .map_err(|error| error.to_string())
     };
     Profile::parse_with(&text, &lookup).map_err(|error| error.to_string())
-}
-
-/// Prints what one operation costs us when its target costs nothing.
-pub fn own_cost() {
-    let own = block::own_cost();
-    println!(
-        "own cost with a null target: {:.1} ns/operation one at a time, {:.1} ns in batches of 32",
-        own.single_ns, own.batch_ns
-    );
-    match own.ring_ns.zip(own.bare_ring_ns) {
-        Some((ring, bare)) => {
-            println!(
-                "own cost with io_uring NOP, batches of 32: {ring:.1} ns/operation, next to {bare:.1} ns of \
-                 the ring itself"
-            );
-        }
-        None => println!("own cost with io_uring NOP: io_uring is not available"),
-    }
 }
 
 /// One run of 20 virtual seconds: (virtual IOPS, operations a real second, virtual over real time).

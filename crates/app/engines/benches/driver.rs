@@ -160,7 +160,7 @@ fn cpu<E: KeyValueEngine>(records: u64) -> Result<Cpu, EngineError> {
 /// A job without durability whose database fits the block cache.
 fn job<E: KeyValueEngine>() -> KvJob {
     let cached = "block_based_table_factory={block_cache=1073741824}".to_owned();
-    let job = engine::kv::contract::job::<E>(Durability::None);
+    let job = contract::key_value::job::<E>(Durability::None);
     KvJob { options: job.options.with("settings", OptionValue::Text(cached)), ..job }
 }
 
@@ -217,11 +217,7 @@ fn trial<E: KeyValueEngine>(engine: &E, spec: &KvSpec) -> Result<(f64, f64), Eng
     Ok((cpu.get() as f64, ops as f64))
 }
 
-/// Prints the table.
-///
-/// # Errors
-/// What an engine said.
-pub fn table() -> Result<(), String> {
+fn main() -> Result<(), String> {
     let text = |error: EngineError| error.to_string();
     println!("cached lookups of {VALUE} B, one reader, CPU per lookup");
     println!(

@@ -12,8 +12,8 @@ use study::{Durability, Job, KvJob, Options};
 use units::{Nanos, Seed};
 use workload::{Client, KvAction, KvClient, KvRole, OpClass, ValueShape, Values, write_key};
 
-use super::{KvSpec, Ledger, load, measure};
-use crate::{EngineError, ErrorKind, KeyValue, KeyValueEngine, Place, TrialSpec};
+use engine::kv::{KvSpec, Ledger, load, measure};
+use engine::{EngineError, ErrorKind, KeyValue, KeyValueEngine, Place, TrialSpec};
 
 const RECORDS: u64 = 500;
 const VALUE: usize = 200;
