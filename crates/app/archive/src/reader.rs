@@ -180,10 +180,10 @@ impl Run {
 
 /// Gives trials of an earlier schema the hashes that their jobs have now, to be compared with later runs.
 fn name_jobs(study: &Study, trials: &mut [TrialRecord]) {
-    let hashes: HashMap<u32, String> =
-        study::plan(study).trials.iter().map(|trial| (trial.number, trial.job_hash())).collect();
+    let hashes: HashMap<String, String> =
+        study::plan(study).trials.iter().map(|trial| (trial.slug(), trial.job_hash())).collect();
     for trial in trials.iter_mut().filter(|trial| !trial.job.is_empty()) {
-        if let Some(hash) = hashes.get(&trial.number) {
+        if let Some(hash) = hashes.get(&trial.slug) {
             trial.job.clone_from(hash);
         }
     }

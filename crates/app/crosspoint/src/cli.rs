@@ -288,7 +288,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub repeat: Option<u32>,
     /// Resume an interrupted or killed run: only unfinished trials run
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", conflicts_with = "JobArguments")]
     pub resume: Option<PathBuf>,
     /// With --resume: also rerun these trials
     #[arg(long, value_enum, requires = "resume")]

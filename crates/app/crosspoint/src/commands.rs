@@ -142,14 +142,9 @@ fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, Str
 }
 
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    // clap waives `requires` where what is required conflicts with what is there.
     if arguments.again.is_some() && arguments.resume.is_none() {
         say!("error: --again repeats trials of a run that is there\n  next: add --resume RUN");
-        return Ok(exit::USAGE);
-    }
-    if arguments.resume.is_some() && arguments.job.any() {
-        say!(
-            "error: --resume continues a run with the jobs that it has\n  next: leave out options of a job"
-        );
         return Ok(exit::USAGE);
     }
     crate::attach::say_abandoned()?;

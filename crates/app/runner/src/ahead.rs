@@ -10,10 +10,9 @@ use stats::TrialResult;
 use study::{Job, Plan, Stack, Study, Trial};
 
 use crate::RunnerError;
-use crate::context::{Execution, Executor, RunContext, seed_of};
+use crate::context::{Execution, RunContext, seed_of};
 use crate::devices::Targets;
 use crate::predicted::{Modelled, predict};
-use crate::watch::Watcher;
 
 /// What [`predict`] gives.
 type Predicted = Result<Option<TrialResult>, String>;
@@ -52,37 +51,24 @@ impl Ahead {
     }
 }
 
-/// Runs trials in virtual time.
-pub(crate) struct VirtualExecutor<'b, 'a> {
-    pub targets: &'b Targets<'a>,
-    pub ahead: &'b mut Ahead,
-}
-
-impl Executor for VirtualExecutor<'_, '_> {
-    /// Runs a trial, and independent ones that are still to come next to it.
-    fn run(
-        &mut self,
-        run: RunContext<'_>,
-        trial: &Trial,
-        _watcher: &mut dyn Watcher,
-    ) -> Result<Execution, RunnerError> {
-        let (stack, ..) = run.parts(trial);
-        let others = |other: &Trial| {
-            let stack = run.study.stack.iter().find(|stack| stack.name == other.stack)?;
-            let of = self.targets.model(stack)?;
-            (!run.archive.has(other.number)).then_some((stack, of))
-        };
-        let refused = |reason| RunnerError::Environment {
-            stack: stack.name.clone(),
-            reason,
-            next: "crosspoint plan STUDY".into(),
-        };
-        let of = self.targets.model(stack);
-        let of = of.ok_or_else(|| refused("it is not a device model".into()))?;
-        let (planned, own) = ((run.study, run.plan), (trial, stack, of));
-        let result = self.ahead.take(planned, own, &others, run.options.stop);
-        result.map(Execution::from).map_err(refused)
-    }
+/// Runs a trial in virtual time, and independent ones that are still to come next to it.
+pub(crate) fn run(
+    (targets, ahead): (&Targets<'_>, &mut Ahead),
+    run: RunContext<'_>,
+    trial: &Trial,
+) -> Result<Execution, RunnerError> {
+    let (stack, ..) = run.parts(trial);
+    let others = |other: &Trial| {
+        let stack = run.study.stack.iter().find(|stack| stack.name == other.stack)?;
+        let of = targets.model(stack)?;
+        (!run.archive.has(other.number)).then_some((stack, of))
+    };
+    let refused =
+        |reason: String| RunnerError::environment(&stack.name, reason, "crosspoint plan STUDY");
+    let of = targets.model(stack).ok_or_else(|| refused("it is not a device model".into()))?;
+    let (planned, own) = ((run.study, run.plan), (trial, stack, of));
+    let result = ahead.take(planned, own, &others, run.options.stop);
+    result.map(Execution::from).map_err(refused)
 }
 
 /// Whether its load depends on what other trials reach.

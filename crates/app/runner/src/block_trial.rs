@@ -12,7 +12,7 @@ use study::{DeviceName, Job, Stack, Trial};
 use units::Bytes;
 
 use crate::bench::Bench;
-use crate::context::{Execution, Executor, RunContext};
+use crate::context::{Execution, RunContext};
 use crate::devices::Opened;
 use crate::estimate::{deadline, fill_seconds};
 use crate::record::record;
@@ -20,71 +20,65 @@ use crate::watch::{Event, Watcher};
 use crate::watched::{Overdue, watched};
 use crate::{RunnerError, measured};
 
-/// Runs trials of block jobs.
-pub(crate) struct BlockExecutor<'b, 'a> {
-    pub bench: &'b mut Bench<'a>,
-}
-
-impl Executor for BlockExecutor<'_, '_> {
-    fn run(
-        &mut self,
-        run: RunContext<'_>,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Execution, RunnerError> {
-        let (stack, experiment, seed) = run.parts(trial);
-        let stop = run.options.stop;
-        let mut step = |done: Bytes| {
-            watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size() });
-            !stop.load(Ordering::Relaxed)
-        };
-        let Some(Opened { files, paths }) = self.bench.targets.open(stack, &mut step)? else {
-            return Ok(Execution::Stopped);
-        };
-        let devices: Vec<BlockDevice> =
-            paths.iter().filter_map(|path| BlockDevice::under(path)).collect();
-        let own_cost = *self.bench.own_cost.get_or_insert_with(block::own_cost);
-        let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
-        let fills = match &trial.job {
-            Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
-            Job::Act(job) => job.fills,
-            Job::Kv(_) | Job::Sql(_) => 0,
-        };
-        let place = measured::BlockPlace {
-            stack,
-            experiment,
-            files,
-            fills: if fills > 0 && self.bench.targets.owes_fill(stack) { fills } else { 0 },
-            own_cost,
-            ledger: &ledger,
-            lasting: matches!(stack.device, DeviceName::Paths(_)),
-        };
-        let (disk, usage) = (counters_of(&devices), observe::usage());
-        let prepare = fill_seconds(stack, place.fills);
-        let overdue = Overdue {
-            after: deadline(trial, experiment, prepare),
-            grace: run.waiting(trial, experiment).grace,
-            give_up: &|| give_up(run, trial, stack),
-        };
-        let journal = run.begin_journal(trial)?;
-        let keeper = journal.as_deref().map(Keeper::start).transpose()?;
-        let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
-        let result = watched((stop, &overdue, keep), trial, watcher, |control| {
-            measured::run(place, trial, (seed, control))
-        });
-        let result = match result {
-            Err(RunnerError::WrongBlock(corruption)) => {
-                return Err(keep_evidence(run, trial, &corruption));
-            }
-            other => other?,
-        };
-        let Some(result) = result else { return Ok(Execution::Stopped) };
-        Ok(Execution::Ended(Box::new(TrialResult {
-            usage: Some(observe::usage().since(&usage)),
-            disk: difference(disk, counters_of(&devices)),
-            ..result
-        })))
-    }
+/// Runs a trial of a block job.
+pub(crate) fn run(
+    bench: &mut Bench<'_>,
+    run: RunContext<'_>,
+    trial: &Trial,
+    watcher: &mut dyn Watcher,
+) -> Result<Execution, RunnerError> {
+    let (stack, experiment, seed) = run.parts(trial);
+    let stop = run.options.stop;
+    let mut step = |done: Bytes| {
+        watcher.event(&Event::Preparing { stack: &stack.name, done, of: stack.size() });
+        !stop.load(Ordering::Relaxed)
+    };
+    let Some(Opened { files, paths }) = bench.targets.open(stack, &mut step)? else {
+        return Ok(Execution::Stopped);
+    };
+    let devices: Vec<BlockDevice> =
+        paths.iter().filter_map(|path| BlockDevice::under(path)).collect();
+    let own_cost = *bench.own_cost.get_or_insert_with(block::own_cost);
+    let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
+    let fills = match &trial.job {
+        Job::Block(job) => job.precondition.map_or(0, |wanted| wanted.fills),
+        Job::Act(job) => job.fills,
+        Job::Kv(_) | Job::Sql(_) => 0,
+    };
+    let place = measured::BlockPlace {
+        stack,
+        experiment,
+        files,
+        fills: if fills > 0 && bench.targets.owes_fill(stack) { fills } else { 0 },
+        own_cost,
+        ledger: &ledger,
+        lasting: matches!(stack.device, DeviceName::Paths(_)),
+    };
+    let (disk, usage) = (counters_of(&devices), observe::usage());
+    let prepare = fill_seconds(stack, place.fills);
+    let overdue = Overdue {
+        after: deadline(trial, experiment, prepare),
+        grace: run.waiting(trial, experiment).grace,
+        give_up: &|| give_up(run, trial, stack),
+    };
+    let journal = run.begin_journal(trial)?;
+    let keeper = journal.as_deref().map(Keeper::start).transpose()?;
+    let keep = keeper.as_ref().map(|keeper| keeper as &dyn observe::Keep);
+    let result = watched((stop, &overdue, keep), trial, watcher, |control| {
+        measured::run(place, trial, (seed, control))
+    });
+    let result = match result {
+        Err(RunnerError::WrongBlock(corruption)) => {
+            return Err(keep_evidence(run, trial, &corruption));
+        }
+        other => other?,
+    };
+    let Some(result) = result else { return Ok(Execution::Stopped) };
+    Ok(Execution::Ended(Box::new(TrialResult {
+        usage: Some(observe::usage().since(&usage)),
+        disk: difference(disk, counters_of(&devices)),
+        ..result
+    })))
 }
 
 /// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.

@@ -99,11 +99,12 @@ pub fn calibrate(
 const SLEEPS_MAX: f64 = 0.5;
 
 fn unfit(directory: &Path, reason: &str) -> RunnerError {
-    RunnerError::Environment {
-        stack: format!("the file in {}", directory.display()),
-        reason: reason.to_owned(),
-        next: "crosspoint calibrate DIRECTORY, on another disk, not in memory".into(),
-    }
+    let file = format!("the file in {}", directory.display());
+    RunnerError::environment(
+        &file,
+        reason,
+        "crosspoint calibrate DIRECTORY, on another disk, not in memory",
+    )
 }
 
 /// What one round gave.
@@ -132,19 +133,13 @@ fn cost_of(path: &Path, depth: u32, stop: &AtomicBool) -> Result<Option<Cost>, R
     let target = Target::one(open_file(path, true)?, SIZE);
     let before = observe::usage();
     let control = Control { stop, progress: None, keep: None };
-    let result =
-        block::run(&target, &spec, &control).map_err(|error| RunnerError::Environment {
-            stack: "calibrate".into(),
-            reason: error.to_string(),
-            next: "crosspoint doctor".into(),
-        })?;
+    let result = block::run(&target, &spec, &control).map_err(|error| {
+        RunnerError::environment("calibrate", error.to_string(), "crosspoint doctor")
+    })?;
     let used = observe::usage().since(&before);
     if let Some(reason) = result.failure {
-        return Err(RunnerError::Environment {
-            stack: "calibrate".into(),
-            reason,
-            next: "crosspoint calibrate DIRECTORY, on another disk".into(),
-        });
+        let next = "crosspoint calibrate DIRECTORY, on another disk";
+        return Err(RunnerError::environment("calibrate", reason, next));
     }
     let all: u64 = result.recording.intervals.iter().map(|interval| interval.counts().ops).sum();
     let total = result.recording.total(None).counts.ops as f64;

@@ -272,11 +272,8 @@ fn connection(job: &SqlJob, place: &Place) -> Result<Box<dyn Statements>, Engine
 
 /// An engine that failed while the power was there.
 fn failed_before(reason: &str) -> RunnerError {
-    RunnerError::Environment {
-        stack: "drive".into(),
-        reason: format!("the database failed before the power was cut: {reason}"),
-        next: "crosspoint doctor".into(),
-    }
+    let reason = format!("the database failed before the power was cut: {reason}");
+    RunnerError::environment("drive", reason, "crosspoint doctor")
 }
 
 /// Inserts rows into a table, one a transaction, until something fails or it is over.

@@ -12,81 +12,72 @@ use worker::Ended;
 
 use crate::RunnerError;
 use crate::bench::Bench;
-use crate::context::{Execution, Executor, RunContext};
+use crate::context::{Execution, RunContext};
 use crate::databases::{self, Asking};
 use crate::watch::{Event, Watcher};
 
-/// Runs trials of key-value engines, each in a process of its own.
-pub(crate) struct KeyValueExecutor<'b, 'a> {
-    pub bench: &'b mut Bench<'a>,
-}
-
-impl Executor for KeyValueExecutor<'_, '_> {
-    fn run(
-        &mut self,
-        run: RunContext<'_>,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Execution, RunnerError> {
-        let Job::Kv(job) = &trial.job else {
-            unreachable!("invariant: key-value trials come here")
-        };
-        let (stack, experiment, seed) = run.parts(trial);
-        let waiting = run.waiting(trial, experiment);
-        let (limit, kept_in) = (None, None);
-        let mut asking = Asking { journal: run.options.journal, waiting, seed, limit, kept_in };
-        let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
-        // One that is there is from a program that was ended in this trial.
-        let before = if ledger.exists() {
-            let now = self.bench.targets.left_device(stack)?;
-            Some(after_the_end(run, (trial, job), (&ledger, now), "program", &asking)?)
-        } else {
-            None
-        };
-        // Tables of a SQL trial do not outlive what is made on their volume.
-        self.bench.forget(&stack.name);
-        let (place, volume_note) = self.bench.targets.database_place(stack)?;
-        let limit = self.bench.targets.limit(stack);
-        asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
-        let kept_in = run.begin_journal(trial)?;
-        asking.kept_in = kept_in.as_deref();
-        let mut heard = |event| match event {
-            worker::Event::Loading(done) => {
-                watcher.event(&Event::Loading { done, of: job.records });
-            }
-            worker::Event::Interval(progress) => {
-                watcher.event(&Event::Interval { trial, progress: &progress });
-            }
-            worker::Event::Ready => {}
-        };
-        let noted = job.verify.then_some(ledger.as_path());
-        let answer =
-            databases::run((&place, noted), experiment, (trial, job), &asking, &mut heard)?;
-        let said = [volume_note, before, answer.memory].into_iter().flatten();
-        let outcome = match answer.ended {
-            Ended::Stopped => None,
-            Ended::Done(result) => {
-                let notes = said.chain(result.notes).collect();
-                Some(TrialResult { notes, ..*result })
-            }
-            Ended::Wrong(reason) => return Err(keep_database(run, trial, reason, &place)),
-            Ended::Said(reason)
-            | Ended::Failed(reason)
-            | Ended::Refused { reason, .. }
-            | Ended::Died(reason) => {
-                let mut notes: Vec<String> = said.collect();
-                if noted.is_some() && ledger.exists() {
-                    let of = "engine's process";
-                    notes.push(after_the_end(run, (trial, job), (&ledger, None), of, &asking)?);
-                }
-                Some(TrialResult { failure: Some(reason), notes, ..TrialResult::default() })
-            }
-        };
-        if outcome.is_some() && ledger.exists() {
-            std::fs::remove_file(&ledger).map_err(stack::StackError::io("remove", &ledger))?;
+/// Runs a trial of a key-value engine, in a process of its own.
+pub(crate) fn run(
+    bench: &mut Bench<'_>,
+    run: RunContext<'_>,
+    trial: &Trial,
+    watcher: &mut dyn Watcher,
+) -> Result<Execution, RunnerError> {
+    let Job::Kv(job) = &trial.job else { unreachable!("invariant: key-value trials come here") };
+    let (stack, experiment, seed) = run.parts(trial);
+    let waiting = run.waiting(trial, experiment);
+    let (limit, kept_in) = (None, None);
+    let mut asking = Asking { journal: run.options.journal, waiting, seed, limit, kept_in };
+    let ledger = run.archive.path().join(format!("{}.ledger", trial.slug()));
+    // One that is there is from a program that was ended in this trial.
+    let before = if ledger.exists() {
+        let now = bench.targets.left_device(stack)?;
+        Some(after_the_end(run, (trial, job), (&ledger, now), "program", &asking)?)
+    } else {
+        None
+    };
+    // Tables of a SQL trial do not outlive what is made on their volume.
+    bench.forget(&stack.name);
+    let (place, volume_note) = bench.targets.database_place(stack)?;
+    let limit = bench.targets.limit(stack);
+    asking.limit = limit.as_ref().map(|(device, rates)| (device.as_path(), *rates));
+    let kept_in = run.begin_journal(trial)?;
+    asking.kept_in = kept_in.as_deref();
+    let mut heard = |event| match event {
+        worker::Event::Loading(done) => {
+            watcher.event(&Event::Loading { done, of: job.records });
         }
-        Ok(outcome.map(|outcome| put_away(&place, outcome)).into())
+        worker::Event::Interval(progress) => {
+            watcher.event(&Event::Interval { trial, progress: &progress });
+        }
+        worker::Event::Ready => {}
+    };
+    let noted = job.verify.then_some(ledger.as_path());
+    let answer = databases::run((&place, noted), experiment, (trial, job), &asking, &mut heard)?;
+    let said = [volume_note, before, answer.memory].into_iter().flatten();
+    let outcome = match answer.ended {
+        Ended::Stopped => None,
+        Ended::Done(result) => {
+            let notes = said.chain(result.notes).collect();
+            Some(TrialResult { notes, ..*result })
+        }
+        Ended::Wrong(reason) => return Err(keep_database(run, trial, reason, &place)),
+        Ended::Said(reason)
+        | Ended::Failed(reason)
+        | Ended::Refused { reason, .. }
+        | Ended::Died(reason) => {
+            let mut notes: Vec<String> = said.collect();
+            if noted.is_some() && ledger.exists() {
+                let of = "engine's process";
+                notes.push(after_the_end(run, (trial, job), (&ledger, None), of, &asking)?);
+            }
+            Some(TrialResult { failure: Some(reason), notes, ..TrialResult::default() })
+        }
+    };
+    if outcome.is_some() && ledger.exists() {
+        std::fs::remove_file(&ledger).map_err(stack::StackError::io("remove", &ledger))?;
     }
+    Ok(outcome.map(|outcome| put_away(&place, outcome)).into())
 }
 
 /// Holds the database of a trial that ended early, with the program or with the engine's process, against

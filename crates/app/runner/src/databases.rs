@@ -78,13 +78,9 @@ fn start(mark: &Mark, stack: &str, raw: bool) -> Result<Channel, RunnerError> {
 }
 
 pub(crate) fn worker_error(stack: &str, error: &worker::WorkerError) -> RunnerError {
-    RunnerError::Environment {
-        stack: stack.into(),
-        reason: error.to_string(),
-        next: format!(
-            "{RAW_PROGRAM} belongs next to crosspoint: cargo build --release builds both"
-        ),
-    }
+    let next =
+        format!("{RAW_PROGRAM} belongs next to crosspoint: cargo build --release builds both");
+    RunnerError::environment(stack, error.to_string(), next)
 }
 
 /// Phases and seed of a trial, without a journal.
@@ -168,7 +164,7 @@ pub(crate) fn probe(
         Ended::Failed(reason) | Ended::Died(reason) => (reason, "crosspoint doctor".to_owned()),
         _ => return Ok(()),
     };
-    Err(RunnerError::Environment { stack: stack.into(), reason, next })
+    Err(RunnerError::environment(stack, reason, next))
 }
 
 /// What must be said of a memory limit.

@@ -19,7 +19,7 @@ use stack::{
 };
 use stats::Served;
 use study::{DeviceName, FileSystem, Job, Plan, Stack, Study};
-use units::{Bytes, Seed};
+use units::{Bytes, Nanos, Seed};
 
 use crate::catalog::profile;
 use crate::databases::probe;
@@ -119,7 +119,8 @@ impl<'a> Targets<'a> {
                 attach::available().map_err(|Missing { reason, next }| {
                     StackError::refused(&stack.device.text(), reason, next)
                 })?;
-                known(&profile, jobs.iter().copied())?;
+                let size = stack.size().min(profile.capacity);
+                known((stack, size), &profile, jobs.iter().copied())?;
                 check_faults(stack)?;
                 self.attachable.insert(stack.name.clone(), profile);
             }
@@ -417,7 +418,7 @@ pub fn check_model<'a>(
 ) -> Result<(), RunnerError> {
     let refuse = |reason| RunnerError::Host { stack: stack.name.clone(), reason };
     predicted::host_of(stack, profile, None).map_err(refuse)?;
-    known(profile, jobs)
+    known((stack, predicted::size_of(stack, profile)), profile, jobs)
 }
 
 /// Refuses what is no drive but a model of one: its figures would be called measured.
@@ -436,14 +437,24 @@ fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
     )))
 }
 
-/// Whether a model knows what the jobs need.
+/// Whether operations fit does not depend on it.
+const ANY_TIME: Nanos = Nanos::from_secs(60);
+
+/// Whether a model knows what the jobs need, and is large enough for the operations of each.
 fn known<'a>(
+    (stack, size): (&Stack, Bytes),
     profile: &Profile,
-    mut jobs: impl Iterator<Item = &'a Job>,
+    jobs: impl Iterator<Item = &'a Job>,
 ) -> Result<(), RunnerError> {
-    let unknown = jobs.find_map(|job| predicted::unknown(profile, job));
-    let name = profile.name.clone();
-    unknown.map_or(Ok(()), |reason| Err(RunnerError::Profile { name, reason }))
+    for job in jobs {
+        if let Some(reason) = predicted::unknown(profile, job) {
+            return Err(RunnerError::Profile { name: profile.name.clone(), reason });
+        }
+        if matches!(job, Job::Block(_) | Job::Act(_)) {
+            study::check_fit_of(job, (stack, size), (1, ANY_TIME.into()))?;
+        }
+    }
+    Ok(())
 }
 
 /// How a file system of its own is made; `None` where the directory's is used.

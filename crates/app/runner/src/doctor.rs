@@ -36,20 +36,20 @@ pub struct Check {
 }
 
 impl Check {
-    fn ok(name: &'static str, detail: impl ToString) -> Self {
-        Self { name, status: Status::Ok, detail: detail.to_string(), fix: None }
+    fn ok(name: &'static str, detail: impl Into<String>) -> Self {
+        Self { name, status: Status::Ok, detail: detail.into(), fix: None }
     }
 
     /// As [`Self::ok`], or with less, and what helps.
-    fn limited_unless(ok: bool, name: &'static str, detail: impl ToString, fix: &str) -> Self {
+    fn limited_unless(ok: bool, name: &'static str, detail: impl Into<String>, fix: &str) -> Self {
         let status = if ok { Status::Ok } else { Status::Limited };
         let fix = (!ok && !fix.is_empty()).then(|| fix.to_owned());
-        Self { name, status, detail: detail.to_string(), fix }
+        Self { name, status, detail: detail.into(), fix }
     }
 
-    fn missing(name: &'static str, detail: impl ToString, fix: &str) -> Self {
+    fn missing(name: &'static str, detail: impl Into<String>, fix: &str) -> Self {
         let fix = (!fix.is_empty()).then(|| fix.to_owned());
-        Self { name, status: Status::Missing, detail: detail.to_string(), fix }
+        Self { name, status: Status::Missing, detail: detail.into(), fix }
     }
 }
 
@@ -134,20 +134,22 @@ fn direct(dir: &Path) -> Check {
             format!("not supported in {place}"),
             "run from, or --set stack.NAME.directory to, a directory on ext4, xfs or btrfs",
         ),
-        Err(error) => Check::missing(name, error, "run from a directory that you may write to"),
+        Err(error) => {
+            Check::missing(name, error.to_string(), "run from a directory that you may write to")
+        }
     }
 }
 
 fn space(dir: &Path) -> Check {
     let name = "free space";
     match free_space(dir) {
-        Ok(free) if free >= SPACE_WANTED => Check::ok(name, free),
+        Ok(free) if free >= SPACE_WANTED => Check::ok(name, free.to_string()),
         Ok(free) => Check::missing(
             name,
             format!("{free}; the quickstart needs {SPACE_WANTED}"),
             "--set stack.this-disk.size=256MiB, or another directory",
         ),
-        Err(error) => Check::missing(name, error, ""),
+        Err(error) => Check::missing(name, error.to_string(), ""),
     }
 }
 

@@ -164,6 +164,14 @@ pub enum RunnerError {
 }
 
 impl RunnerError {
+    pub(crate) fn environment(
+        stack: &str,
+        reason: impl Into<String>,
+        next: impl Into<String>,
+    ) -> Self {
+        Self::Environment { stack: stack.into(), reason: reason.into(), next: next.into() }
+    }
+
     /// The exit class.
     #[must_use]
     pub fn class(&self) -> ExitClass {

@@ -61,6 +61,9 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     if let Some((_, slug)) = there.iter().find(|(number, slug)| planned.get(number) != Some(slug)) {
         return Err(RunnerError::OtherOrder { path: path.into(), slug: slug.clone() });
     }
+    if there.len() < plan.trials.len() {
+        study::check_runnable(&study, "")?;
+    }
     Ok(Resumed { writer, study, plan, stacks: header.stacks, reached, failed_before })
 }
 

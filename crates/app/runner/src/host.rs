@@ -12,18 +12,15 @@ use stats::TrialResult;
 use study::{Execution as Kind, Plan, Stack, Study, Trial};
 use units::Seed;
 
-use crate::RunnerError;
-use crate::ahead::{Ahead, VirtualExecutor};
+use crate::ahead::Ahead;
 use crate::bench::Bench;
-use crate::block_trial::BlockExecutor;
 use crate::context::{Execution, Executor, RunContext};
-use crate::database_trial::KeyValueExecutor;
 use crate::devices::Targets;
 use crate::emulated::ResetCounts;
 use crate::options::Options;
-use crate::race::RaceExecutor;
 use crate::sql_trial::SqlExecutor;
 use crate::watch::Watcher;
+use crate::{RunnerError, ahead, block_trial, database_trial, race};
 
 /// Runs every kind of trial on this host.
 pub(crate) struct HostExecutor<'a> {
@@ -75,14 +72,12 @@ impl Executor for HostExecutor<'_> {
                 continue;
             };
             if is_of_another_host(begun, &model.host) {
-                return Err(RunnerError::Environment {
-                    stack: stack.name.clone(),
-                    reason:
-                        "this run was started on another host or before `crosspoint calibrate`: \
-                             its predictions would be of two hosts"
-                            .into(),
-                    next: "crosspoint run STUDY, from the start".into(),
-                });
+                return Err(RunnerError::environment(
+                    &stack.name,
+                    "this run was started on another host or before `crosspoint calibrate`: its \
+                     predictions would be of two hosts",
+                    "crosspoint run STUDY, from the start",
+                ));
             }
         }
         Ok(())
@@ -97,15 +92,11 @@ impl Executor for HostExecutor<'_> {
         let watcher = &mut ResetCounts::new(watcher, self.bench.targets.drives.clone());
         let bench = &mut self.bench;
         let mut execution = match trial.execution() {
-            Kind::Virtual => {
-                let mut executor =
-                    VirtualExecutor { targets: &bench.targets, ahead: &mut self.ahead };
-                executor.run(run, trial, watcher)
-            }
-            Kind::Direct => BlockExecutor { bench }.run(run, trial, watcher),
-            Kind::Child => KeyValueExecutor { bench }.run(run, trial, watcher),
+            Kind::Virtual => ahead::run((&bench.targets, &mut self.ahead), run, trial),
+            Kind::Direct => block_trial::run(bench, run, trial, watcher),
+            Kind::Child => database_trial::run(bench, run, trial, watcher),
             Kind::Server => SqlExecutor { bench }.run(run, trial, watcher),
-            Kind::Race => RaceExecutor { sql: SqlExecutor { bench } }.run(run, trial, watcher),
+            Kind::Race => race::run(&mut SqlExecutor { bench }, run, trial, watcher),
         }?;
         match &mut execution {
             Execution::Stopped => {}

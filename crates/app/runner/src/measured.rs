@@ -71,11 +71,8 @@ pub(crate) fn run(
         cpus: observe::cpus(),
         until: trial.timeline.until(),
     };
-    let refuse = |reason: String| RunnerError::Environment {
-        stack: stack.name.clone(),
-        reason,
-        next: "crosspoint plan STUDY".into(),
-    };
+    let refuse =
+        |reason: String| RunnerError::environment(&stack.name, reason, "crosspoint plan STUDY");
     let (groups, each) = block_groups(&trial.job, extent).map_err(refuse)?;
     let target = Target::new(place.files, each);
     let max_lag = match &trial.job {
@@ -171,7 +168,7 @@ fn run_error(stack: &Stack, error: RunError) -> RunnerError {
         }
         _ => "crosspoint doctor".into(),
     };
-    RunnerError::Environment { stack: stack.name.clone(), reason: error.to_string(), next }
+    RunnerError::environment(&stack.name, error.to_string(), next)
 }
 
 /// The ledger of a verified trial. One that an earlier, killed process left speaks of a lasting target,

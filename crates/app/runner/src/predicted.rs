@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use sim::{BlockPath, Calibration, HostModel, run_unless};
 use stats::{Limit, Recording, TrialResult};
 use study::{Extent, Job, Stack, Study, Submission, Trial, block_groups};
-use units::{Nanos, Seed, Share};
+use units::{Bytes, Nanos, Seed, Share};
 use validate::{CheckedFigure, JobShape, check_job, check_phenomena};
 use workload::OpClass;
 
@@ -40,7 +40,7 @@ pub(crate) fn predict(
     (seed, stop): (Seed, &AtomicBool),
 ) -> Result<Option<TrialResult>, String> {
     let extent = Extent {
-        device: stack.size.unwrap_or(profile.capacity).min(profile.capacity),
+        device: size_of(stack, profile),
         devices: 1,
         smallest_request: SMALLEST_REQUEST,
         cpus: observe::cpus(),
@@ -60,6 +60,11 @@ pub(crate) fn predict(
     let path = "virtual time".to_owned();
     let notes = beyond(profile, &trial.job).into_iter().collect();
     Ok(Some(TrialResult { recording, path, limits, notes, ..TrialResult::default() }))
+}
+
+/// Bytes of a modelled drive that are addressed.
+pub(crate) fn size_of(stack: &Stack, profile: &Profile) -> Bytes {
+    stack.size.unwrap_or(profile.capacity).min(profile.capacity)
 }
 
 /// The state of a drive as its model knows it.

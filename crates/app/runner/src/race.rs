@@ -3,98 +3,63 @@
 //! Invariants: all are loaded and connected before any begins; they begin together; each continues until it
 //! has done its transactions.
 
+use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Condvar, Mutex};
 
 use archive::RACERS;
 use study::Trial;
 use worker::Ended;
 
 use crate::RunnerError;
-use crate::context::{Execution, Executor, RunContext};
+use crate::context::{Execution, RunContext};
 use crate::databases::start_host;
 use crate::sql_trial::{Prepared, Readiness, SqlExecutor, SqlTrial, ask, request_of};
 use crate::watch::{Event, Watcher};
 
-/// Racers that wait for each other.
-struct Gate {
-    /// How many are still to come.
-    missing: Mutex<usize>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn new(count: usize) -> Self {
-        Self { missing: Mutex::new(count), changed: Condvar::new() }
-    }
-
-    /// One less to wait for: it is there, or will never come.
-    fn arrive(&self) {
-        if let Ok(mut missing) = self.missing.lock() {
-            *missing = missing.saturating_sub(1);
-        }
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) {
-        self.arrive();
-        if let Ok(missing) = self.missing.lock() {
-            drop(self.changed.wait_while(missing, |missing| *missing > 0));
+/// Runs the race that `trial` belongs to; a racer whose drive cannot be attached fails alone.
+pub(crate) fn run(
+    sql: &mut SqlExecutor<'_, '_>,
+    run: RunContext<'_>,
+    trial: &Trial,
+    watcher: &mut dyn Watcher,
+) -> Result<Execution, RunnerError> {
+    let others = run.plan.trials.iter();
+    let racers = others.filter(|one| trial.races_with(one) && !run.archive.has(one.number));
+    let mut results = Vec::new();
+    let mut ready: Vec<(SqlTrial<'_>, Prepared)> = Vec::new();
+    for one in racers.filter_map(|racer| SqlTrial::of(run, racer)) {
+        watcher.event(&Event::TrialStarted { trial: one.trial });
+        match sql.prepare(one, watcher) {
+            Ok(Readiness::Ready(prepared)) => ready.push((one, *prepared)),
+            Ok(Readiness::Failed(outcome)) => results.push((one.trial.number, Ok(*outcome))),
+            Ok(Readiness::Stopped) => return Ok(Execution::Stopped),
+            Err(error @ RunnerError::NotAttached { .. }) => {
+                results.push((one.trial.number, Err(error)));
+            }
+            Err(error) => return Err(error),
         }
     }
-}
-
-/// Runs races.
-pub(crate) struct RaceExecutor<'b, 'a> {
-    pub sql: SqlExecutor<'b, 'a>,
-}
-
-impl Executor for RaceExecutor<'_, '_> {
-    /// Runs the race that `trial` belongs to; a racer whose drive cannot be attached fails alone.
-    fn run(
-        &mut self,
-        run: RunContext<'_>,
-        trial: &Trial,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Execution, RunnerError> {
-        let others = run.plan.trials.iter();
-        let racers = others.filter(|one| trial.races_with(one) && !run.archive.has(one.number));
-        let mut results = Vec::new();
-        let mut ready: Vec<(SqlTrial<'_>, Prepared)> = Vec::new();
-        for one in racers.filter_map(|racer| SqlTrial::of(run, racer)) {
-            watcher.event(&Event::TrialStarted { trial: one.trial });
-            match self.sql.prepare(one, watcher) {
-                Ok(Readiness::Ready(prepared)) => ready.push((one, *prepared)),
-                Ok(Readiness::Failed(outcome)) => results.push((one.trial.number, Ok(*outcome))),
-                Ok(Readiness::Stopped) => return Ok(Execution::Stopped),
-                Err(error @ RunnerError::NotAttached { .. }) => {
-                    results.push((one.trial.number, Err(error)));
-                }
-                Err(error) => return Err(error),
-            }
+    let ended = run_together(run, &ready, watcher)?;
+    let names: Vec<String> = ready.iter().map(|(one, _)| one.stack.name.clone()).collect();
+    let others = |own: &str| {
+        let others: Vec<&str> =
+            names.iter().map(String::as_str).filter(|name| *name != own).collect();
+        match others.is_empty() {
+            true => "alone: the others failed or had run before".to_owned(),
+            false => format!("at the same time as {}, on the same CPUs", others.join(", ")),
         }
-        let ended = run_together(run, &ready, watcher)?;
-        let names: Vec<String> = ready.iter().map(|(one, _)| one.stack.name.clone()).collect();
-        let others = |own: &str| {
-            let others: Vec<&str> =
-                names.iter().map(String::as_str).filter(|name| *name != own).collect();
-            match others.is_empty() {
-                true => "alone: the others failed or had run before".to_owned(),
-                false => format!("at the same time as {}, on the same CPUs", others.join(", ")),
-            }
-        };
-        let together = ready.len();
-        for ((one, prepared), ended) in ready.into_iter().zip(ended) {
-            if let Some(mut outcome) = self.sql.conclude(one, prepared, ended) {
-                outcome.notes.push(others(&one.stack.name));
-                outcome.totals.insert(RACERS.to_owned(), together as f64);
-                results.push((one.trial.number, Ok(outcome)));
-            }
+    };
+    let together = ready.len();
+    for ((one, prepared), ended) in ready.into_iter().zip(ended) {
+        if let Some(mut outcome) = sql.conclude(one, prepared, ended) {
+            outcome.notes.push(others(&one.stack.name));
+            outcome.totals.insert(RACERS.to_owned(), together as f64);
+            results.push((one.trial.number, Ok(outcome)));
         }
-        match results.is_empty() {
-            true => Ok(Execution::Stopped),
-            false => Ok(Execution::Together(results)),
-        }
+    }
+    match results.is_empty() {
+        true => Ok(Execution::Stopped),
+        false => Ok(Execution::Together(results)),
     }
 }
 
@@ -113,7 +78,8 @@ fn run_together(
     }
     let journals = ready.iter().map(|(one, _)| run.begin_journal(one.trial));
     let journals = journals.collect::<Result<Vec<_>, _>>()?;
-    let gate = Gate::new(ready.len());
+    // Each waits once: when it is ready, or when it has ended without ever being.
+    let gate = Barrier::new(ready.len());
     let (send, receive) = sync_channel(1024);
     std::thread::scope(|scope| {
         let threads: Vec<_> = ready
@@ -139,7 +105,7 @@ fn run_together(
                     };
                     let ended = ask(line, *one, &request, waiting, &mut heard);
                     if !there {
-                        gate.arrive();
+                        gate.wait();
                     }
                     ended
                 })

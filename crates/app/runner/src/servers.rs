@@ -79,7 +79,7 @@ pub(crate) fn environment(stack: &str, error: &EngineError) -> RunnerError {
         let device = format!("stack {stack}");
         return stack::StackError::refused(&device, reason, next).into();
     }
-    RunnerError::Environment { stack: stack.into(), reason, next }
+    RunnerError::environment(stack, reason, next)
 }
 
 /// Whether a job's server exists, is new enough and may be used, before anything is made.

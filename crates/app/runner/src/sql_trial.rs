@@ -17,7 +17,7 @@ use worker::{Channel, Ended, Request, SqlRequest, Waiting};
 
 use crate::RunnerError;
 use crate::bench::Bench;
-use crate::context::{Execution, Executor, RunContext};
+use crate::context::{Execution, RunContext};
 use crate::databases::{self, keep, start_host};
 use crate::servers::{self, Loaded, Running};
 use crate::watch::{Event, Watcher};
@@ -75,36 +75,25 @@ pub(crate) struct SqlExecutor<'b, 'a> {
     pub bench: &'b mut Bench<'a>,
 }
 
-impl Executor for SqlExecutor<'_, '_> {
-    fn run(
+impl SqlExecutor<'_, '_> {
+    /// Runs one trial alone.
+    pub(crate) fn run(
         &mut self,
         run: RunContext<'_>,
         trial: &Trial,
         watcher: &mut dyn Watcher,
     ) -> Result<Execution, RunnerError> {
         let one = SqlTrial::of(run, trial).expect("invariant: SQL trials come here");
-        Ok(self.alone(one, watcher)?.into())
-    }
-}
-
-impl SqlExecutor<'_, '_> {
-    /// Runs one trial alone; `None` when it was stopped before anything was recorded.
-    fn alone(
-        &mut self,
-        one: SqlTrial<'_>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Option<TrialResult>, RunnerError> {
         let prepared = match self.prepare(one, watcher)? {
             Readiness::Ready(prepared) => prepared,
-            Readiness::Failed(outcome) => return Ok(Some(*outcome)),
-            Readiness::Stopped => return Ok(None),
+            Readiness::Failed(outcome) => return Ok(Execution::Ended(outcome)),
+            Readiness::Stopped => return Ok(Execution::Stopped),
         };
         let line = start_host(one.run.options.journal.mark(), &one.stack.name)?;
         prepared.hold_clients(one.job, &line)?;
         let journal = one.run.begin_journal(one.trial)?;
         let mut request = request_of(one, &prepared, false);
         request.parameters.journal = journal;
-        let trial = one.trial;
         let mut heard = |event| match event {
             worker::Event::Interval(progress) => {
                 watcher.event(&Event::Interval { trial, progress: &progress });
@@ -113,7 +102,7 @@ impl SqlExecutor<'_, '_> {
         };
         let waiting = one.run.waiting(one.trial, one.experiment);
         let ended = ask(line, one, &request, waiting, &mut heard)?;
-        Ok(self.conclude(one, *prepared, ended))
+        Ok(self.conclude(one, *prepared, ended).into())
     }
 
     /// Loads the tables, or takes over those that are there, and starts the server of the trial.

@@ -13,14 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use observe::Progress;
 use rustix::process::{Signal, set_parent_process_death_signal};
-use serde::{Deserialize, Serialize};
 use stack::Mark;
-use stats::TrialResult;
 use thiserror::Error;
 
-use crate::protocol::{GO, Reply, Request};
+use crate::protocol::{Ended, Event, GO, Reply, Request};
 
 /// Why a child could not be used at all.
 #[derive(Debug, Error)]
@@ -37,42 +34,6 @@ pub enum WorkerError {
     /// It said something that no child says.
     #[error("the engine's process said what this program does not understand: {0}")]
     Unreadable(String),
-}
-
-/// How a request ended.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Ended {
-    /// A trial is over.
-    #[serde(skip)]
-    Done(Box<TrialResult>),
-    /// It was stopped before anything was measured.
-    Stopped,
-    /// The answer to a probe or a check.
-    Said(String),
-    /// The engine failed, in its words.
-    Failed(String),
-    /// The engine cannot be used as it is.
-    Refused {
-        /// Why.
-        reason: String,
-        /// What to do about it.
-        help: String,
-    },
-    /// The database holds what was never written, or lost what it had promised.
-    Wrong(String),
-    /// The process ended without a word; why, and its last words.
-    Died(String),
-}
-
-/// What is heard meanwhile.
-#[derive(Debug, Serialize, Deserialize)]
-pub enum Event {
-    /// This many records are in.
-    Loading(u64),
-    /// A client ended an interval.
-    Interval(Box<Progress>),
-    /// The clients are connected; they begin when whoever hears this returns.
-    Ready,
 }
 
 /// A child that was started and not yet asked.

@@ -14,8 +14,7 @@ use engine::{EngineError, ErrorKind, KeyValueEngine, Place, ServerVerbs, SqlEngi
 use observe::{Control, Progress};
 use study::{Descriptor, KvJob, Operations, SqlJob};
 
-use crate::client::{Ended, Event};
-use crate::protocol::{CheckRequest, GO, Reply, Request, SqlRequest, TrialRequest};
+use crate::protocol::{CheckRequest, Ended, Event, GO, Reply, Request, SqlRequest, TrialRequest};
 use crate::{sql_trial, trial};
 
 type Recorded = Result<Option<Box<TrialMessage>>, EngineError>;

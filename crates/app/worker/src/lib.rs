@@ -10,8 +10,10 @@ mod protocol;
 mod sql_trial;
 mod trial;
 
-pub use client::{Channel, Ended, Event, WorkerError};
+pub use client::{Channel, WorkerError};
 pub use client::{Understood, Waiting, understood};
 pub use host::{Connect, Handler, serve};
-pub use protocol::{CheckRequest, Request, SqlRequest, TrialParameters, TrialRequest};
+pub use protocol::{
+    CheckRequest, Ended, Event, Request, SqlRequest, TrialParameters, TrialRequest,
+};
 pub use sql_trial::PAGE_BYTES;

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use archive::TrialMessage;
 use engine::{Place, TrialSpec};
+use observe::Progress;
 use serde::{Deserialize, Serialize};
-use stats::Timeline;
+use stats::{Timeline, TrialResult};
 use study::{KvJob, SqlJob};
-
-use crate::client::{Ended, Event};
 
 /// The first line to the child; any later line, or the end of its input, asks it to stop.
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,6 +90,42 @@ pub struct CheckRequest {
     pub place: Option<PathBuf>,
     /// Seed of keys and values.
     pub seed: u64,
+}
+
+/// How a request ended.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Ended {
+    /// A trial is over.
+    #[serde(skip)]
+    Done(Box<TrialResult>),
+    /// It was stopped before anything was measured.
+    Stopped,
+    /// The answer to a probe or a check.
+    Said(String),
+    /// The engine failed, in its words.
+    Failed(String),
+    /// The engine cannot be used as it is.
+    Refused {
+        /// Why.
+        reason: String,
+        /// What to do about it.
+        help: String,
+    },
+    /// The database holds what was never written, or lost what it had promised.
+    Wrong(String),
+    /// The process ended without a word; why, and its last words.
+    Died(String),
+}
+
+/// What is heard meanwhile.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// This many records are in.
+    Loading(u64),
+    /// A client ended an interval.
+    Interval(Box<Progress>),
+    /// The clients are connected; they begin when whoever hears this returns.
+    Ready,
 }
 
 /// A line from the child.

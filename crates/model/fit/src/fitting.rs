@@ -170,7 +170,7 @@ fn profile_of(
         acceptance: held_out.map(|point| acceptance(point, source)).collect(),
         phenomena: Vec::new(),
     };
-    profile.check().map_err(FitError::Profile)?;
+    Profile::parse(&profile.to_toml()).map_err(FitError::Profile)?;
     Ok(profile)
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use units::{Bytes, Nanos, Share};
+use workload::Until;
 
 use crate::kv_check::check_kv;
 use crate::sql_check::check_sql;
@@ -39,28 +40,35 @@ pub(crate) fn check(study: &Study, text: &str) -> Result<(), StudyError> {
 ///
 /// # Errors
 /// A job that does not fit its stack, or more than this program can hold.
-pub(crate) fn check_new(study: &Study, text: &str) -> Result<(), StudyError> {
+pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
     for stack in &study.stack {
         check_size_of(stack, text)?;
     }
     for one in &study.experiment {
-        let wrong = |error: StudyError| StudyError {
-            message: format!("experiment `{}`: {}", one.name, error.message),
-            ..error
-        };
         let check = |job: &Job| match job {
-            Job::Block(job) => {
-                check_operations(job.operations, text)?;
-                check_buffers(job, text)?;
+            Job::Block(block) => {
+                check_operations(block.operations, text)?;
+                check_buffers(block, text)?;
                 check_fit(study, one, job)
             }
-            Job::Act(_) => Ok(()),
+            Job::Act(_) => check_fit(study, one, job),
             Job::Kv(job) => check_operations(job.operations, text),
             Job::Sql(job) => check_operations(job.operations, text),
         };
-        one.job.points().iter().try_for_each(check).map_err(wrong)?;
+        check_points(one, check)?;
     }
     Ok(())
+}
+
+/// Checks every point of an experiment, which errors name.
+fn check_points(
+    one: &Experiment,
+    check: impl Fn(&Job) -> Result<(), StudyError>,
+) -> Result<(), StudyError> {
+    one.job.points().iter().try_for_each(check).map_err(|error| StudyError {
+        message: format!("experiment `{}`: {}", one.name, error.message),
+        ..error
+    })
 }
 
 /// Each operation in flight has a buffer.
@@ -245,11 +253,6 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     if !(1..=100).contains(&one.repeat) {
         return Err(refuse(format!("repeat = {}; allowed: 1 to 100", one.repeat)));
     }
-    let points = one.job.points();
-    let wrong = |error: StudyError| StudyError {
-        message: format!("experiment `{}`: {}", one.name, error.message),
-        ..error
-    };
     let check = |job: &Job| match job {
         Job::Block(job) => {
             check_block(job, text)?;
@@ -259,7 +262,7 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
         Job::Kv(job) => check_kv(job, text),
         Job::Sql(job) => check_sql(study, one, job, text),
     };
-    points.iter().try_for_each(check).map_err(wrong)?;
+    check_points(one, check)?;
     let blocks = || one.job.of(Job::block);
     let drawn = blocks().any(|job| job.distribution != Offsets::Uniform);
     if drawn && blocks().all(|job| job.pattern == Pattern::Sequential) {
@@ -407,7 +410,7 @@ fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
 }
 
 /// Operations fit the stacks whose size is known.
-fn check_fit(study: &Study, one: &Experiment, block: &BlockJob) -> Result<(), StudyError> {
+fn check_fit(study: &Study, one: &Experiment, job: &Job) -> Result<(), StudyError> {
     let used = |stack: &&Stack| one.stacks.is_empty() || one.stacks.contains(&stack.name);
     for stack in study.stack.iter().filter(used) {
         let file = stack.device == DeviceName::File;
@@ -416,12 +419,23 @@ fn check_fit(study: &Study, one: &Experiment, block: &BlockJob) -> Result<(), St
             DeviceName::Paths(paths) => u32::try_from(paths.len()).unwrap_or(u32::MAX),
             _ => 1,
         };
-        let until = one.duration.into();
-        let extent = Extent { device: size, devices, smallest_request: 512, cpus: 1, until };
-        block_groups(&Job::Block(Box::new(block.clone())), extent)
-            .map_err(|reason| StudyError::general(format!("stack `{}`: {reason}", stack.name)))?;
+        check_fit_of(job, (stack, size), (devices, one.duration.into()))?;
     }
     Ok(())
+}
+
+/// Whether the operations of a job fit `devices` devices of `size`.
+///
+/// # Errors
+/// Why they do not, with the name of the stack.
+pub fn check_fit_of(
+    job: &Job,
+    (stack, size): (&Stack, Bytes),
+    (devices, until): (u32, Until),
+) -> Result<(), StudyError> {
+    let extent = Extent { device: size, devices, smallest_request: 512, cpus: 1, until };
+    let fit = block_groups(job, extent).map(|_| ());
+    fit.map_err(|reason| StudyError::general(format!("stack `{}`: {reason}", stack.name)))
 }
 
 /// Verification and flushes need to know which operation is on which block of which device.

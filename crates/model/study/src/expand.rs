@@ -20,10 +20,19 @@ pub(crate) struct Written<'i> {
     pub experiment: String,
     /// The table.
     pub table: DeTable<'i>,
-    /// It was written in schema 1.
-    pub of_schema_1: bool,
-    /// It is the study of a stored run, whose trials are what they are.
-    pub stored: bool,
+    /// What it must hold to.
+    pub rules: Rules,
+}
+
+/// What a job's table must hold to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// That of a study that is to run: no point twice, no option that means nothing.
+    Author,
+    /// That of a stored run: its trials are what they are.
+    Run,
+    /// The same of schema 1, which had a trial for each value of an option that SQL engines ignored.
+    RunOfSchema1,
 }
 
 /// The axes of a job, before its points are made.
@@ -145,13 +154,6 @@ impl<'i> Written<'i> {
                     "the matrix is empty here, so there is no trial; write at least one value";
                 return Err(self.refuse_at(path, message));
             }
-            let mut seen = HashSet::new();
-            let again = |one: &&Spanned<DeValue<'_>>| !seen.insert(format!("{:?}", one.get_ref()));
-            if let Some(twice) = self.values(path).iter().find(again).filter(|_| !self.stored) {
-                let error = self.refuse(format!("{path}: a value is listed twice"));
-                let error = error.with_help("trials are repeated by `repeat`");
-                return Err(StudyError { span: Some(twice.span()), ..error });
-            }
         }
         Ok(axes)
     }
@@ -200,6 +202,7 @@ impl<'i> Written<'i> {
         let Matrix { kind, axes, points: count } = matrix;
         let first = self.first_point(axes);
         let mut points: Vec<Job> = Vec::new();
+        let mut seen = HashSet::new();
         for point in 0..*count as usize {
             let mut table = first.clone();
             let mut left = point;
@@ -218,6 +221,12 @@ impl<'i> Written<'i> {
             }
             let mut job = self.read(*kind, table)?;
             self.complete(&mut job, engines)?;
+            // The first point that is there already differs from that in one axis alone.
+            if self.rules == Rules::Author && !seen.insert(format!("{job:?}")) {
+                let path = beyond_first.first().copied().unwrap_or_default();
+                let error = self.refuse_at(path, format!("{path}: a value is listed twice"));
+                return Err(error.with_help("trials are repeated by `repeat`"));
+            }
             points.push(job);
         }
         let mut written = Vec::new();
@@ -244,8 +253,7 @@ impl<'i> Written<'i> {
             let independent = word("phase").is_none_or(|phase| phase == "independent");
             return independent && beyond_first.contains(&"service_threads");
         }
-        // Runs of schema 1 have a trial for each.
-        if kind == Kind::Sql && self.of_schema_1 && self.stored {
+        if kind == Kind::Sql && self.rules == Rules::RunOfSchema1 {
             return false;
         }
         let engine =
@@ -268,7 +276,8 @@ impl<'i> Written<'i> {
         let known: Vec<_> = known.collect();
         let docs: Vec<&OptionDoc> = known.iter().flat_map(|engine| engine.options).collect();
         let foreign = |name: &&str| !docs.iter().any(|one| one.name == *name);
-        let wrong = self.options().into_iter().find(foreign).filter(|_| !known.is_empty());
+        let checked = !known.is_empty() && self.rules != Rules::RunOfSchema1;
+        let wrong = self.options().into_iter().find(foreign).filter(|_| checked);
         let Some(name) = wrong else { return Ok(docs) };
         let engines: Vec<&str> = known.iter().map(|engine| engine.name).collect();
         let own: Vec<&str> = docs.iter().map(|one| one.name).collect();

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use crate::check::{check, check_new};
+use crate::check::{check, check_runnable};
 use crate::error::StudyError;
-use crate::expand::{Matrix, TRIALS_MAX, Written, too_many};
-use crate::schema1;
+use crate::expand::{Matrix, Rules, TRIALS_MAX, Written, too_many};
+use crate::schema1::{self, Origin};
 use crate::{Engines, Study};
 
 /// Bytes of a study, a job file or a profile at most.
@@ -31,13 +31,6 @@ pub fn parse_stored(text: &str, engines: Engines) -> Result<Study, StudyError> {
     parse_as(text, engines, Origin::Run)
 }
 
-/// Where a text is from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    Author,
-    Run,
-}
-
 fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, StudyError> {
     if text.len() > LONGEST_TEXT {
         let most = LONGEST_TEXT >> 20;
@@ -46,8 +39,13 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
     units::check_toml_size(text).map_err(StudyError::general)?;
     let syntax = |error| StudyError::syntax(&error);
     let mut root = DeTable::parse(text).map_err(syntax)?;
-    let of_schema_1 = schema1::upgrade(root.get_mut())?;
-    let jobs = written(root.get_ref(), (of_schema_1, origin == Origin::Run));
+    let of_schema_1 = schema1::upgrade(root.get_mut(), origin)?;
+    let rules = match (origin, of_schema_1) {
+        (Origin::Author, _) => Rules::Author,
+        (Origin::Run, false) => Rules::Run,
+        (Origin::Run, true) => Rules::RunOfSchema1,
+    };
+    let jobs = written(root.get_ref(), rules);
     let root = Spanned::new(root.span(), DeValue::Table(root.into_inner()));
     let mut study = Study::deserialize(ValueDeserializer::from(root)).map_err(syntax)?;
     study.engines = engines;
@@ -60,7 +58,7 @@ fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, Study
     }
     check(&study, text)?;
     if origin == Origin::Author {
-        check_new(&study, text)?;
+        check_runnable(&study, text)?;
     }
     Ok(study)
 }
@@ -81,7 +79,7 @@ fn check_count(study: &Study, matrices: &[Matrix]) -> Result<(), StudyError> {
 }
 
 /// The job of each experiment, as it was written.
-fn written<'i>(root: &DeTable<'i>, (of_schema_1, stored): (bool, bool)) -> Vec<Written<'i>> {
+fn written<'i>(root: &DeTable<'i>, rules: Rules) -> Vec<Written<'i>> {
     let experiments = root.get("experiment").and_then(|all| all.get_ref().as_array());
     let tables = experiments.into_iter().flat_map(|all| all.iter());
     tables
@@ -92,8 +90,7 @@ fn written<'i>(root: &DeTable<'i>, (of_schema_1, stored): (bool, bool)) -> Vec<W
             Written {
                 experiment: name.unwrap_or_default().chars().take(100).collect(),
                 table: table.cloned().unwrap_or_default(),
-                of_schema_1,
-                stored,
+                rules,
             }
         })
         .collect()
@@ -190,6 +187,11 @@ queue_depth = [1, 4]
             ("", "operations = 18446744073709551615\n", "allowed: 1 to 1000000000000000"),
             ("size = \"18446744073709551615B\"\n", "", "allowed: at most 1048576 TiB"),
             ("", "clients = [1, 2, 1]\n", "listed twice"),
+            (
+                "",
+                "block_size = [\"4KiB\", \"8KiB\", \"4096B\"]\n",
+                "block_size: a value is listed twice",
+            ),
             ("", "batch = [1, 2]\n", "expected u32"),
         ] {
             let error = with(stack, job).unwrap_err();

@@ -60,6 +60,15 @@ const IGNORED_ELSEWHERE: [(&str, &str); 8] = [
     ("redo_log", "mysql"),
 ];
 
+/// Where a text is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A study that is to run.
+    Author,
+    /// A stored run, whose trials are what they are.
+    Run,
+}
+
 /// Tables of a job in schema 1.
 pub(crate) const KINDS: [&str; 4] = ["block", "act", "kv", "sql"];
 
@@ -84,7 +93,7 @@ pub(crate) fn key(kind: &str, name: &str) -> String {
 ///
 /// # Errors
 /// An experiment that has not exactly one job, or has a key by both of its names.
-pub(crate) fn upgrade(study: &mut DeTable<'_>) -> Result<bool, StudyError> {
+pub(crate) fn upgrade(study: &mut DeTable<'_>, origin: Origin) -> Result<bool, StudyError> {
     let schema = study.get("schema").and_then(|schema| schema.get_ref().as_integer());
     if schema.is_none_or(|schema| schema.as_str() != "1") {
         return Ok(false);
@@ -97,7 +106,7 @@ pub(crate) fn upgrade(study: &mut DeTable<'_>) -> Result<bool, StudyError> {
     if let Some(DeValue::Array(all)) = study.get_mut("experiment").map(Spanned::get_mut) {
         for one in all.iter_mut() {
             if let DeValue::Table(experiment) = one.get_mut() {
-                upgrade_experiment(experiment)?;
+                upgrade_experiment(experiment, origin)?;
             }
         }
     }
@@ -112,7 +121,7 @@ pub(crate) fn upgrade(study: &mut DeTable<'_>) -> Result<bool, StudyError> {
 pub fn upgraded_text(text: &str) -> Result<Cow<'_, str>, StudyError> {
     let syntax = |error| StudyError::syntax(&error);
     let mut root = DeTable::parse(text).map_err(syntax)?;
-    if !upgrade(root.get_mut())? {
+    if !upgrade(root.get_mut(), Origin::Author)? {
         return Ok(Cow::Borrowed(text));
     }
     let root = Spanned::new(root.span(), DeValue::Table(root.into_inner()));
@@ -121,7 +130,7 @@ pub fn upgraded_text(text: &str) -> Result<Cow<'_, str>, StudyError> {
     Ok(Cow::Owned(text))
 }
 
-fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
+fn upgrade_experiment(experiment: &mut DeTable<'_>, origin: Origin) -> Result<(), StudyError> {
     rename(experiment, "measure", "duration")?;
     let kinds: Vec<&str> =
         KINDS.into_iter().filter(|kind| experiment.contains_key(*kind)).collect();
@@ -170,7 +179,11 @@ fn upgrade_experiment(experiment: &mut DeTable<'_>) -> Result<(), StudyError> {
     }
     let engines = words(job.get("engine"));
     for (option, engine) in IGNORED_ELSEWHERE {
-        if !engines.iter().any(|one| one == engine) {
+        // A stored run has a trial for each value of a list.
+        let list = |one: &Spanned<DeValue<'_>>| one.get_ref().is_array();
+        let trials =
+            origin == Origin::Run && kind == "sql" && options.get(option).is_some_and(list);
+        if !trials && !engines.iter().any(|one| one == engine) {
             options.remove(option);
         }
     }

@@ -43,6 +43,20 @@ fn a_wrong_study_is_underlined_with_what_is_allowed() {
     }
 }
 
+/// It ended the whole run, hours later, with a command that did not report it.
+#[test]
+fn operations_that_do_not_fit_a_modelled_drive_are_refused_before_the_run() {
+    let text = "schema = 2\nname = \"s\"\n[[stack]]\nname = \"m\"\ndevice = \"model:intel-p4800x\"\n\
+                [[experiment]]\nname = \"e\"\n[experiment.job]\nengine = \"block\"\nalignment = \"1TiB\"\n";
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("bad.toml"), text).expect("written");
+    for verb in ["plan", "run"] {
+        let output = scratch.run(&format!("{verb} bad.toml"));
+        expect(&output, 3);
+        assert!(stderr(&output).contains("larger than a device of"), "{}", stderr(&output));
+    }
+}
+
 /// A setting moved the private server's data, or opened it to others.
 #[test]
 fn settings_name_nothing_that_makes_a_server_private() {

@@ -1,6 +1,4 @@
 //! A cliff that was planted in a real MariaDB: found where it is, and given to what was planted.
-//!
-//! In a file of its own, so that no other test takes the CPU from it in the middle.
 
 use crate::support::{Scratch, expect, has, is_root, skip, stdout};
 use serde_json::Value;

@@ -87,7 +87,7 @@ fn act_groups(job: &ActJob, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes), 
         })
     };
     let each = shape.addressed(&config);
-    let span = Bytes(each.get() * u64::from(extent.devices));
+    let span = Bytes(each.get().saturating_mul(extent.devices.into()));
     let groups = planned.into_iter().map(group).map(|mut group| {
         group.plan.span = span;
         group
@@ -107,7 +107,7 @@ fn groups(job: &BlockJob, extent: Extent) -> Vec<BlockGroup> {
             Sizes::mix(&sizes)
         },
         alignment: job.alignment(),
-        span: Bytes(extent.device.get() * u64::from(extent.devices)),
+        span: Bytes(extent.device.get().saturating_mul(extent.devices.into())),
         devices: extent.devices,
         queue_depth: job.queue_depth,
         arrivals: arrivals(job.arrivals, (job.rate(), &job.rate_step), job.burst, job.think_time),
