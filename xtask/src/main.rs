@@ -1,12 +1,10 @@
 //! Project tasks: `schema` writes the schema of study files and the reference in docs/STUDY.md, `validation`
-//! the tables of docs/VALIDATION.md, `coverage` those of docs/METHODOLOGY.md, `fuzz` runs every fuzz target
+//! the tables of docs/VALIDATION.md, `fuzz` runs every fuzz target
 //! for a while.
 //!
 //! The house rules (crate graph, purity, headers, sizes) are tests of this crate.
 
 mod bars;
-mod comparing;
-mod coverage;
 mod format;
 mod marked;
 mod validation;
@@ -21,10 +19,9 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["schema"] => write_schema(),
         ["validation"] => write_validation(),
-        ["coverage"] => write_coverage(),
         ["fuzz"] => fuzz("20"),
         ["fuzz", seconds] => fuzz(seconds),
-        _ => Err("usage: cargo xtask schema | validation | coverage | fuzz [SECONDS]".to_owned()),
+        _ => Err("usage: cargo xtask schema | validation | fuzz [SECONDS]".to_owned()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,10 +62,6 @@ fn write_validation() -> Result<(), String> {
     marked::replace(&root().join("docs/VALIDATION.md"), &found.tables)
 }
 
-fn write_coverage() -> Result<(), String> {
-    marked::replace(&root().join("docs/METHODOLOGY.md"), &coverage::tables())
-}
-
 /// Flags that give libFuzzer its coverage; the same that cargo-fuzz passes, less the sanitizer, so
 /// that a stable compiler and no extra tool suffice.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
@@ -76,28 +69,13 @@ const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Ccodegen-units=1";
 
-/// The fuzz targets: every parser of what comes from outside.
-const TARGETS: [&str; 19] = [
-    "study",
-    "profile",
-    "archive",
-    "quantity",
-    "act",
-    "fio",
-    "trial",
-    "header",
-    "reply",
-    "journal",
-    "sums",
-    "set",
-    "settings",
-    "wire",
-    "host",
-    "error",
-    "fuse",
-    "calibration",
-    "faults",
-];
+/// The fuzz targets, a file each: every parser of what comes from outside.
+fn targets(dir: &Path) -> Result<Vec<String>, String> {
+    let files = std::fs::read_dir(dir.join("src")).map_err(|error| error.to_string())?;
+    let names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
+    let targets = names.filter_map(|name| name.strip_suffix(".rs").map(str::to_owned));
+    Ok(targets.filter(|name| name != "main").collect())
+}
 
 /// Builds the fuzz targets and runs each for `seconds`, two at a time; new inputs stay in `fuzz/corpus`.
 fn fuzz(seconds: &str) -> Result<(), String> {
@@ -115,12 +93,12 @@ fn fuzz(seconds: &str) -> Result<(), String> {
         return Err("the fuzz targets do not build".into());
     }
     let program = target.join(&host).join("release/crosspoint-fuzz");
-    let targets = Mutex::new(TARGETS.iter());
+    let targets = Mutex::new(targets(&dir)?.into_iter());
     let run = || -> Result<(), String> {
         loop {
             let next = targets.lock().map_err(|error| error.to_string())?.next();
             let Some(name) = next else { return Ok(()) };
-            println!("fuzz {name}: {}", fuzz_one(&program, &dir, (name, seconds))?);
+            println!("fuzz {name}: {}", fuzz_one(&program, &dir, (&name, seconds))?);
         }
     };
     std::thread::scope(|scope| {

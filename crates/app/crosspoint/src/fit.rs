@@ -16,7 +16,6 @@ use workload::OpClass;
 use crate::cli::FitArguments;
 use crate::exit::{self, ExitCode};
 use crate::fit_picture::picture;
-use crate::progress;
 use crate::quick::quoted;
 use crate::result_file::Output;
 use crate::running::Running;
@@ -248,13 +247,8 @@ fn measure(arguments: &FitArguments, target: &Path) -> Result<(PathBuf, Ending),
         Failure::Runner(Box::new(error.into()), Some(named))
     };
     let text = study::apply_overrides(&text, &set).map_err(refuse)?;
-    let running = Running::start()?;
-    let options = running.options(arguments.out.clone(), &arguments.i_will_lose_data);
-    let mut watcher = progress::watcher(arguments.progress);
-    let end = runner::execute(&text, &options, watcher.as_mut());
-    drop(watcher);
-    running.undo();
-    let end = end?;
+    let to = (arguments.out.clone(), arguments.i_will_lose_data.as_slice());
+    let end = Running::start()?.execute(&text, to, arguments.progress)?;
     Ok((end.path, end.ending))
 }
 

@@ -10,13 +10,13 @@ use stack::{StackError, state_directory};
 
 use crate::cli::ProgressKind;
 use crate::compare;
+use crate::exit;
 use crate::exit::ExitCode;
 use crate::noise_file::{Noise, Spread, file};
 use crate::result_file::Output;
 use crate::running::Running;
 use crate::show::Failure;
 use crate::words::plain;
-use crate::{exit, progress};
 
 /// The study that ships.
 const STUDY: &str = "noise";
@@ -34,13 +34,7 @@ pub fn run(directory: &Path, json: bool) -> Result<ExitCode, Failure> {
         .collect();
     let text = study::apply_overrides(&found.text, &set)
         .map_err(|error| Failure::Runner(Box::new(error.into()), Some(found.clone())))?;
-    let running = Running::start()?;
-    let options = running.options(None, &[]);
-    let mut watcher = progress::watcher(ProgressKind::Auto);
-    let end = runner::execute(&text, &options, watcher.as_mut());
-    drop(watcher);
-    running.undo();
-    let end = end?;
+    let end = Running::start()?.execute(&text, (None, &[]), ProgressKind::Auto)?;
     if end.ending == runner::Ending::Interrupted {
         return Ok(exit::INTERRUPTED);
     }

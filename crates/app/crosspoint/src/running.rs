@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use archive::output::discard_unfinished;
-use runner::Options;
+use runner::{Options, RunEnd, RunnerError};
 use stack::{Journal, state_directory};
 
+use crate::progress::{self, ProgressKind};
 use crate::show::Failure;
 use crate::signals::{self, StopRequests};
 use crate::{exit, host_file};
@@ -66,6 +67,23 @@ impl Running {
             abort: &self.asked.abort,
             give_up,
         }
+    }
+
+    /// Runs a study into `out`, with progress; undoes what it made on the host.
+    ///
+    /// # Errors
+    /// What ended it before its end.
+    pub fn execute(
+        &self,
+        text: &str,
+        (out, confirmed): (Option<PathBuf>, &[String]),
+        kind: ProgressKind,
+    ) -> Result<RunEnd, RunnerError> {
+        let mut watcher = progress::watcher(kind);
+        let end = runner::execute(text, &self.options(out, confirmed), watcher.as_mut());
+        drop(watcher);
+        self.undo();
+        end
     }
 
     /// The undo journal, and what is set when the user asks to stop.

@@ -38,7 +38,8 @@ use analysis::verdict::RunStack;
 use analysis::{Figure, figures, unit_text};
 
 /// The page could not be made; the template's own words.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("report: {0}")]
 pub struct ReportError(String);
 
 impl ReportError {
@@ -46,14 +47,6 @@ impl ReportError {
         Self(error.to_string())
     }
 }
-
-impl std::fmt::Display for ReportError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "report: {}", self.0)
-    }
-}
-
-impl std::error::Error for ReportError {}
 
 const TEMPLATE: &str = include_str!("../assets/report.html");
 const STYLE: &str = include_str!("../assets/report.css");

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use thiserror::Error;
 use units::Nanos;
 
 use crate::timed::ServedDisk;
@@ -29,13 +30,19 @@ impl Missing {
 }
 
 /// Why a device cannot be attached.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum AttachError {
     /// What failed, and how.
+    #[error("{0}: {1}")]
     Io(&'static str, io::Error),
     /// The transport cannot be used here.
+    #[error("{}", .0.reason)]
     Missing(Missing),
     /// The way there and back takes longer than the device.
+    #[error(
+        "too fast to be emulated on this machine now: a read of the drive takes {takes} (and a kernel's way \
+         to one {path}), the way through FUSE and back {floor}; {scale} times slower it can be attached"
+    )]
     TooFast {
         /// What the device takes for a read of 4 KiB.
         takes: Nanos,
@@ -47,23 +54,6 @@ pub enum AttachError {
         scale: u32,
     },
 }
-
-impl std::fmt::Display for AttachError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Io(what, error) => write!(out, "{what}: {error}"),
-            Self::Missing(missing) => out.write_str(&missing.reason),
-            Self::TooFast { takes, path, floor, scale } => write!(
-                out,
-                "too fast to be emulated on this machine now: a read of the drive takes {takes} (and a \
-                 kernel's way to one {path}), the way through FUSE and back {floor}; {scale} times slower \
-                 it can be attached"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for AttachError {}
 
 /// A disk that is reachable.
 pub(crate) struct Opened {

@@ -313,73 +313,59 @@ impl Acceptance {
     /// Why nothing can be compared with it.
     pub(crate) fn impossible(&self, capacity: Bytes) -> Option<String> {
         let published = self.published();
-        let nothing = [self.threads, self.queue_depth, self.beside_depth.unwrap_or(1)].contains(&0);
-        if nothing || self.block_size.get() == 0 {
-            return Some(format!(
-                "an [[acceptance]] has no threads, depth or block size ({})",
-                self.source
-            ));
-        }
-        let beside = self.beside_depth.unwrap_or(1);
-        let others = self.beside_threads.unwrap_or(1);
+        let (beside, others) = (self.beside_depth.unwrap_or(1), self.beside_threads.unwrap_or(1));
+        let nothing = [self.threads, self.queue_depth, beside].contains(&0);
         let most =
             [(self.threads, 4096), (self.queue_depth, 65_536), (beside, 65_536), (others, 64)];
-        let large = self.block_size.get() > 1 << 30;
-        if large || most.iter().any(|(value, most)| value > most) {
-            return Some(format!(
-                "an [[acceptance]] has more than 4096 threads, 64 background threads, a depth of 65536 or \
-                 blocks of 1 GiB ({})",
-                self.source
-            ));
-        }
+        let beyond =
+            self.block_size.get() > 1 << 30 || most.iter().any(|(value, most)| value > most);
         let in_flight = u64::from(self.threads) * u64::from(self.queue_depth)
             + u64::from(others) * u64::from(self.beside_depth.unwrap_or(0));
         let alone = self.beside_writes.is_none() && self.beside_depth.is_none();
         let largest = if alone { self.block_size } else { self.block_size.max(Bytes(CHUNK)) };
-        if largest > capacity || in_flight > 1 << 17 {
-            return Some(format!(
-                "an [[acceptance]] has blocks larger than the device (4 KiB of background writes), or more \
-                 than {} in flight ({})",
-                1 << 17,
-                self.source
-            ));
-        }
-        if self.beside_threads.is_some() && (self.beside_depth.is_none() || others == 0) {
-            return Some(format!(
-                "`beside_threads` of an [[acceptance]] needs `beside_depth`, and at least one ({})",
-                self.source
-            ));
-        }
-        if (self.from_submission || self.evenly) && self.rate.is_none() {
-            return Some(format!(
-                "`from_submission` and `evenly` of an [[acceptance]] need a `rate` ({})",
-                self.source
-            ));
-        }
-        if self.beside_reads.is_some_and(|share| alone || share.fraction() > 0.5) {
-            return Some(format!(
-                "`beside_reads` of an [[acceptance]] is at most 50% of the background load ({})",
-                self.source
-            ));
-        }
-        if let Some(one) = published.iter().find(|one| !one.is.is_sound()) {
-            return Some(format!(
-                "{} of an [[acceptance]] must be a number above 0 ({})",
-                one.metric, self.source
-            ));
-        }
-        if let Some(wrong) = self.evidence.wrong(&published) {
-            return Some(format!("evidence of an [[acceptance]] {wrong} ({})", self.source));
-        }
+        let unscheduled = self.rate.is_none() && (self.from_submission || self.evenly);
+        let too_many_reads = |share: Share| alone || share.fraction() > 0.5;
         let keys: Vec<&str> = published.iter().map(|one| one.key).collect();
-        if let Some(wrong) = self.missed.wrong(&keys) {
-            return Some(format!("`missed` of an [[acceptance]] {wrong} ({})", self.source));
-        }
-        if published.is_empty() {
-            return Some(format!("an [[acceptance]] has no figure ({})", self.source));
+        let unsound = published.iter().find(|one| !one.is.is_sound());
+        let rules = [
+            (nothing || self.block_size.get() == 0, "has no threads, depth or block size".to_owned()),
+            (
+                beyond,
+                "has more than 4096 threads, 64 background threads, a depth of 65536 or blocks of 1 GiB"
+                    .to_owned(),
+            ),
+            (
+                largest > capacity || in_flight > 1 << 17,
+                "has blocks larger than the device (background writes: 4 KiB), or over 131072 in flight"
+                    .to_owned(),
+            ),
+            (
+                self.beside_threads.is_some() && (self.beside_depth.is_none() || others == 0),
+                "has `beside_threads`, which needs `beside_depth`, and at least one".to_owned(),
+            ),
+            (unscheduled, "has `from_submission` or `evenly`, which need a `rate`".to_owned()),
+            (
+                self.beside_reads.is_some_and(too_many_reads),
+                "has `beside_reads` of more than 50% of the background load".to_owned(),
+            ),
+            (
+                unsound.is_some(),
+                format!("has {}, which must be a number above 0", unsound.map_or("", |one| one.metric)),
+            ),
+            wrong_list("evidence", self.evidence.wrong(&published)),
+            wrong_list("`missed`", self.missed.wrong(&keys)),
+            (published.is_empty(), "has no figure".to_owned()),
+        ];
+        if let Some((_, reason)) = rules.into_iter().find(|(broken, _)| *broken) {
+            return Some(format!("an [[acceptance]] {reason} ({})", self.source));
         }
         published.iter().find_map(|one| upside_down(one.metric, &one.is))
     }
+}
+
+/// The rule that a list of figures keeps.
+fn wrong_list(name: &str, wrong: Option<String>) -> (bool, String) {
+    (wrong.is_some(), format!("has {name} that {}", wrong.unwrap_or_default()))
 }
 
 /// What several jobs together show.

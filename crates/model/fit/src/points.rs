@@ -5,27 +5,19 @@
 
 use device::ProfileError;
 use stats::Histogram;
+use thiserror::Error;
 use units::{Bytes, Nanos, Rate, Share};
 
 /// Why nothing was fitted.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum FitError {
     /// A job that the fit needs was not measured, or nothing was completed in it.
+    #[error("no measurement of {0}")]
     Missing(String),
     /// The measurements make no profile.
+    #[error(transparent)]
     Profile(ProfileError),
 }
-
-impl std::fmt::Display for FitError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Missing(job) => write!(out, "no measurement of {job}"),
-            Self::Profile(error) => write!(out, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for FitError {}
 
 /// Response times of one kind of operation.
 #[derive(Debug, Clone)]

@@ -176,22 +176,6 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What was used since `earlier`.
-    #[must_use]
-    pub const fn since(&self, earlier: &Self) -> Self {
-        Self {
-            cpu_user_ns: self.cpu_user_ns.saturating_sub(earlier.cpu_user_ns),
-            cpu_system_ns: self.cpu_system_ns.saturating_sub(earlier.cpu_system_ns),
-            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
-            switches_involuntary: self
-                .switches_involuntary
-                .saturating_sub(earlier.switches_involuntary),
-            blocks_in: self.blocks_in.saturating_sub(earlier.blocks_in),
-            blocks_out: self.blocks_out.saturating_sub(earlier.blocks_out),
-            faults_major: self.faults_major.saturating_sub(earlier.faults_major),
-        }
-    }
-
     /// CPU in all.
     #[must_use]
     pub const fn cpu(&self) -> Nanos {
@@ -222,35 +206,43 @@ pub struct DiskCounters {
     pub flushing_ms: u64,
 }
 
-impl DiskCounters {
-    /// What was served since `earlier`.
-    #[must_use]
-    pub const fn since(&self, earlier: &Self) -> Self {
-        Self {
-            reads: self.reads.saturating_sub(earlier.reads),
-            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
-            writes: self.writes.saturating_sub(earlier.writes),
-            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
-            reading_ms: self.reading_ms.saturating_sub(earlier.reading_ms),
-            writing_ms: self.writing_ms.saturating_sub(earlier.writing_ms),
-            flushing_ms: self.flushing_ms.saturating_sub(earlier.flushing_ms),
-        }
-    }
+/// Differences and sums, field by field.
+macro_rules! counters {
+    ($type:ident { $($field:ident),+ }) => {
+        impl $type {
+            /// What was counted since `earlier`.
+            #[must_use]
+            pub const fn since(&self, earlier: &Self) -> Self {
+                Self { $($field: self.$field.saturating_sub(earlier.$field)),+ }
+            }
 
-    /// Both together.
-    #[must_use]
-    pub const fn plus(&self, other: &Self) -> Self {
-        Self {
-            reads: self.reads + other.reads,
-            read_bytes: self.read_bytes + other.read_bytes,
-            writes: self.writes + other.writes,
-            write_bytes: self.write_bytes + other.write_bytes,
-            reading_ms: self.reading_ms + other.reading_ms,
-            writing_ms: self.writing_ms + other.writing_ms,
-            flushing_ms: self.flushing_ms + other.flushing_ms,
+            /// Both together.
+            #[must_use]
+            pub const fn plus(&self, other: &Self) -> Self {
+                Self { $($field: self.$field + other.$field),+ }
+            }
         }
-    }
+    };
 }
+
+counters!(Usage {
+    cpu_user_ns,
+    cpu_system_ns,
+    switches_voluntary,
+    switches_involuntary,
+    blocks_in,
+    blocks_out,
+    faults_major
+});
+counters!(DiskCounters {
+    reads,
+    read_bytes,
+    writes,
+    write_bytes,
+    reading_ms,
+    writing_ms,
+    flushing_ms
+});
 
 /// What a database counted of itself at an instant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

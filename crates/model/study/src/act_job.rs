@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use units::Nanos;
 
 use crate::EngineName;
+use crate::defaults::millis;
 use crate::parameters::Parameters;
 
 /// ACT's storage test; it sets its own times.
@@ -34,7 +35,7 @@ pub struct ActJob {
     #[serde(default)]
     pub fills: u32,
     /// Slices of time that must each be within the limits.
-    #[serde(default = "default_slice")]
+    #[serde(default = "millis::<3600000>")]
     pub slice: Nanos,
 }
 
@@ -77,7 +78,4 @@ impl ActJob {
 
 const fn default_phase() -> act::Phase {
     act::Phase::Independent
-}
-const fn default_slice() -> Nanos {
-    Nanos::from_secs(3600)
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, Share, words};
 
+use crate::defaults::{all, bytes, millis, number};
 use crate::parameters::Parameters;
 use crate::{EngineName, Offsets};
 
@@ -22,7 +23,7 @@ pub struct BlockJob {
     #[serde(default)]
     pub distribution: Offsets,
     /// Bytes an operation; a multiple of 512, up to 16MiB.
-    #[serde(default = "four_kib")]
+    #[serde(default = "bytes::<4096>")]
     pub block_size: Bytes,
     /// Instead of `block_size`: several sizes at once, drawn by their weights: `[{ size = "4KiB", weight = 3
     /// }, { size = "64KiB", weight = 1 }]`.
@@ -32,13 +33,13 @@ pub struct BlockJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alignment: Option<Bytes>,
     /// Share of operations that read; the rest write.
-    #[serde(default = "default_all")]
+    #[serde(default = "all")]
     pub read_share: Share,
     /// Operations in flight, a thread, 1 to 4096; in an open loop at most.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub queue_depth: u32,
     /// Submitting threads, 1 to 256.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub clients: u32,
     /// When operations are due.
     #[serde(default)]
@@ -54,7 +55,7 @@ pub struct BlockJob {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rate_step: Vec<RateStep>,
     /// Open loop: operations that are due at once, up to a million; the rate still counts operations.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub burst: u32,
     /// Closed loop: pause of a slot after each completion.
     #[serde(default)]
@@ -67,7 +68,7 @@ pub struct BlockJob {
     #[serde(default)]
     pub dsync: bool,
     /// Share of the data written that cannot be compressed.
-    #[serde(default = "default_all")]
+    #[serde(default = "all")]
     pub random_payload: Share,
     /// End after this many operations, all threads together, if the time is not over before.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +82,7 @@ pub struct BlockJob {
     pub verify: bool,
     /// Completions that the io_uring driver waits for at once, 1 to 4096. More cost less CPU and, on a
     /// device that is slower than the CPU, overstate latency.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub batch: u32,
     /// What is done to the device before each trial.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,15 +228,15 @@ pub struct RateStep {
 #[serde(deny_unknown_fields)]
 pub struct Precondition {
     /// How often the addressed span is written from end to end first, in 128 KiB; once a stack.
-    #[serde(default = "two")]
+    #[serde(default = "number::<2>")]
     pub fills: u32,
     /// Length of a round.
-    #[serde(default = "default_round")]
+    #[serde(default = "millis::<60000>")]
     pub round: Nanos,
     /// Rounds of the trial's own operations after which the trial begins, steady or not; 0: none. Steady:
     /// two windows of five rounds, each within 20 % range and 10 % drift, their means within 5 %; writers
     /// also twice their span written. Which is reported.
-    #[serde(default = "default_rounds")]
+    #[serde(default = "number::<25>")]
     pub rounds_max: u32,
 }
 
@@ -250,16 +251,16 @@ pub struct Background {
     #[serde(default)]
     pub distribution: Offsets,
     /// Bytes an operation; a multiple of 512, up to 16MiB.
-    #[serde(default = "four_kib")]
+    #[serde(default = "bytes::<4096>")]
     pub block_size: Bytes,
     /// Share of operations that read; the rest write.
-    #[serde(default = "default_all")]
+    #[serde(default = "all")]
     pub read_share: Share,
     /// Operations in flight, a thread, 1 to 4096.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub queue_depth: u32,
     /// Threads, 1 to 256.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub clients: u32,
     /// When operations are due.
     #[serde(default)]
@@ -268,7 +269,7 @@ pub struct Background {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// Open loop: operations that are due at once.
-    #[serde(default = "one")]
+    #[serde(default = "number::<1>")]
     pub burst: u32,
     /// Closed loop: pause of a slot after each completion.
     #[serde(default)]
@@ -307,22 +308,3 @@ pub enum Pattern {
 
 words!(Arrivals { Closed => "closed", Constant => "constant", Poisson => "poisson" });
 words!(Pattern { Random => "random", Sequential => "sequential" });
-
-fn one() -> u32 {
-    1
-}
-fn two() -> u32 {
-    2
-}
-fn four_kib() -> Bytes {
-    Bytes(4096)
-}
-fn default_all() -> Share {
-    Share::ALL
-}
-fn default_round() -> Nanos {
-    Nanos::from_secs(60)
-}
-fn default_rounds() -> u32 {
-    25
-}

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate};
 
+use crate::defaults::{auto, millis, number, yes};
 use crate::{Condition, DeviceName, Jobs, Objective, StackFaults};
 
 /// A study.
@@ -31,7 +32,7 @@ pub struct Study {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
     /// Seed of every random draw; the same seed gives the same operations.
-    #[serde(default = "default_seed")]
+    #[serde(default = "number::<1>")]
     pub seed: u32,
     /// What is measured or predicted.
     pub stack: Vec<Stack>,
@@ -88,7 +89,7 @@ pub struct Stack {
     /// `file_system` that is made on it.
     pub device: DeviceName,
     /// Directory of the temporary file and of databases; `auto`: where the runs are kept.
-    #[serde(default = "default_directory")]
+    #[serde(default = "auto")]
     pub directory: String,
     /// The drive that this is, by the name of a device profile (`crosspoint device list`), where you know
     /// it: what is published of that drive is then compared with what ran here. A stack without one is a
@@ -100,7 +101,7 @@ pub struct Stack {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
     /// Bypass the page cache (O_DIRECT). `false` measures memory as much as the device.
-    #[serde(default = "default_true")]
+    #[serde(default = "yes")]
     pub direct: bool,
     /// How operations reach the kernel.
     #[serde(default)]
@@ -128,7 +129,7 @@ pub struct Stack {
     /// is faster than this machine's way to a live disk needs it, and so does a comparison with a host of
     /// more cores: to a database on two cores a drive that is ten times slower is what the drive is to one
     /// on twenty. Stacks of one experiment share one scale; figures say it.
-    #[serde(default = "default_scale")]
+    #[serde(default = "number::<1>")]
     pub scale: u32,
     /// Of an attached model: the tables of a SQL job are there before its life begins. Loading takes
     /// the device no time and leaves no trace: a cache is empty, a drive in its `condition`. For a drive that
@@ -143,7 +144,7 @@ pub struct Stack {
     /// `io_uring-polled`, `libaio`, `spdk`, `ext4-psync`, `psync-2017` or `none`, all as published; `auto`
     /// follows `submission`, and is this host's own io_uring path once `crosspoint calibrate` has measured
     /// it.
-    #[serde(default = "default_host")]
+    #[serde(default = "auto")]
     pub host: String,
     /// Of a device model: cores of the host, of two hardware threads each, up to 1024; 0: what the path
     /// has.
@@ -217,17 +218,17 @@ pub struct Experiment {
     #[serde(default)]
     pub stacks: Vec<String>,
     /// Time before measuring.
-    #[serde(default = "default_warm_up")]
+    #[serde(default = "millis::<500>")]
     pub warm_up: Nanos,
     /// Time measured.
-    #[serde(default = "default_duration")]
+    #[serde(default = "millis::<3000>")]
     pub duration: Nanos,
     /// Interval of the time series.
-    #[serde(default = "default_interval")]
+    #[serde(default = "millis::<250>")]
     pub interval: Nanos,
     /// Repetitions of each point, 1 to 100, interleaved; stacks in an order that is drawn, and then in its
     /// reverse.
-    #[serde(default = "default_repeat")]
+    #[serde(default = "number::<1>")]
     pub repeat: u32,
     /// What a failed operation does; failures are counted and sampled either way.
     #[serde(default)]
@@ -266,9 +267,6 @@ pub enum OnError {
 fn default_question() -> String {
     "What would my database do on that storage?".into()
 }
-fn default_seed() -> u32 {
-    1
-}
 impl Stack {
     /// Bytes that block experiments address, of a real device.
     #[must_use]
@@ -281,29 +279,4 @@ impl Stack {
     pub const fn is_virtual(&self) -> bool {
         matches!(self.device, DeviceName::Model(_)) && !self.attach
     }
-}
-
-fn default_directory() -> String {
-    "auto".into()
-}
-fn default_host() -> String {
-    "auto".into()
-}
-const fn default_scale() -> u32 {
-    1
-}
-fn default_true() -> bool {
-    true
-}
-fn default_warm_up() -> Nanos {
-    Nanos::from_millis(500)
-}
-fn default_duration() -> Nanos {
-    Nanos::from_secs(3)
-}
-fn default_interval() -> Nanos {
-    Nanos::from_millis(250)
-}
-fn default_repeat() -> u32 {
-    1
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Rate, Share, words};
 
+use crate::defaults::{all, number, yes};
 use crate::parameters::Parameters;
 use crate::{Arrivals, Durability, EngineName, Memory, Offsets, Options};
 
@@ -20,7 +21,7 @@ pub struct KvJob {
     /// Records loaded (or, by workloads that fill a database, written), 1 to 10 billion.
     pub records: u64,
     /// Bytes of a key, 16 to 64: sixteen hexadecimal digits, then zeros.
-    #[serde(default = "default_key_size")]
+    #[serde(default = "number::<16>")]
     pub key_size: u32,
     /// Bytes of a value; at least 16.
     pub value_size: Bytes,
@@ -28,11 +29,11 @@ pub struct KvJob {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value_size_max: Option<Bytes>,
     /// Share of a value's bytes that cannot be compressed.
-    #[serde(default = "default_random_payload")]
+    #[serde(default = "all")]
     pub random_payload: Share,
     /// Client threads of the workload, 0 to 256: in `read_while_writing` and `read_while_scanning` the
     /// readers next to the one that writes or scans (0: that one alone), else all of them.
-    #[serde(default = "default_clients")]
+    #[serde(default = "number::<1>")]
     pub clients: u32,
     /// How records are drawn: `uniform`; `zipf:0.99`; `hot-spot:80%/20%` (operations / records);
     /// `gaussian:15%` (standard deviation).
@@ -51,10 +52,10 @@ pub struct KvJob {
     pub write_rate: Option<Rate>,
     /// Updates of `write_rate` that are due at once. RocksDB's db_bench and Symas's driver give them out
     /// ten times per second: a tenth of the rate is like theirs.
-    #[serde(default = "default_write_burst")]
+    #[serde(default = "number::<1>")]
     pub write_burst: u32,
     /// Records that `seek_random` reads after each seek.
-    #[serde(default = "default_seek_records")]
+    #[serde(default = "number::<10>")]
     pub seek_records: u32,
     /// Operations of all clients together after which the trial ends, if `measure` does not end it before.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +64,7 @@ pub struct KvJob {
     #[serde(default = "default_durability")]
     pub durability: Durability,
     /// Records a transaction while loading.
-    #[serde(default = "default_load_batch")]
+    #[serde(default = "number::<1000>")]
     pub load_batch: u32,
     /// Memory of the whole process, its page cache included: `unlimited`, a size of at least 96MiB, or a
     /// share of the records' bytes that comes to as much (`20%`: the database is five times memory). Needs
@@ -71,7 +72,7 @@ pub struct KvJob {
     #[serde(default)]
     pub memory: Memory,
     /// Evict the database from the page cache after the load; `false`: clients begin with what it left there.
-    #[serde(default = "default_true")]
+    #[serde(default = "yes")]
     pub cold_start: bool,
     /// Keep a log of acknowledged updates outside the database, and hold the database against it when its
     /// process or the program ended early. One writer.
@@ -114,7 +115,7 @@ impl KvJob {
         let mut add = |differs, name: &'static str, value| parameters.add(differs, name, value);
         let plain = self.workload == KvWorkload::ReadWhileWriting;
         add(!plain, "workload", self.workload.word().into());
-        add(self.key_size != default_key_size(), "key_size", self.key_size.to_string());
+        add(self.key_size != number::<16>(), "key_size", self.key_size.to_string());
         let spread = self.value_size_max() != self.value_size;
         add(spread, "value_size_max", self.value_size_max().exact());
         add(self.random_payload != Share::ALL, "random_payload", self.random_payload.exact());
@@ -211,27 +212,6 @@ impl KvWorkload {
     }
 }
 
-fn default_key_size() -> u32 {
-    16
-}
-fn default_random_payload() -> Share {
-    Share::ALL
-}
-fn default_clients() -> u32 {
-    1
-}
-fn default_write_burst() -> u32 {
-    1
-}
-fn default_seek_records() -> u32 {
-    10
-}
 fn default_durability() -> Durability {
     Durability::Os
-}
-fn default_load_batch() -> u32 {
-    1000
-}
-fn default_true() -> bool {
-    true
 }

@@ -13,6 +13,7 @@ mod act_job;
 mod block;
 mod check;
 mod clients;
+mod defaults;
 mod descriptor;
 mod device_name;
 mod error;

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Nanos, Rate, words};
 
+use crate::defaults::{auto, number, yes};
 use crate::parameters::Parameters;
 use crate::{Durability, EngineName, Memory, Options, SqlDialect, SqlKeys};
 
@@ -17,7 +18,7 @@ pub struct SqlJob {
     pub engine: EngineName,
     /// Where the private server listens: `auto`, a socket inside its own directory; or `127.0.0.1:PORT`
     /// (1024 or above), which puts TCP into what is measured. Nobody else has its password.
-    #[serde(default = "default_auto")]
+    #[serde(default = "auto")]
     pub listen: String,
     /// A server that runs already, instead of a private one: `mysql://USER@HOST:PORT/DATABASE` or
     /// `mysql://USER@/path/of/socket:DATABASE`; the password from the environment variable
@@ -36,21 +37,21 @@ pub struct SqlJob {
     #[serde(default)]
     pub dialect: SqlDialect,
     /// Statements are prepared on the server; `false`: sent as text each time, as 0.5 always does.
-    #[serde(default = "default_true")]
+    #[serde(default = "yes")]
     pub prepared: bool,
     /// Tables, 1 to 1000.
-    #[serde(default = "default_tables")]
+    #[serde(default = "number::<4>")]
     pub tables: u32,
     /// Rows a table, 1 to 2 billion; about 240 bytes each with their index.
     pub records: u64,
     /// Rows of a range, 1 to a million.
-    #[serde(default = "default_range_size")]
+    #[serde(default = "number::<100>")]
     pub range_size: u32,
     /// How rows are drawn, by sysbench's arithmetic; the column `k` is drawn likewise.
     #[serde(default)]
     pub distribution: SqlKeys,
     /// Connections, 1 to 1024.
-    #[serde(default = "default_clients")]
+    #[serde(default = "number::<8>")]
     pub clients: u32,
     /// Transactions per second that are due, Poisson, all connections together; the next one goes to
     /// whichever connection is free. Without it, unthrottled.
@@ -76,7 +77,7 @@ pub struct SqlJob {
     #[serde(default)]
     pub memory: Memory,
     /// Connections that load the tables, 1 to 256; a load continues where one was cut off.
-    #[serde(default = "default_load_threads")]
+    #[serde(default = "number::<2>")]
     pub load_threads: u32,
     /// Each trial loads a database of its own; `false`: trials on one stack that need the same tables
     /// continue with those, on a server that is started again.
@@ -147,7 +148,7 @@ impl SqlJob {
         add(old, "dialect", self.dialect.word().into());
         let prepared = self.is_prepared();
         add(!prepared && !old, "prepared", prepared.to_string());
-        add(self.range_size != default_range_size(), "range_size", self.range_size.to_string());
+        add(self.range_size != number::<100>(), "range_size", self.range_size.to_string());
         let open = self.rate.is_some();
         add(open, "arrivals", if open { "poisson" } else { "closed" }.into());
         if let Some(rate) = self.rate {
@@ -219,24 +220,6 @@ impl SqlWorkload {
     }
 }
 
-fn default_auto() -> String {
-    "auto".into()
-}
-fn default_true() -> bool {
-    true
-}
-fn default_tables() -> u32 {
-    4
-}
-fn default_range_size() -> u32 {
-    100
-}
-fn default_clients() -> u32 {
-    8
-}
 fn default_durability() -> Durability {
     Durability::Device
-}
-fn default_load_threads() -> u32 {
-    2
 }

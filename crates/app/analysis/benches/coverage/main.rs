@@ -1,8 +1,9 @@
 //! How often the intervals of `stats::estimate` cover, and how often `stats::cliffs` finds a cliff where
-//! there is none, by simulation: the tables of `docs/METHODOLOGY.md`.
+//! there is none, by simulation: the tables of `docs/COVERAGE.md`.
 //!
-//! Invariants: the same seeds give the same tables; the truth of each series is known, not estimated. What
-//! it is not: a test; `stats` has those.
+//! Invariants: the same seeds give the same tables; the truth of each series is known, not estimated.
+
+mod comparing;
 
 use std::fmt::Write;
 
@@ -12,9 +13,6 @@ use stats::cliffs::{Course, course};
 use stats::estimate::{
     Estimate, beyond, over_repetitions, percentile, percentile_within, ratio_within,
 };
-
-const BEGIN: &str = "<!-- computed: cargo xtask coverage -->";
-const END: &str = "<!-- end of computed coverage -->";
 
 /// Series a cell.
 const RUNS: u64 = 1000;
@@ -136,17 +134,19 @@ impl Tally {
     }
 }
 
-/// All tables.
-pub fn tables() -> String {
-    let mut out = format!("{BEGIN}\n");
+fn main() {
+    let mut out = String::from(
+        "# Error rates of the statistics\n\nBy simulation; seeds are the numbers of the series. Generated: \
+         `cargo bench --quiet -p crosspoint-analysis --bench coverage >docs/COVERAGE.md`. Formulas: \
+         [STATISTICS.md](STATISTICS.md).\n",
+    );
     within(&mut out);
     within_percentiles(&mut out);
     repeated(&mut out);
     alarms(&mut out);
     power(&mut out);
-    crate::comparing::table(&mut out);
-    let _ = write!(out, "\n{END}");
-    out
+    comparing::table(&mut out);
+    print!("{out}");
 }
 
 fn within(out: &mut String) {

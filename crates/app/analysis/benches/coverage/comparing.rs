@@ -1,5 +1,5 @@
 //! How often `stats::compare` is wrong about equal systems, and how often it finds a planted difference, by
-//! simulation in the order in which plans run: a table of `docs/METHODOLOGY.md`.
+//! simulation in the order in which plans run: a table of `docs/COVERAGE.md`.
 //!
 //! Invariants: the same seeds give the same table; orders are those of `study::plan`.
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use stats::compare::{Finding, Placed, findings, paired};
 
-use crate::coverage::Random;
+use crate::Random;
 
 /// Comparisons a cell.
 const COMPARISONS: u64 = 1000;
@@ -36,11 +36,11 @@ const HOSTS: [Host; 4] = [
 /// Places of both systems in each pair, as a plan has them.
 fn places(pairs: u64, seed: u64) -> Vec<[u32; 2]> {
     let text = format!(
-        "schema = 1\nname = \"order\"\nseed = {seed}\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
+        "schema = 2\nname = \"order\"\nseed = {seed}\n[[stack]]\nname = \"a\"\ndevice = \"file\"\n\
          [[stack]]\nname = \"b\"\ndevice = \"file\"\n[[experiment]]\nname = \"e\"\nrepeat = {pairs}\n\
-         [experiment.block]\n"
+         [experiment.job]\nengine = \"block\"\n"
     );
-    let plan = study::parse(&text, engines::list())
+    let plan = study::parse(&text, study::Engines::ANY)
         .map(|study| study::plan(&study).trials)
         .unwrap_or_default();
     let of = |stack: &str| -> Vec<u32> {
