@@ -12,14 +12,17 @@ use crate::validation::median;
 
 /// Groups that bars are set for: name, and the most that the median may be; none: no bar.
 const GROUPS: [(&str, Option<f64>); 8] = [
-    ("reads alone, of any size and order: rate, mean, p50", Some(0.05)),
+    ("read-only, any size and pattern: rate, mean, p50", Some(0.05)),
     ("reads next to writes: mean, p50", Some(0.15)),
     ("mixes and writes: rate, mean, p50", Some(0.15)),
     ("p99 of reads", Some(0.25)),
     ("p99 of writes", Some(0.25)),
     ("p99.9 and beyond", None),
-    ("overwriting a filled drive: time and depth of the cliff, and after it", Some(0.30)),
-    ("growth of latency", None),
+    (
+        "overwriting a full drive: onset and depth of the performance drop, and the rate after it",
+        Some(0.30),
+    ),
+    ("latency growth near saturation", None),
 ];
 
 /// Places of the groups that make one more row together, with its name and bar.
@@ -68,13 +71,11 @@ pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<()
     let _ = writeln!(out, "\n## Held-out error, all devices\n");
     let _ = writeln!(
         out,
-        "What we ask for is our own choice. Figures that are a band alone have no error and are not here. \
-         Most are of one source (below); of reads alone few are random 4 KiB reads of flash.\n"
+        "The targets are our own choice. Figures given only as a range have no error and are excluded. Most \
+         come from one source (see below); few of the read-only figures are random 4 KiB reads on flash.\n"
     );
-    let _ = writeln!(
-        out,
-        "| figures of | count | median error | we ask for at most | within 10 % | within 25 % |"
-    );
+    let _ =
+        writeln!(out, "| figures | count | median error | target | within 10 % | within 25 % |");
     let _ = writeln!(out, "|---|---|---|---|---|---|");
     let single = GROUPS.iter().enumerate().map(|(place, (name, bar))| (*name, vec![place], *bar));
     let (name, places, bar) = TOGETHER;
@@ -100,13 +101,13 @@ pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<()
     Ok(())
 }
 
-/// Why held-out figures are outside their bands, with how many of each cause.
+/// Why held-out figures are outside their tolerance, with how many of each cause.
 fn causes(out: &mut String, held_out: &[&Check]) {
-    let _ = writeln!(out, "\n## Why held-out figures are outside their bands\n");
+    let _ = writeln!(out, "\n## Why held-out figures are outside their tolerance\n");
     let _ = writeln!(
         out,
-        "Each miss stands in the tables below with one of these words: what the sources' figures suggest, \
-         which nobody could try on the drive.\n"
+        "Each miss in validation.csv has one of these causes. They are inferred from the sources' figures \
+         and were not verified on the drives.\n"
     );
     let _ = writeln!(out, "| cause | figures | median error | the drive, and the model |");
     let _ = writeln!(out, "|---|---|---|---|");

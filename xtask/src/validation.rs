@@ -79,7 +79,7 @@ fn checked(profiles: Vec<Profile>) -> Vec<Checked> {
 /// How many published figures are what.
 fn counts(out: &mut String, profiles: &[Checked]) {
     let all = || profiles.iter().flat_map(|(_, checks)| checks);
-    let _ = writeln!(out, "\n## Published figures of drives, and what they are to our models\n");
+    let _ = writeln!(out, "\n## Published figures by role\n");
     let _ = writeln!(out, "| | figures | with a number | median error | outside their band |");
     let _ = writeln!(out, "|---|---|---|---|---|");
     for is in Evidence::ALL {
@@ -152,9 +152,9 @@ fn held_out(out: &mut String, profiles: &[Checked]) {
     let percent = |errors: &[f64]| self::median(errors).unwrap_or(0.0) * 100.0;
     let _ = writeln!(
         out,
-        "\n{} of them are of {SHAPED}: other rates, percentiles or drives than the figures of that source \
-         which constants were fitted to, but its raw data gave the mechanism of flash its rules: median \
-         {:.0} %. The {} others: median {:.0} %.",
+        "\n{} of them are from {SHAPED} (median error {:.0} %). They are at other rates, percentiles or \
+         drives than the fitted figures, but the flash model was designed from the same raw data. The \
+         other {}: median {:.0} %.",
         shaped.len(),
         percent(&shaped),
         others.len(),

@@ -29,12 +29,12 @@ pub struct Question {
     /// `latency_p99`.
     pub metrics: Vec<String>,
     /// Words of differences between hosts and storages that are accepted.
-    pub although: Vec<String>,
+    pub allowed: Vec<String>,
 }
 
 impl Default for Question {
     fn default() -> Self {
-        Self { margin: 0.05, metrics: Vec::new(), although: Vec::new() }
+        Self { margin: 0.05, metrics: Vec::new(), allowed: Vec::new() }
     }
 }
 
@@ -152,11 +152,11 @@ pub fn runs(first: &Run, second: &Run, question: &Question) -> Result<Comparison
     let mut notes = Vec::new();
     let mismatches = environments(first, second);
     let known = |word: &&String| mismatches.iter().any(|one| one.word.as_ref() == Some(*word));
-    if let Some(unknown) = question.although.iter().find(|word| !known(word)) {
+    if let Some(unknown) = question.allowed.iter().find(|word| !known(word)) {
         return Err(Refused::NoWord(unknown.clone()));
     }
     for mismatch in mismatches {
-        let accepted = mismatch.word.as_ref().is_some_and(|word| question.although.contains(word));
+        let accepted = mismatch.word.as_ref().is_some_and(|word| question.allowed.contains(word));
         if accepted {
             let Mismatch { what, first, second, .. } = &mismatch;
             notes.push(format!("accepted: {what}: {first} and {second}"));

@@ -143,8 +143,8 @@ fn runs_apart_on_a_busy_host_are_not_judged() {
     assert!(compared(&busy).rows.iter().all(|row| row.verdict == Verdict::Equal), "took turns");
     assert_eq!(runs(&quiet, &quiet, &Question::default()), Err(Refused::Same));
     assert_eq!(stacks(&quiet, ["a", "a"], &Question::default()), Err(Refused::Same));
-    let although = Question { although: vec!["weather".into()], ..Question::default() };
-    assert_eq!(runs(&quiet, &busy, &although), Err(Refused::NoWord("weather".into())));
+    let allowed = Question { allowed: vec!["weather".into()], ..Question::default() };
+    assert_eq!(runs(&quiet, &busy, &allowed), Err(Refused::NoWord("weather".into())));
 }
 
 /// Twenty thousand points of another job must not take an afternoon to be refused.

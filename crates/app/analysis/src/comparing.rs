@@ -39,7 +39,7 @@ pub struct RowView {
 pub struct LineView {
     /// The word of the source.
     pub source: &'static str,
-    /// With its unit.
+    /// Value with unit.
     pub text: String,
     /// Another drive in the place of the printed one; its number is shown and not judged.
     pub stand_in: bool,
@@ -69,7 +69,7 @@ pub struct ClaimView {
     pub lies: Option<Lies>,
     /// Ours over the printed number, where both are and are positive.
     pub over_printed: Option<f64>,
-    /// Why nothing was decided.
+    /// Reason for an inconclusive verdict; empty otherwise.
     pub why: String,
     /// Range in which it holds.
     pub range: String,
@@ -124,10 +124,7 @@ pub fn tally(places: &[PlaceView]) -> String {
                 |one: &&ClaimView| one.verdict == verdict.word() && one.lies == Some(Lies::Outside);
             match claims().filter(outside).count() {
                 0 => format!("{count} {}", verdict.word()),
-                outside => format!(
-                    "{count} {} (in {outside} of them our number, which decides nothing, lies outside)",
-                    verdict.word()
-                ),
+                outside => format!("{count} {} ({outside} of these out of range)", verdict.word()),
             }
         })
         .collect();
@@ -154,7 +151,7 @@ fn row(
     let title = stack.map_or(printed.of.stack.as_str(), |stack| stack.title.as_str());
     let slower = match stack.map_or(1, |stack| stack.time_scale) {
         1 => String::new(),
-        scale => format!(", drive {scale} times slower"),
+        scale => format!(", time-scaled {scale}x"),
     };
     let text = |figure: &Figure| {
         let least = if figure.at_least { "at least " } else { "" };

@@ -220,7 +220,7 @@ fn doubt(
     }
     let worst = match places.len() {
         1 => words.clone(),
-        _ => format!("worst in {}: {words}", what(run, at)),
+        _ => format!("worst case {}: {words}", what(run, at)),
     };
     let slugs = found.iter().map(|(trial, ..)| trial.slug.clone()).collect();
     Some(Warning { kind, trials: slugs, places, of: trials.len(), worst })
@@ -313,7 +313,7 @@ fn cached(trial: &TrialRecord) -> Option<(f64, String)> {
     })
 }
 
-/// Lookups of a database that read next to nothing from the device.
+/// Detects lookups that were served almost entirely from memory.
 fn in_memory(trial: &TrialRecord) -> Option<(f64, String)> {
     if trial.engine == "block" {
         return cached(trial);
@@ -359,18 +359,23 @@ fn unsteady(trial: &TrialRecord) -> Option<(f64, String)> {
     let rates = rates_of(trial);
     let (first, last) = ends_of(&rates)?;
     let drift = last / first.max(f64::MIN_POSITIVE) - 1.0;
-    let ends =
-        || format!("from {}/s in the first quarter to {}/s", human_count(first), human_count(last));
+    let ends = || {
+        format!(
+            "from {}/s in the first quarter of the trial to {}/s",
+            human_count(first),
+            human_count(last)
+        )
+    };
     let words = match course(&rates) {
         Course::Cliffs(found) => {
             let count = if found.len() == 1 { "once" } else { "more than once" };
-            format!("it changed for good {count}, {} in the last", ends())
+            format!("rate changed for good {count}, {} in the last", ends())
         }
         Course::Trend(change) if change.abs() > DRIFT => {
-            format!("it went {} in the last", ends())
+            format!("rate went {} in the last", ends())
         }
-        Course::Wave(turns) => format!("it went up and down {turns} times"),
-        _ if drift.abs() > DRIFT => format!("it went {} in the last", ends()),
+        Course::Wave(turns) => format!("rate oscillated {turns} times"),
+        _ if drift.abs() > DRIFT => format!("rate went {} in the last", ends()),
         _ => return None,
     };
     Some((drift.abs(), words))

@@ -394,7 +394,7 @@ fn figure(
             .partial_cmp(&(!b.is_faithful(), off(b)))
             .unwrap_or(std::cmp::Ordering::Equal)
     });
-    let delivered = served.map(|served| format!("delivered: {served}"));
+    let delivered = served.map(|served| format!("delivered vs modelled: {served}"));
     let cut = |trial: &&TrialRecord| trial.outcome != TrialOutcome::Complete;
     Figure {
         study: group.run.header.study.clone(),

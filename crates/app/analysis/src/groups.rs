@@ -35,7 +35,7 @@ pub struct Group<'a> {
     defaults: OnceCell<Arc<BTreeMap<String, Value>>>,
     /// Percentiles of response times that were asked for: each decodes the histograms of every trial.
     known: RefCell<Vec<Known>>,
-    /// Of a prediction whose job published figures may speak of.
+    /// The job's shape, for predictions that published figures can validate.
     shape: Option<JobShape>,
 }
 

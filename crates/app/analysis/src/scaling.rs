@@ -161,7 +161,7 @@ fn kind_of(groups: &[&Group<'_>], axis: &str) -> AxisKind {
             block if block.engine == "block" => "threads",
             _ => "clients",
         }),
-        "queue_depth" => AxisKind::Load("in flight, each thread"),
+        "queue_depth" => AxisKind::Load("queue depth per thread"),
         _ => {
             let mut texts = groups.iter().filter_map(|group| group.first.point.get(axis));
             match texts.all(|text| text.parse::<Share>().is_ok()) {

@@ -24,7 +24,7 @@ pub enum Cells {
 }
 
 impl Cells {
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -50,7 +50,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Rows.
+    /// Returns the number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |(_, cells)| cells.len())

@@ -61,26 +61,24 @@ impl Part {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Cpu => "CPU",
-            Self::HostPath => "host's path",
+            Self::HostPath => "host I/O path",
             Self::DriveReads => "drive: reads",
             Self::DriveWrites => "drive: writes",
             Self::DriveFlushes => "drive: flushes",
             Self::Drive => "drive",
             Self::DriveAndLayers => "drive with guest, fabric or cache",
-            Self::Selects => "statements that read, the drive included",
-            Self::Changes => "statements that change rows, the drive included",
-            Self::Commit => "commit, the log's flush included",
-            Self::BlockReads => "reads of blocks, the drive or page cache included",
+            Self::Selects => "read statements (incl. drive time)",
+            Self::Changes => "write statements (incl. drive time)",
+            Self::Commit => "commit (incl. log flush)",
+            Self::BlockReads => "block reads (drive or page cache)",
             Self::BlockReadsBesides => {
-                "reads of blocks besides the drive: page cache, waiting for a processor"
+                "block reads outside the drive (page cache, waiting for CPU)"
             }
-            Self::Log => "write-ahead log, its flush included",
+            Self::Log => "write-ahead log",
             Self::Memtable => "memtable",
-            Self::Stalls => "held up by flushes and compactions",
-            Self::OtherWriters => {
-                "waiting for another writer, which writes and flushes the log for both"
-            }
-            Self::Rest => "engine and kernel, not counted",
+            Self::Stalls => "write stalls (memtable flushes, compactions)",
+            Self::OtherWriters => "waiting for the group-commit leader",
+            Self::Rest => "engine and kernel (not instrumented)",
         }
     }
 

@@ -30,8 +30,8 @@ pub enum Verdict {
 }
 
 units::words!(Verdict {
-    Holds => "holds", DoesNotHold => "does not hold", Undecided => "undecided",
-    NotAnswered => "not answered here", Input => "input",
+    Holds => "holds", DoesNotHold => "does not hold", Undecided => "inconclusive",
+    NotAnswered => "not tested", Input => "fitted",
 });
 
 /// A claim with our number and what follows.
@@ -126,16 +126,14 @@ pub(crate) fn judge(
     }
     let slower = stacks.iter().find(|stack| stack.name == claim.of.stack && stack.time_scale > 1);
     if let Some(stack) = slower.filter(|_| number.source == Source::Emulated && !claim.any_drive) {
-        let why = format!(
-            "time of the emulated drive ran {} times slower, that of the processors did not",
-            stack.time_scale
-        );
+        let why =
+            format!("the emulated drive was time-scaled {}x, the CPU was not", stack.time_scale);
         return judged(Verdict::Undecided, why);
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
         let why =
-            "no test: a constant of the model was chosen with it, or it follows from constants";
+            "no test: the model was fitted to this figure, or it follows from fitted constants";
         return judged(Verdict::Input, why.to_owned());
     }
     if let Some(why) = number.spoiled.clone() {
@@ -145,12 +143,12 @@ pub(crate) fn judge(
         None => {
             let why = match number.source {
                 Source::Predicted => {
-                    "fewer than three held-out figures say how far off such a prediction is"
+                    "fewer than three held-out figures, so the prediction error is unknown"
                 }
                 Source::Emulated => {
-                    "no held-out figure says how far off the drive's model is there"
+                    "no held-out figure for such jobs, so the model error is unknown"
                 }
-                _ => "an interval between repetitions needs three of them",
+                _ => "an interval across repetitions needs three of them",
             };
             judged(Verdict::Undecided, why.to_owned())
         }
@@ -175,7 +173,7 @@ fn stand_in(publication: &Publication, claim: &Claim, stacks: &[RunStack]) -> Op
         })
         .collect();
     let first = others.first()?;
-    Some(format!("stand-in: {first} is in the place of what the original had"))
+    Some(format!("stand-in: {first} replaces the published drive"))
 }
 
 /// Our number from one source.

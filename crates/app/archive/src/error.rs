@@ -45,7 +45,7 @@ pub enum ArchiveError {
     /// A run or a trial that no reader would accept.
     #[error("{0} cannot be written: it is larger than a run or a trial may be")]
     TooLarge(PathBuf),
-    /// A folder with files that are not of a run.
+    /// A directory that contains files of something other than a run.
     #[error("{0} is there already and not empty, or no directory")]
     Foreign(PathBuf),
     /// Another process writes to the run.

@@ -34,8 +34,8 @@ pub fn seal(text: &mut String, style: SealStyle) {
     text.push_str(&line);
 }
 
-/// Whether a regular file has a seal that matches its content. Cost: reads the file once, at most 256 MiB, in
-/// small memory.
+/// Returns whether a regular file has a seal that matches its content. Reads the file once, up to 256 MiB, in
+/// constant memory.
 #[must_use]
 pub fn is_unedited(path: &Path) -> bool {
     check_seal(path).unwrap_or(false)

@@ -26,16 +26,20 @@ pub(crate) fn shortened(text: &str) -> String {
     text.char_indices().take_while(|(at, _)| *at < TEXT_MAX - 4).map(|(_, one)| one).collect()
 }
 
+/// How notes of such trials began.
+const THREAD: &str = "the submitting thread, not the device, sets this rate";
+const PROCESSORS: &str = "this host's CPUs, not the device alone, set these latencies";
+
 /// The limit that a note reports, of a trial that was recorded before limits were kept apart.
 pub(crate) fn limit_of(note: &str) -> Option<Limit> {
     let percent = |text: &str| {
         let number = text.split('%').next()?.trim().rsplit(' ').next()?;
         Some(number.parse::<f64>().ok()? / 100.0)
     };
-    if let Some(rest) = note.strip_prefix(Limit::THREAD) {
+    if let Some(rest) = note.strip_prefix(THREAD) {
         return Some(Limit::Thread { busy: percent(rest)? });
     }
-    let rest = note.strip_prefix(Limit::PROCESSORS)?;
+    let rest = note.strip_prefix(PROCESSORS)?;
     let (busy, others) = rest.split_once(',')?;
     Some(Limit::Processors { busy: percent(busy)?, others: percent(others)? })
 }

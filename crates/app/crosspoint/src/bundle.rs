@@ -294,7 +294,8 @@ fn differences(members: &[Member], folder: &str, scratch: &Path) -> io::Result<V
     Ok(differing)
 }
 
-/// Names whose bytes are not those of the list, those that it does not name, and those that it names twice.
+/// Returns files whose checksum does not match the list, and files that the list omits, invents or names
+/// twice.
 fn wrong_sums(inside: &BTreeMap<&str, &Content>) -> io::Result<Vec<String>> {
     let Some(list) = inside.get(SUMS) else { return Ok(vec![SUMS.to_owned()]) };
     let mut text = String::new();

@@ -58,18 +58,18 @@ pub enum Verb {
         /// Run folder [default: the only run in progress under runs]
         run: Option<PathBuf>,
     },
-    /// Serve the library of runs to a browser on this host: every page, trends, a run in progress
+    /// Serve all runs to a browser on this host: reports, trends and runs in progress
     #[command(after_help = "Example: crosspoint serve runs\n\n\
             Listens on 127.0.0.1 only; every request needs the printed access token.")]
     Serve {
-        /// Folder that run folders lie in
+        /// Directory that contains the run folders
         #[arg(default_value = "runs")]
         folder: PathBuf,
-        /// Port; 0 takes one that is free
+        /// Port; 0 picks a free port
         #[arg(long, default_value_t = 0)]
         port: u16,
     },
-    /// List the studies that ship: what each asks, how long it takes, what it needs
+    /// List the built-in studies: question, run time and requirements
     #[command(after_help = "Example: crosspoint studies")]
     Studies {
         /// Print a JSON document
@@ -81,32 +81,32 @@ pub enum Verb {
     Plan {
         /// Study file, or the name of a built-in study
         study: String,
-        /// Change a value of the study: key=value, as in stack.this-disk.size=2GiB
+        /// Change a value of the study: key=value, e.g. stack.this-disk.size=2GiB
         #[arg(long, value_name = "KEY=VALUE")]
         set: Vec<String>,
         /// Print a JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Make one self-contained HTML file of one or more runs
+    /// Write a self-contained HTML report of one or more runs
     #[command(
         after_help = "Example: crosspoint report runs/quickstart-20260101-120000 -o report.html"
     )]
     Report {
-        /// Run folders; the first answers the question
+        /// Run folders; the first one supplies the headline
         #[arg(required = true)]
         runs: Vec<PathBuf>,
         /// File to write; - for stdout
         #[arg(short, long, default_value = "report.html")]
         output: PathBuf,
-        /// Overwrite an output that was edited or not written by Crosspoint
+        /// Overwrite an output file even if it was edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
-        /// Leave out damaged and missing trials and list them [default: exit 7]
+        /// Skip damaged and missing trials, and list them [default: fail with exit code 7]
         #[arg(long)]
         skip_damaged: bool,
     },
-    /// Print every figure of one or more runs
+    /// Print or export every metric of one or more runs
     #[command(
         after_help = "Examples: crosspoint figures runs/quickstart-20260101-120000 --format csv\n          \
             crosspoint figures runs/quickstart-20260101-120000 --of series --format parquet -o series.parquet"
@@ -124,60 +124,62 @@ pub enum Verb {
         /// File to write instead of stdout
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// Overwrite an output that was edited or not written by Crosspoint
+        /// Overwrite an output file even if it was edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
         /// Print the JSON document; the same as --format json
         #[arg(long, conflicts_with = "format")]
         json: bool,
-        /// Leave out damaged and missing trials and list them [default: exit 7]
+        /// Skip damaged and missing trials, and list them [default: fail with exit code 7]
         #[arg(long)]
         skip_damaged: bool,
     },
-    /// Compare two storages of one run, or two runs: differences with their intervals, then verdicts
+    /// Compare two stacks of one run, or two runs: differences, confidence intervals and verdicts
     #[command(
         after_help = "Examples: crosspoint compare runs/quickstart-20260101-120000 --stacks \
             this-disk,live-gp3\n          crosspoint compare runs/before runs/after --margin 3%\n\n\
-            A verdict needs three repetitions (run --repeat 5). Exit code 9: the second is worse on a \
-            metric; 10: a metric is inconclusive, or the runs differ in workload or target."
+            A verdict requires at least three repetitions; five are better (run --repeat 5). Exit code 9: \
+            the candidate is worse on at least one metric; 10: a metric is inconclusive, or the runs differ \
+            in workload or target."
     )]
     Compare(CompareArguments),
-    /// Pack a run with its report, figures and published table into one file, or check such a file
+    /// Pack a run, its report, metrics and published comparison into one archive, or verify such an archive
     #[command(
         after_help = "Examples: crosspoint bundle runs/quickstart-20260101-120000\n          \
             crosspoint bundle --check quickstart-20260101-120000.tar.gz\n\n\
-            A check compares every checksum and makes report and figures again; exit code 7 where they \
-            differ."
+            --check verifies every checksum and regenerates the report and metrics. Exit code 7: something \
+            differs."
     )]
     Bundle {
-        /// Run folder; with --check a bundle
+        /// Run folder, or with --check a bundle
         run: PathBuf,
-        /// File to write; by default NAME.tar.gz here
+        /// File to write [default: NAME.tar.gz in the current directory]
         #[arg(short, long, conflicts_with = "check")]
         output: Option<PathBuf>,
-        /// Check a bundle instead of making one
+        /// Verify a bundle instead of creating one
         #[arg(long)]
         check: bool,
-        /// Overwrite an output that was edited or not written by Crosspoint
+        /// Overwrite an output file even if it was edited or not written by Crosspoint
         #[arg(long, conflicts_with = "check")]
         force: bool,
     },
-    /// Run an Aerospike ACT storage configuration file: ACT's load, its log and table, and a verdict
+    /// Run an Aerospike ACT storage test from its configuration file: same load, log and latency table, and
+    /// pass or fail
     #[command(
         after_help = "Example: crosspoint act act_storage.conf --duration 60s --phase both\n\n\
-            Everything on the devices that the file names is overwritten if it writes."
+            A test with writes overwrites all data on the devices named in the file."
     )]
     Act(ActArguments),
-    /// Turn fio job files into studies, and name every option that is not carried over
+    /// Convert fio job files to studies, and report every unsupported option
     #[command(after_help = "Example: crosspoint import job.fio -o job.toml")]
     Import {
-        /// Job files, or folders of files that end in .fio
+        /// Job files, or directories of *.fio files
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Study file to write instead of stdout; of several files, the directory of their studies
+        /// Study file to write [default: stdout]; for several job files, a directory
         #[arg(short, long)]
         output: Option<PathBuf>,
-        /// Overwrite outputs that were edited or not written by Crosspoint
+        /// Overwrite output files even if they were edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
     },
@@ -187,14 +189,14 @@ pub enum Verb {
         #[command(subcommand)]
         action: DeviceAction,
     },
-    /// Check what this machine can run, and say what installs the rest
+    /// Check what this machine can run, and show how to install what is missing
     #[command(after_help = "Example: crosspoint doctor /mnt/nvme")]
     Doctor {
         /// Directory that would hold the test files
         #[arg(default_value = ".")]
         directory: PathBuf,
         /// Measure run-to-run noise of block I/O and LMDB lookups (1 min); `compare` shows it next to
-        /// metrics of these kinds
+        /// matching metrics
         #[arg(long)]
         noise: bool,
         /// Print a JSON document
@@ -205,7 +207,7 @@ pub enum Verb {
     #[command(after_help = "Example: crosspoint calibrate /mnt/nvme\n\n\
             Without it predictions assume a published reference host (2020 Xeon, Linux 5.15).")]
     Calibrate {
-        /// Directory on a disk, for a temporary file of 64 MiB; not in memory
+        /// Directory for a 64 MiB temporary file; must be on a disk, not tmpfs
         #[arg(default_value = ".")]
         directory: PathBuf,
         /// Delete the calibration and use the reference host
@@ -218,24 +220,24 @@ pub enum Verb {
     /// Attach a modelled device as a live file or block device, or list what is attached
     #[command(after_help = "Examples: crosspoint attach samsung-pm9a3 --size 64GiB\n          \
             sudo crosspoint attach samsung-pm9a3 --size 8GiB --block\n\n\
-            mkfs.ext4 and mount take the block device that it prints.")]
+            Use the printed block device with mkfs.ext4 and mount.")]
     Attach(AttachArguments),
-    /// Detach a device that was attached
+    /// Detach an attached device
     #[command(after_help = "Example: crosspoint detach --all")]
     Detach {
-        /// Its file or block device, as `attach` printed it
+        /// File or block device printed by `attach`
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         disk: Option<PathBuf>,
-        /// Everything that is attached
+        /// Detach all attached devices
         #[arg(long)]
         all: bool,
         /// Print a JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Cut the power under a database on an emulated drive and report acknowledged data that is lost
+    /// Cut power under a database on an emulated drive and report lost acknowledged writes
     #[command(after_help = "Example: crosspoint power-cuts lmdb --cuts 20\n\n\
-            Exit code 7: acknowledged data was lost. With --lying-flush that is expected.")]
+            Exit code 7: acknowledged data was lost. With --drop-flushes that is expected.")]
     PowerCuts(PowerCutsArguments),
     /// Undo whatever a killed run left on this machine
     #[command(after_help = "Example: crosspoint clean")]
@@ -244,7 +246,7 @@ pub enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Host a database engine for another process of this program; says and hears JSON lines
+    /// Host a database engine for another process of this program; JSON lines on stdin and stdout
     #[command(hide = true)]
     Engine,
     /// Serve a modelled drive for another process of this program; JSON lines on stdin and stdout
@@ -255,15 +257,15 @@ pub enum Verb {
         after_help = "Example: crosspoint completions bash > /etc/bash_completion.d/crosspoint"
     )]
     Completions {
-        /// The shell
+        /// Shell to generate completions for
         shell: clap_complete::Shell,
     },
     /// Write the manual pages into a directory
     #[command(after_help = "Example: crosspoint man pages")]
     Man {
-        /// Directory, made if need be
+        /// Output directory; created if missing
         directory: PathBuf,
-        /// Overwrite outputs that were edited or not written by Crosspoint
+        /// Overwrite output files even if they were edited or not written by Crosspoint
         #[arg(long)]
         force: bool,
     },
@@ -278,13 +280,13 @@ pub struct RunArguments {
     /// Target of an ad-hoc job: directory, block device or model:NAME [default: .]
     #[arg(conflicts_with = "resume")]
     pub target: Option<String>,
-    /// Change a value of the study: key=value, as in stack.this-disk.size=2GiB
+    /// Change a value of the study: key=value, e.g. stack.this-disk.size=2GiB
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "resume")]
     pub set: Vec<String>,
-    /// Run folder to make [default: runs/STUDY-TIME]
+    /// Run folder to create [default: runs/STUDY-TIME]
     #[arg(long, conflicts_with = "resume")]
     pub out: Option<PathBuf>,
-    /// Repetitions of every point, instead of what the study says
+    /// Repetitions per point; overrides the study
     #[arg(long, value_name = "N", conflicts_with = "resume")]
     pub repeat: Option<u32>,
     /// Resume an interrupted or killed run: only unfinished trials run
@@ -310,7 +312,7 @@ pub struct RunArguments {
 /// Trials that a resumed run repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Again {
-    /// Those that failed
+    /// Failed trials
     Failed,
 }
 
@@ -323,7 +325,7 @@ pub struct CompareArguments {
     /// Stacks of one run: BASELINE,CANDIDATE [default: both, if there are two]
     #[arg(long, value_name = "BASELINE,CANDIDATE", value_delimiter = ',')]
     pub stacks: Vec<String>,
-    /// Equivalence margin, above 1%: a difference that is certainly smaller counts as equivalent
+    /// Equivalence margin, above 1%: a metric is equivalent if its confidence interval lies within it
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub margin: units::Share,
     /// Metrics to compare: rate, latency_mean, latency_p50, latency_p99, latency_p99_9 [default: rate and
@@ -331,8 +333,8 @@ pub struct CompareArguments {
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
     pub metric: Vec<String>,
     /// Compare despite these host or storage mismatches, as named in the error message
-    #[arg(long, value_name = "WORD", value_delimiter = ',')]
-    pub although: Vec<String>,
+    #[arg(long, alias = "although", value_name = "WORD", value_delimiter = ',')]
+    pub allow_mismatch: Vec<String>,
     /// Print a JSON document
     #[arg(long)]
     pub json: bool,
@@ -343,22 +345,22 @@ pub struct CompareArguments {
 pub struct ActArguments {
     /// Configuration file of act_storage, release 6.6
     pub file: PathBuf,
-    /// Use this device instead of those of the file: a path, paths with commas, or model:NAME
+    /// Device to use instead of those in the file: a path, comma-separated paths, or model:NAME
     #[arg(long)]
     pub device: Option<String>,
     /// Arrival pattern of requests
     #[arg(long, value_enum, default_value_t = PhaseKind::Independent)]
     pub phase: PhaseKind,
-    /// Rating: multiple of 2000 reads and 1000 writes per second per device, instead of the file's rates
+    /// Rating: multiple of 2000 reads and 1000 writes per second per device; overrides the file's rates
     #[arg(long, value_name = "N")]
     pub rating: Option<u32>,
-    /// Threads in ACT's phase, instead of the file's number
+    /// Number of service threads with --phase act; overrides the file
     #[arg(long, value_name = "N")]
     pub service_threads: Option<u32>,
-    /// Length of the test (of each, when searching), instead of the file's: 60s, 24h
+    /// Test duration (per test with --search), e.g. 60s or 24h; overrides the file
     #[arg(long, value_name = "TIME")]
     pub duration: Option<units::Nanos>,
-    /// Slice of time that must be within the limits
+    /// Length of the time slices that must each meet the latency limits
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub slice: units::Nanos,
     /// Precondition: write each device end to end twice, as act_prep does; unwritten blocks read too fast
@@ -379,7 +381,7 @@ pub struct ActArguments {
     /// Overwrite an existing log file
     #[arg(long)]
     pub force: bool,
-    /// Folder to make for the runs [default: runs/act-TIME]
+    /// Directory to create for the runs [default: runs/act-TIME]
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Print a JSON document

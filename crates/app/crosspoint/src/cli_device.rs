@@ -16,7 +16,7 @@ pub enum DeviceAction {
         #[arg(long)]
         json: bool,
     },
-    /// Draw a profile's stack, with every constant and where it comes from
+    /// Show a profile's stack, with every constant and its source
     #[command(after_help = "Example: crosspoint device show raid5-3x-s3520")]
     Show {
         /// Name of a built-in profile, or a profile file
@@ -31,7 +31,7 @@ pub enum DeviceAction {
         /// Names of built-in profiles, or profile files
         #[arg(required_unless_present = "all")]
         names: Vec<String>,
-        /// Every built-in profile
+        /// Check every built-in profile
         #[arg(long, conflicts_with = "names")]
         all: bool,
         /// Print a JSON document
@@ -63,16 +63,16 @@ pub struct FitArguments {
     /// Run folder [default: runs/device-fit-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Profile file [default: NAME.toml]; the picture is written next to it
+    /// Profile file to write [default: NAME.toml]; a plot of the fit is written next to it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Replace files that Crosspoint did not make
+    /// Overwrite output files even if they were edited or not written by Crosspoint
     #[arg(long)]
     pub force: bool,
-    /// Allow writes to the block device with this identity; everything on it is lost
-    #[arg(long, value_name = "IDENTITY")]
+    /// Allow overwriting the block device with this serial number; all its data is lost
+    #[arg(long, value_name = "SERIAL")]
     pub i_will_lose_data: Vec<String>,
-    /// How progress is shown
+    /// How to show progress
     #[arg(long, value_enum, default_value = "auto")]
     pub progress: ProgressKind,
     /// Print a JSON document

@@ -13,19 +13,19 @@ pub struct AttachArguments {
     /// Size of the disk, at most the model's
     #[arg(long, default_value = "4GiB")]
     pub size: units::Bytes,
-    /// Directory below which the disk appears
+    /// Parent directory of the attached disk
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
-    /// File that keeps the data [default: in memory, lost when detached]
+    /// Backing file for the data [default: in memory, lost on detach]
     #[arg(long)]
     pub store: Option<PathBuf>,
     /// Fault plan, a TOML file (docs/FAULTS.md): errors, stalls, dropped flushes, power cuts
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
-    /// Preload: no modelled latency or faults until SIGUSR2; a second one re-enters the preload
+    /// Start in preload mode (no modelled latency, no faults); SIGUSR2 toggles the mode
     #[arg(long)]
     pub staged: bool,
-    /// Make a block device as well (root)
+    /// Also create a block device; requires root
     #[arg(long)]
     pub block: bool,
     /// Run the device N times slower
@@ -34,11 +34,12 @@ pub struct AttachArguments {
     /// State of a modelled drive: steady, fresh (never written) or filled (written once, in order)
     #[arg(long, default_value = "steady")]
     pub condition: study::Condition,
-    /// Busy-poll for waits shorter than this [default: measured sleep overshoot, at most 120us]
+    /// Busy-poll for waits shorter than this [default: measured sleep overshoot, at most 120 us]
     #[arg(long)]
     pub spin: Option<units::Nanos>,
-    /// Transport: rings is FUSE over io_uring (Linux 6.14), classic is FUSE by read and write, auto is the
-    /// first that works
+    /// Transport: rings (FUSE over io_uring, Linux 6.14 or later), classic (FUSE over read/write) or auto
+    /// (the
+    /// first that works)
     #[arg(long, default_value = AUTO, value_parser = transport_words())]
     pub transport: String,
     /// The run that makes it for itself
@@ -55,7 +56,7 @@ pub struct AttachArguments {
 /// Accepts the command of an engine that has power cuts.
 fn cut_engine() -> impl TypedValueParser<Value = &'static Descriptor> {
     let with = || engines::descriptors().filter(|one| one.power_cuts.is_some());
-    let values = with().map(|one| PossibleValue::new(one.command).help(one.title));
+    let values = with().map(|one| PossibleValue::new(one.command));
     PossibleValuesParser::new(values).map(move |name| {
         with().find(|one| one.command == name).expect("invariant: clap accepted one of them")
     })
@@ -79,12 +80,19 @@ pub struct PowerCutsArguments {
     /// Number of power cuts
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub cuts: u32,
-    /// Seed of the cuts
+    /// Random seed of the cut points
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Fraction of flushes to acknowledge but drop (negative control: data loss is expected)
-    #[arg(long, value_name = "SHARE", default_value = "0%", default_missing_value = "100%", num_args = 0..=1)]
-    pub lying_flush: units::Share,
+    #[arg(
+        long,
+        alias = "lying-flush",
+        value_name = "SHARE",
+        default_value = "0%",
+        default_missing_value = "100%",
+        num_args = 0..=1
+    )]
+    pub drop_flushes: units::Share,
     /// Cut power at a random point in the first N writes
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub writes: u64,
@@ -94,10 +102,10 @@ pub struct PowerCutsArguments {
     /// Size of the drive
     #[arg(long, default_value = "320MiB")]
     pub size: units::Bytes,
-    /// File system on it
+    /// File system to create on the drive
     #[arg(long, value_enum, default_value_t = CutFileSystem::Ext4)]
     pub file_system: CutFileSystem,
-    /// Directory below which everything is made
+    /// Working directory for the drive and the database
     #[arg(long, default_value = ".")]
     pub at: PathBuf,
     /// Save the drive image of each cut that lost data to this directory (seed-S-cut-N.img); --json lists

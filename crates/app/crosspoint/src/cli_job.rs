@@ -8,7 +8,7 @@ pub struct JobArguments {
     /// Block: read, write, rw, randread, randwrite or randrw [default: randread]
     #[arg(long, value_name = "WORD")]
     pub rw: Option<String>,
-    /// Block: block size, as 16k or 16KiB [default: 4k]
+    /// Block: block size, e.g. 16k or 16KiB [default: 4k]
     #[arg(long, value_name = "SIZE")]
     pub bs: Option<String>,
     /// Block: queue depth per thread [default: 1]
@@ -23,7 +23,7 @@ pub struct JobArguments {
     /// Block: size of the file or model [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Clients: threads, or connections to a server [default: 1; SQL: 8]
+    /// All engines: client threads, or server connections [default: 1; SQL: 8]
     #[arg(long, visible_aliases = ["threads", "numjobs"], value_name = "N")]
     pub clients: Option<u32>,
     /// Databases: workload of db_bench, YCSB or sysbench [default: overwrite; SQL: read_write]
@@ -38,26 +38,27 @@ pub struct JobArguments {
     /// SQL: number of tables [default: 4]
     #[arg(long, value_name = "N")]
     pub tables: Option<u32>,
-    /// SQL: buffer pool, a size or a percentage of the tables' pages [default: 128MiB]
+    /// SQL: buffer pool size, absolute or as a percentage of the table size [default: 128MiB]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub buffer_pool: Option<String>,
-    /// Databases: memory limit with page cache, a size or (key-value) a percentage of the data; needs root
-    /// [default: unlimited]
+    /// Databases: memory limit including page cache: a size or, for key-value engines, a percentage of the
+    /// data; requires root [default: unlimited]
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
-    /// Databases: what a commit survives: none, os or device [default: os; SQL: device]
+    /// Databases: commit durability: none, os (survives a process crash) or device (survives power loss)
+    /// [default: os; SQL: device]
     #[arg(long, value_name = "WORD")]
     pub durability: Option<String>,
-    /// Open loop: operations per second with Poisson arrivals, as 5k/s [default: closed loop]
+    /// Open loop: offered load with Poisson arrivals, e.g. 5k/s [default: closed loop]
     #[arg(long, value_name = "RATE")]
     pub rate: Option<String>,
-    /// Measured time [default: 10s]
+    /// Measurement time, excluding warm-up [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
-    /// Databases: option of the engine, as in `[experiment.job.options]` (see docs/STUDY.md)
+    /// Databases: engine option; see `[experiment.job.options]` in docs/STUDY.md
     #[arg(long = "option", value_name = "NAME=VALUE")]
     pub options: Vec<String>,
-    /// Print the study (also a shipped one) instead of running it
+    /// Print the study instead of running it; works for built-in studies too
     #[arg(long, conflicts_with = "resume")]
     pub print: bool,
 }

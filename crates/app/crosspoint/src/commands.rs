@@ -208,10 +208,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
             doubt.kind == analysis::doubts::WarningKind::NotDelivered
         };
         if analysis::doubts::doubts(&run).iter().any(undelivered) {
-            out!(
-                "next: again on a quieter host, or with the drives' time stretched: {}",
-                stretched(&run)
-            );
+            out!("next: rerun on an idle host, or with time-scaled drives: {}", stretched(&run));
         }
         report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
         missed |= say_objectives(&run);
@@ -392,7 +389,7 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
     out!("trials:     {} ({} measured{emulated})", plan.trials.len(), of(Source::Measured));
     out!("time:       about {:.0} s", estimate.seconds);
     out!(
-        "written:    {} to prepare{}; at most {} in use at once, removed afterwards",
+        "written:    {} during setup{}; peak disk use {}, removed afterwards",
         estimate.prepared,
         if writes { ", plus what the write trials write" } else { "" },
         estimate.space

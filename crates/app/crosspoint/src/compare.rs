@@ -24,7 +24,7 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
     let question = Question {
         margin: arguments.margin.fraction(),
         metrics: arguments.metric.clone(),
-        although: arguments.although.clone(),
+        allowed: arguments.allow_mismatch.clone(),
     };
     if let Some(unknown) = question.metrics.iter().find(|one| !METRICS.contains(&one.as_str())) {
         say!("error: metric {unknown:?} is not compared\n  next: one of {}", METRICS.join(", "));
@@ -153,7 +153,10 @@ pub fn refuse(refused: &Refused) -> ExitCode {
             if all.iter().any(|one| one.word.is_none()) {
                 say!("  next: run both with one study; figures of different jobs are not compared");
             } else {
-                say!("  next: --although {}, where that is what you compare", words.join(","));
+                say!(
+                    "  next: --allow-mismatch {}, where that is what you compare",
+                    words.join(",")
+                );
             }
             exit::INCONCLUSIVE
         }
@@ -168,7 +171,7 @@ pub fn refuse(refused: &Refused) -> ExitCode {
         Refused::NoWord(word) => {
             let word = line(word);
             say!(
-                "error: nothing that differs is called {word:?}\n  next: without --although it is said"
+                "error: nothing that differs is called {word:?}\n  next: without --allow-mismatch it is said"
             );
             exit::USAGE
         }

@@ -31,11 +31,11 @@ pub const INTERRUPTED: ExitCode = ExitCode(130);
 pub const LIST: &str = "\
 Exit codes:
   0 ok                        6 target failed
-  1 internal                  7 data verification failed, or an archive is damaged
-  2 usage                     8 objective missed
-  3 bad study                 9 regression
+  1 internal error            7 data verification failed, or an archive is damaged
+  2 usage error               8 objective missed
+  3 invalid study             9 regression
   4 refused by safety guard  10 inconclusive
-  5 environment missing     130 interrupted, results kept";
+  5 missing requirement     130 interrupted, results kept";
 
 /// That of another process of this program.
 pub fn of_number(number: i32) -> ExitCode {

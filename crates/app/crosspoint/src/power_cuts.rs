@@ -38,7 +38,7 @@ pub fn run(arguments: &PowerCutsArguments) -> Result<ExitCode, Failure> {
         cuts: arguments.cuts,
         seed: Seed(arguments.seed),
         writes: arguments.writes,
-        lies: arguments.lying_flush,
+        lies: arguments.drop_flushes,
         at: &arguments.at,
         keep: arguments.keep.as_deref(),
     };
@@ -107,7 +107,7 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
         "engine": arguments.engine.command,
         "model": arguments.model,
         "seed": arguments.seed,
-        "lying_flush": arguments.lying_flush.exact(),
+        "lying_flush": arguments.drop_flushes.exact(),
         "cuts": cuts.collect::<Vec<_>>(),
     })
 }
@@ -115,7 +115,7 @@ fn document(arguments: &PowerCutsArguments, done: &[CutRecord]) -> Value {
 fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord, &str)]) {
     let of = |count: fn(&CutRecord) -> u64| done.iter().map(count).sum::<u64>();
     let under_load = done.iter().filter(|cut| cut.under_load).count();
-    let honest = match arguments.lying_flush {
+    let honest = match arguments.drop_flushes {
         Share::NONE => "honours flushes".to_owned(),
         share => format!("acknowledges {share} of flushes without doing them"),
     };

@@ -21,7 +21,7 @@ pub enum ProgressKind {
     Auto,
     /// A bar
     Bar,
-    /// A line for each interval, at most one a second
+    /// One line per interval, at most one per second
     Plain,
     /// Nothing
     None,
@@ -141,7 +141,7 @@ fn left(seconds: f64) -> String {
 /// Reasons that are reported when a run begins; `plan` has all.
 const REASONS_TOLD: usize = 5;
 
-/// What a run leaves out and why, a line a reason.
+/// Returns what the run skips and why, one line per reason.
 fn left_out(plan: &Plan) -> Vec<String> {
     let mut reasons: Vec<(&str, BTreeSet<&str>, BTreeSet<&str>)> = Vec::new();
     for skip in &plan.skipped {

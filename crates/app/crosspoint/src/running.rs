@@ -17,7 +17,7 @@ use crate::{exit, host_file};
 
 /// How this program was built, for provenance.
 const BUILD: &str = if cfg!(debug_assertions) {
-    "debug (our own cost is too high)"
+    "debug build (harness overhead too high; use a release build)"
 } else {
     match option_env!("CROSSPOINT_COMMIT") {
         Some(commit) => commit,

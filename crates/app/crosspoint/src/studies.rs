@@ -36,13 +36,13 @@ pub fn list(as_json: bool) -> Result<ExitCode, Failure> {
                 true => String::new(),
                 false => format!("; needs {}", needs.join(", ")),
             };
-            out!("    {}, {}{needs}", minutes(seconds), sources.join(" and "));
+            out!("    {}, {}{needs}", minutes(seconds), sources.join(", "));
         }
     }
     if as_json {
         out!("{:#}", json!({"schema": 1, "studies": documents}));
     } else {
-        out!("crosspoint plan NAME shows what it would do, crosspoint run NAME does it");
+        out!("Preview a study: crosspoint plan NAME. Run it: crosspoint run NAME.");
     }
     Ok(exit::OK)
 }

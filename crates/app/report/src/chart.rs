@@ -79,7 +79,41 @@ impl Chart {
     }
 }
 
-/// A title without what stands in parentheses.
+/// Makers and families before a drive's model.
+const MAKERS: [&str; 14] = [
+    "Intel ",
+    "Optane ",
+    "SSD ",
+    "DC ",
+    "Samsung ",
+    "Solidigm ",
+    "Micron ",
+    "Kioxia ",
+    "Crucial ",
+    "WD ",
+    "SK hynix ",
+    "Amazon EBS ",
+    "Google Cloud ",
+    "Azure ",
+];
+
+/// The model of a drive or volume, without maker, capacity and what stands in parentheses: `P4800X`, `990
+/// Pro`,
+/// `gp3 base`. Provenance has the whole title.
 pub(crate) fn short(title: &str) -> &str {
-    title.split(" (").next().filter(|short| !short.trim().is_empty()).unwrap_or(title)
+    let plain = title.split(" (").next().filter(|short| !short.trim().is_empty()).unwrap_or(title);
+    // What a layer is made of is a sentence, not a model.
+    if plain.contains([':', ',']) || plain.contains(" of ") || plain.contains(" over ") {
+        return plain;
+    }
+    let mut model = plain;
+    while let Some(rest) = MAKERS.iter().find_map(|maker| model.strip_prefix(maker)) {
+        model = rest;
+    }
+    let words: Vec<&str> = model.rsplitn(3, ' ').collect();
+    match words.as_slice() {
+        ["GB" | "TB", size, rest] if size.parse::<f64>().is_ok() => rest,
+        _ if model.is_empty() => plain,
+        _ => model,
+    }
 }

@@ -44,7 +44,11 @@ pub(crate) fn across(run: &Run, decisions: &[Decision<'_>]) -> Option<Finding> {
     let [(least, ..), .., (most, ..)] = all.ratios.as_slice() else { return None };
     let job = |(_, counted, place): &(f64, DecisionMetric, usize)| {
         let group = &all.groups[*place];
-        format!("{}, {}", subject(group, *counted), experiment_title(group))
+        let (subject, title) = (subject(group, *counted), experiment_title(group));
+        match subject.to_lowercase().ends_with(&title.to_lowercase()) {
+            true => subject,
+            false => format!("{subject}, {title}"),
+        }
     };
     Some(Finding::Across {
         jobs: all.ratios.len(),
@@ -92,7 +96,7 @@ fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
         DecisionMetric::DurableUpdates => "durable updates",
         DecisionMetric::Lookups | DecisionMetric::TimeAtRate(OpClass::Read) => "lookups",
         DecisionMetric::Updates | DecisionMetric::TimeAtRate(_) => "updates",
-        DecisionMetric::ReadTime => return format!("{}s", point_words(group)),
+        DecisionMetric::ReadTime => return point_words(group),
     };
     let of = |name: &str| group.first.point.get(name).map(String::as_str);
     let readers = of("clients").filter(|count| !["0", "1"].contains(count));
@@ -112,12 +116,12 @@ fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
 fn note(choice: &Choice<'_>, interval: Option<String>) -> String {
     let runs = choice.group.trials.len();
     let mut words = vec![match (runs, interval) {
-        (1, _) => "single run".to_owned(),
+        (1, _) => "n = 1".to_owned(),
         (_, Some(interval)) => format!("n = {runs}, {interval}"),
         (_, None) => format!("n = {runs}"),
     }];
     match (&choice.standing, choice.group.first.source) {
-        (Reliability::Predicted(worth), _) => words = vec!["simulated".into(), worth.brief()],
+        (Reliability::Predicted(worth), _) => words = vec!["predicted".into(), worth.brief()],
         (_, Source::Emulated) => words.push("emulated".into()),
         _ => {}
     }
@@ -225,7 +229,7 @@ fn second_line(decision: &Decision<'_>) -> String {
     let here = place(decision.here());
     parts.extend(match decision.here().limited {
         LimitedBy::Part(part, share) | LimitedBy::Nothing(part, share) => Some(format!(
-            "Largest share of the time on {here}: {} ({:.0} %).",
+            "Largest share of time on {here}: {} ({:.0} %).",
             part.words(),
             share * 100.0
         )),

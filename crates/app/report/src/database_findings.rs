@@ -47,7 +47,7 @@ pub(crate) fn stalls(run: &Run) -> Vec<Finding> {
             share: stalled(group)? / whole.max(1e-9),
             storage: storage_words(group.stack_title()).to_owned(),
             causes: causes(trial),
-            note: format!("{whole:.0} s with warm-up, {}", trial.source),
+            note: format!("{whole:.0} s including warm-up, {}", trial.source),
         })
     };
     // A job that only reads has no writes to stall.

@@ -119,7 +119,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     let counted = decision.counted.words();
     let title = match decision.counted {
         DecisionMetric::ReadTime => {
-            format!("One {} at a time: {counted}", point_words(&here.group))
+            format!("{} at queue depth 1: {counted}", point_words(&here.group))
         }
         _ if several => {
             format!("{}, {counted}: {}", engine_title(&here.group), experiment_title(&here.group))
@@ -127,7 +127,9 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
         _ => format!("{}, {counted}", engine_title(&here.group)),
     };
     let note = match decision.counted {
-        DecisionMetric::ReadTime => format!("{}; ratios are of speed", runs_words(&here.group)),
+        DecisionMetric::ReadTime => {
+            format!("{}; a ratio above 1 is faster", runs_words(&here.group))
+        }
         _ => {
             let words =
                 [Some(point_words(&here.group)), data_words(here), Some(runs_words(&here.group))];
@@ -140,7 +142,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
     };
     let note = match decision.choices.len().saturating_sub(ROWS_MAX) {
         0 => note,
-        more => format!("{note}; {more} more storages are among the figures"),
+        more => format!("{note}; {more} more stacks are in the table of figures"),
     };
     let ends = |one: &Choice<'_>| {
         let ratio = one.ratio.unwrap_or_else(|| Estimate::of(1.0, 1));
@@ -162,7 +164,7 @@ fn view(run: &Run, decision: &Decision<'_>, hues: &Hues, several: bool) -> Decis
 /// How large the database is: whether it fits in memory decides more than the drive does.
 fn data_words(here: &Choice<'_>) -> Option<String> {
     let load = here.group.first.result.load.as_ref()?;
-    (load.db_bytes > 0).then(|| format!("database of {} once loaded", Bytes(load.db_bytes)))
+    (load.db_bytes > 0).then(|| format!("database {} after load", Bytes(load.db_bytes)))
 }
 
 fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> ChoiceView {
@@ -186,11 +188,11 @@ fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> C
             Some(ratio) => times(ratio.value),
         },
         ratio_interval: match ratio {
-            None if alone => "nothing to compare with".into(),
+            None if alone => "single stack".into(),
             None => "reference".into(),
             Some(ratio) => match ratio.between_repetitions() {
                 Some((lo, hi)) => format!("{} to {}", times_number(lo), times_number(hi)),
-                None => "no interval".into(),
+                None => "n = 1".into(),
             },
         },
         bar: String::new(),
@@ -216,7 +218,7 @@ pub(crate) fn times(ratio: f64) -> String {
     format!("{} \u{d7}", times_number(ratio))
 }
 
-/// Three digits.
+/// Formats with three significant digits.
 pub(crate) fn times_number(ratio: f64) -> String {
     match ratio {
         _ if ratio >= 100.0 => format!("{ratio:.0}"),

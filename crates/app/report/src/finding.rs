@@ -109,7 +109,7 @@ impl Display for Words<'_> {
             }
             F::Across { jobs, best, here, least, most } => write!(
                 out,
-                "Across {jobs} jobs, {best} delivers {} ({}) to {} ({}) of {here}.",
+                "Across {jobs} jobs, {best} delivers from {} ({}) to {} ({}) the rate of {here}.",
                 times(least.0),
                 least.1,
                 times(most.0),
@@ -141,12 +141,12 @@ impl Display for Words<'_> {
                         "{engine} stalls writes {:.0} % of the time on {storage}: {causes} ({note}).",
                         share * 100.0
                     ),
-                    false => write!(out, "{engine} has no write stalls on {storage} ({note})."),
+                    false => write!(out, "{engine} had no write stalls on {storage} ({note})."),
                 }
             }
             F::Engines { engines: [first, second], what, ratio, storage, note } => write!(
                 out,
-                "{first} does {} the {what} of {second} on {storage} ({note}).",
+                "{first} serves {} as many {what} as {second} on {storage} ({note}).",
                 times(*ratio)
             ),
             F::Fabric { storage, kept, least, note } => {
@@ -187,8 +187,8 @@ fn compared(
         ),
         Order::Slower => write!(
             out,
-            "{subject} are fastest on {}: {}; {} is next with {} ({note}).",
-            here.storage, here.value, best.storage, best.value
+            "Of the reliable results, {subject} are fastest on {}: {} vs {} on {} ({note}).",
+            here.storage, here.value, best.value, best.storage
         ),
         Order::Same => write!(
             out,
@@ -197,7 +197,7 @@ fn compared(
         ),
         Order::Inconclusive => write!(
             out,
-            "{subject}: inconclusive between {} and {}, {values}.",
+            "{subject} on {} vs {}: inconclusive, {values}.",
             best.storage, here.storage
         ),
     }
@@ -208,12 +208,12 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
     match finding {
         Finding::PeakRate { storage, rate, job, load, note } => write!(
             out,
-            "{storage} reaches {} {job} reads/s at {load}, within 5 % of its peak ({note}).",
+            "{storage} reaches {} IOPS ({job} reads) at {load}, within 5 % of its peak ({note}).",
             human_count(*rate)
         ),
         Finding::Knee { storage, rate, job, growth, note } => write!(
             out,
-            "Latency of {storage} rises beyond {} {job} operations/s; at 95 % of its peak it is {} the \
+            "The knee of {storage} is at {} IOPS ({job}); at 95 % of its peak rate, latency is {} the \
              unloaded latency ({note}).",
             human_count(*rate),
             times(*growth)
@@ -222,14 +222,12 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
             let verb = if p99 >= alone { "rises" } else { "falls" };
             write!(
                 out,
-                "Mixed with {writes} writes, p99 read latency on {storage} {verb} from {alone} to {p99} \
-                 ({note})."
+                "With {writes} writes, p99 read latency on {storage} {verb} from {alone} to {p99} ({note})."
             )
         }
-        Finding::Mixed { writes, storage, alone: None, p99, note } => write!(
-            out,
-            "Mixed with {writes} writes, p99 read latency on {storage} is {p99} ({note})."
-        ),
+        Finding::Mixed { writes, storage, alone: None, p99, note } => {
+            write!(out, "With {writes} writes, p99 read latency on {storage} is {p99} ({note}).")
+        }
         Finding::ReadTail { job, storage, p99, note } => {
             write!(out, "{job}: p99 read latency on {storage} is {p99} ({note}).")
         }

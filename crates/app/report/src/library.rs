@@ -191,7 +191,7 @@ fn view(trend: &Trend) -> TrendView {
     }
 }
 
-/// Three digits.
+/// Formats with three significant digits.
 fn short(value: f64) -> String {
     match value.abs() {
         1000.0.. => units::human_count(value),

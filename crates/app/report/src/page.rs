@@ -73,7 +73,7 @@ struct RunView<'a> {
     compares: bool,
     /// By how many times the time of emulated drives was stretched, where it was.
     stretched: Option<u32>,
-    /// Updates are counted that wait for a flush.
+    /// Whether any result counts updates that wait for a flush.
     durable: bool,
     /// The study asks something of its stacks.
     objectives: bool,

@@ -90,19 +90,19 @@ fn claim_row(claim: ClaimView) -> ClaimRow {
     let chip = match claim.verdict {
         "holds" => "holds",
         "does not hold" => "fails",
-        "undecided" => "undecided",
-        "input" => "input",
+        "inconclusive" => "undecided",
+        "fitted" => "input",
         _ => "unanswered",
     };
     // A claim in words may hold of a number that is nothing like the printed one.
     let far = claim.over_printed.filter(|times| !(1.0 / FAR..=FAR).contains(times));
     let far = far.map_or_else(String::new, |times| match times >= 1.0 {
-        true => format!("{} \u{d7} the printed", two_digits(times)),
-        false => format!("1/{} of the printed", two_digits(1.0 / times)),
+        true => format!("{}x the published value", two_digits(times)),
+        false => format!("1/{} of the published value", two_digits(1.0 / times)),
     });
     let lies = match claim.lies {
-        Some(Lies::Outside) => "ours outside",
-        Some(Lies::Inside) => "ours inside",
+        Some(Lies::Outside) => "out of range",
+        Some(Lies::Inside) => "within range",
         None => "",
     };
     let lies: Vec<&str> = [lies, &far].into_iter().filter(|one| !one.is_empty()).collect();
@@ -258,9 +258,12 @@ mod tests {
             };
             claim_row(claim).lies
         };
-        assert_eq!(lies(Some(Lies::Inside), Some(42.2)), "ours inside, 42 \u{d7} the printed");
-        assert_eq!(lies(Some(Lies::Outside), Some(0.128)), "ours outside, 1/7.8 of the printed");
-        assert_eq!(lies(Some(Lies::Inside), Some(1.9)), "ours inside");
+        assert_eq!(lies(Some(Lies::Inside), Some(42.2)), "within range, 42x the published value");
+        assert_eq!(
+            lies(Some(Lies::Outside), Some(0.128)),
+            "out of range, 1/7.8 of the published value"
+        );
+        assert_eq!(lies(Some(Lies::Inside), Some(1.9)), "within range");
         assert_eq!(lies(None, None), "");
     }
 

@@ -70,7 +70,7 @@ fn view(run: &Run, panel: &Panel, hues: &Hues, several: bool) -> Option<ScalingV
     };
     let what = format!("{engine}{experiment}: {} a second", plural(panel));
     let mut lines = String::new();
-    open(&mut lines, "panel", HEIGHT, &format!("{what} over {}", panel.axis.words()));
+    open(&mut lines, "panel", HEIGHT, &format!("{what} vs. {}", panel.axis.words()));
     levels(&mut lines, y.ticks().into_iter().map(at_y));
     below(
         &mut lines,
@@ -216,13 +216,13 @@ fn finding(panel: &Panel, title: &dyn Fn(&str) -> String) -> String {
         (false, verb) => format!("{verb}s"),
     };
     let one = |(ratio, most, least): &(f64, (String, bool), (String, bool))| match *ratio < NEAR {
-        true => "all give the same within a tenth".to_owned(),
+        true => "all rates are within 10 %".to_owned(),
         false => {
             let ((most, several), (least, others)) = (most, least);
-            let (gives, does) = (verb(*several, "give"), verb(*others, "do"));
+            let gives = verb(*several, "deliver");
             let up_to = if *several || *others { "up to " } else { "" };
             let times = crate::decision_view::times(*ratio);
-            format!("{most} {gives} {up_to}{times} what {least} {does}")
+            format!("{most} {gives} {up_to}{times} the rate of {least}")
         }
     };
     let at = |place: f64| {

@@ -94,11 +94,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         })
         .collect();
     Some(StripView {
-        title: format!(
-            "{engine} on {title}, {}, {}, one run",
-            trial.experiment,
-            trial.source.word()
-        ),
+        title: format!("{engine} on {title}, {}, {}, n = 1", trial.experiment, trial.source.word()),
         hue: hues.get(&trial.stack),
         rate,
         rate_marks,
@@ -169,7 +165,7 @@ fn bands(trial: &TrialRecord, columns: &[Column], class: OpClass) -> Vec<Band> {
     }
     for band in &mut out {
         band.caption = format!(
-            "from {:.1} to {:.1} s fewer than a tenth of the usual {}",
+            "{:.1} to {:.1} s: fewer than 10 % of the median {}",
             band.from,
             band.to,
             if class == OpClass::Transaction { "transactions" } else { "operations" }

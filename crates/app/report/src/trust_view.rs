@@ -74,9 +74,9 @@ fn measured(run: &Run, stack: &StackRecord) -> String {
     };
     let spoiled: String = told.into_iter().map(seen).collect();
     match repetitions {
-        1 => format!("{trials}, single runs: variation unknown{spoiled}"),
+        1 => format!("{trials}, n = 1: run-to-run variation unknown{spoiled}"),
         2 => format!("{trials}, n = 2: ranges{spoiled}"),
-        runs => format!("{trials}, n = {runs}: 95 % intervals between runs{spoiled}"),
+        runs => format!("{trials}, n = {runs}: 95 % intervals across runs{spoiled}"),
     }
 }
 
@@ -85,14 +85,14 @@ fn emulated(stack: &StackRecord, decisions: &[Decision<'_>]) -> String {
     let own = own.filter(|choice| choice.group.first.stack == stack.name);
     let doubted = own.clone().filter(|c| matches!(c.standing, Reliability::Unreliable(_))).count();
     let mut text = match (doubted, own.count()) {
-        (_, 0) => "none of its numbers is in the tables above".to_owned(),
-        (0, 1) => "emulation accurate for its number above".to_owned(),
-        (0, count) => format!("emulation accurate for its {count} numbers above"),
+        (_, 0) => "no results in the tables above".to_owned(),
+        (0, 1) => "emulation accurate for its result above".to_owned(),
+        (0, count) => format!("emulation accurate for its {count} results above"),
         (doubted, count) => {
-            format!("emulation fell behind for {doubted} of its {count} numbers above")
+            format!("emulation not accurate for {doubted} of {count} results above")
         }
     };
-    text.push_str("; the model is not validated under a database");
+    text.push_str("; the model is not validated with database workloads");
     text
 }
 
@@ -126,13 +126,17 @@ fn predicted(stack: &StackRecord) -> String {
         }
         None => format!("fitted on {fitted} of such jobs, none held out: not validated"),
         Some(median) => format!(
-            "median error {:.0} %, worst {:.0} %, held out, of such jobs ({}); fitted on {fitted}",
-            median * 100.0,
-            errors.last().copied().unwrap_or(0.0) * 100.0,
-            match errors.len() {
-                1 => format!("1 figure: {}", metrics(stack)),
-                count => format!("{count} figures: {}", metrics(stack)),
-            }
+            "held-out error: {} figures: {}); fitted on {fitted}",
+            match errors.as_slice() {
+                [one] => format!("{:.0} % (1", one * 100.0),
+                all => format!(
+                    "median {:.0} %, worst {:.0} % ({}",
+                    median * 100.0,
+                    all.last().copied().unwrap_or(0.0) * 100.0,
+                    all.len()
+                ),
+            },
+            metrics(stack)
         ),
     }
 }

@@ -41,9 +41,9 @@ pub(crate) fn point_words(group: &Group<'_>) -> String {
         let size = of("block_size").and_then(|text| text.parse::<Bytes>().ok());
         words.extend(size.map(|size| size.to_string()));
         words.extend(of("pattern").map(str::to_owned));
-        words.push("read".into());
+        words.push("reads".into());
         let threads = of("clients").filter(|threads| *threads != "1");
-        words.extend(threads.map(|threads| format!("of each of {threads} threads")));
+        words.extend(threads.map(|threads| format!("with {threads} threads")));
         return words.join(" ");
     }
     words.extend(of("workload").map(|word| word.replace('_', "-")));
@@ -79,17 +79,17 @@ fn counted(count: &str, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// How many runs each point had: `one run each`, `2 to 5 runs each`.
+/// How many runs each point had: `n = 1`, `n = 2 to 5`.
 pub(crate) fn runs_each(run: &Run) -> String {
     let counts: Vec<usize> = groups(run).iter().map(|group| group.trials.len()).collect();
     match (counts.iter().min(), counts.iter().max()) {
-        (Some(1) | None, Some(1) | None) => "one run each".into(),
-        (Some(least), Some(most)) if least < most => format!("{least} to {most} runs each"),
-        (_, most) => format!("{} runs each", most.copied().unwrap_or_default()),
+        (Some(1) | None, Some(1) | None) => "n = 1".into(),
+        (Some(least), Some(most)) if least < most => format!("n = {least} to {most}"),
+        (_, most) => format!("n = {}", most.copied().unwrap_or_default()),
     }
 }
 
-/// How often and for how long: `one run of 4 s`, with the scale of an emulated drive's time.
+/// How often and for how long: `n = 1, 4 s`, with the scale of an emulated drive's time.
 pub(crate) fn runs_words(group: &Group<'_>) -> String {
     let seconds = group.first.result.recording.seconds();
     let seconds = match seconds < 1.0 {
@@ -102,10 +102,7 @@ pub(crate) fn runs_words(group: &Group<'_>) -> String {
     };
     let stretched = match group.time_scale() {
         1 => String::new(),
-        scale => format!(", times of the drives {scale} times as long"),
+        scale => format!(", drives time-scaled {scale}x"),
     };
-    match group.trials.len() {
-        1 => format!("one run of {seconds}{virtual_time}{stretched}"),
-        runs => format!("{runs} runs of {seconds}{virtual_time}{stretched}"),
-    }
+    format!("n = {}, {seconds}{virtual_time}{stretched}", group.trials.len())
 }

@@ -34,7 +34,7 @@ pub(crate) struct Asking<'a> {
     pub seed: Seed,
     /// The device of the stack, and what may be done to it in a second.
     pub limit: Option<(&'a Path, DeviceRates)>,
-    /// Where what is recorded is kept while the trial runs, if it is.
+    /// Journal for recorded intervals while the trial runs, if any.
     pub kept_in: Option<&'a Path>,
 }
 
@@ -170,10 +170,12 @@ pub(crate) fn probe(
 /// What must be said of a memory limit.
 fn memory_note(job: &KvJob, used: MemoryUse) -> String {
     let times = job.data().get() as f64 / used.limit.get().max(1) as f64;
-    let peak = used.peak.map_or_else(String::new, |peak| format!(", at most {peak} used"));
-    let met = used.met.map_or_else(String::new, |met| format!(", limit met {met} times"));
+    let peak = used.peak.map_or_else(String::new, |peak| format!("; peak {peak}"));
+    let met = used.met.map_or_else(String::new, |met| {
+        format!("; limit hit {} times", units::human_count(met as f64))
+    });
     format!(
-        "memory limited to {} with the page cache: the records are {times:.1} times that{peak}{met}",
+        "memory limited to {} including page cache (data {times:.1}x that){peak}{met}",
         used.limit
     )
 }

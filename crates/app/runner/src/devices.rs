@@ -403,7 +403,7 @@ impl<'a> Targets<'a> {
         std::fs::create_dir(&dir).map_err(StackError::io("make", &dir))?;
         let (options, journal) = (volume.options(), stack.file_system == FileSystem::Ext4NoJournal);
         let journal = if journal { ", without a journal" } else { "" };
-        Ok((dir, Some(format!("on {options}{journal}, {device}, newly made"))))
+        Ok((dir, Some(format!("on fresh {options}{journal}, {device}"))))
     }
 }
 

@@ -112,7 +112,7 @@ fn measured_jobs<'a>(plan: &'a Plan, stack: &Stack) -> Vec<&'a Job> {
 pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
     let mut stacks = study.stack.iter().map(|stack| (stack, measured_jobs(plan, stack)));
     if stacks.clone().any(|(stack, jobs)| needs_root(stack, &jobs).is_some()) {
-        "root (file systems, devices or limits of its own)"
+        "root (creates file systems, devices or limits)"
     } else if stacks.any(|(stack, _)| matches!(stack.device, DeviceName::Paths(_))) {
         "access to the block devices (usually root)"
     } else {

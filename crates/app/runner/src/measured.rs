@@ -220,7 +220,7 @@ fn cost_note(result: &TrialResult, own: OwnCost) -> Option<String> {
     let mean = total.latency_sum.get() as f64 / total.ops.max(1) as f64;
     (total.ops > 0).then(|| {
         format!(
-            "own cost {:.0} ns per operation, at most {:.2} % of the mean latency measured",
+            "harness overhead {:.0} ns per operation, at most {:.2} % of mean latency",
             own.single_ns,
             own.single_ns / mean.max(1.0) * 100.0
         )

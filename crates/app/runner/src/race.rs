@@ -46,7 +46,7 @@ pub(crate) fn run(
             names.iter().map(String::as_str).filter(|name| *name != own).collect();
         match others.is_empty() {
             true => "alone: the others failed or had run before".to_owned(),
-            false => format!("at the same time as {}, on the same CPUs", others.join(", ")),
+            false => format!("ran concurrently with {} on the same CPUs", others.join(", ")),
         }
     };
     let together = ready.len();

@@ -126,7 +126,7 @@ impl SqlExecutor<'_, '_> {
         let fresh = there.is_none();
         let loaded = match there {
             Some(loaded) => {
-                notes.push("tables of an earlier trial, server restarted".to_owned());
+                notes.push("reuses tables of an earlier trial; server restarted".to_owned());
                 loaded
             }
             None => match self.load(one, watcher)? {
@@ -147,8 +147,8 @@ impl SqlExecutor<'_, '_> {
             format!("buffer pool {pool}: it holds all {pages} of the tables' pages")
         } else {
             format!(
-                "buffer pool {pool}: {:.1} % of the tables' {pages} of pages; if it held the pages that are \
-                 wanted most, {:.1} % of the rows drawn would be found in it",
+                "buffer pool {pool}: {:.1} % of the tables' {pages}; holding the hottest pages, it could \
+                 serve at most {:.1} % of row accesses",
                 share * 100.0,
                 numbers.best_hit_ratio(share) * 100.0
             )

@@ -172,8 +172,8 @@ fn identity(totals: &BTreeMap<String, f64>, passed: Duration) -> Option<String> 
         return None;
     }
     Some(format!(
-        "writes add up: pages and doublewrite are {:.1} % of the data that the server says it wrote; data \
-         and redo log are {:.1} % of what the kernel counted of it (the rest is padding of the log)",
+        "write accounting: pages + doublewrite = {:.1} % of the server's reported data writes; data + \
+         redo log = {:.1} % of its writes counted by the kernel (remainder: log padding)",
         pages / data * 100.0,
         (data + redo) / process * 100.0
     ))

@@ -15,7 +15,7 @@ pub(crate) struct Readiness {
     first: bool,
     /// Looks in a row at which nothing kept it from running.
     calm: u32,
-    /// This many of those end its going first.
+    /// Number of such results after which polling stops.
     stay: u32,
 }
 

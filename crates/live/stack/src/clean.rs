@@ -184,7 +184,7 @@ impl Found {
     }
 }
 
-/// What could not be undone, and what to do about it.
+/// Formats an undo failure with the command that fixes it.
 fn with_next(error: &StackError) -> String {
     match error {
         StackError::Refused { next, .. } => format!("{error}\n  next: {next}"),

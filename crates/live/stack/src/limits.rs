@@ -90,7 +90,7 @@ impl Limits {
         Some(if found.version == Version::One { 1 } else { 2 })
     }
 
-    /// Version of the control groups that can limit block devices here, if any can.
+    /// Returns the cgroup version that can limit block devices on this host, if any.
     #[must_use]
     pub fn device_controller() -> Option<u32> {
         let found = Hierarchy::of(DEVICE.0, DEVICE.1)?;

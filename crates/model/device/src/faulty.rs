@@ -124,7 +124,7 @@ pub enum Judgement {
     PowerCut,
 }
 
-/// What becomes of requests, by a plan.
+/// Applies a fault plan to requests.
 #[derive(Debug, Clone)]
 pub struct FaultyDrive {
     plan: FaultPlan,

@@ -63,65 +63,61 @@ impl MissCause {
     pub const fn because(self) -> &'static str {
         match self {
             Self::BusyUnits => {
-                "reads of the drive find their flash at work more often than the share of time that \
-                 programs take on planes of the model"
+                "on the drive, reads find their plane busy more often than in the model"
             }
             Self::Suspensions => {
-                "how long a read waits for suspensions of programs or erases, and behind how many in a row, \
-                 is spread otherwise than in the model: there it is exponential, and fitted at one p99"
+                "reads wait for program or erase suspensions with another distribution than the model's, \
+                 which is exponential and fitted at one p99"
             }
             Self::Stalls => {
-                "the drive's write buffer is full at other times, and for other lengths, than the model's, \
-                 and reads wait behind it"
+                "the drive's write buffer fills at other times and for other durations than the model's, \
+                 and reads wait for it"
             }
             Self::Metering => {
-                "once full the drive takes writes at an even pace, and fewer of them; the model takes what \
-                 its flash can program"
+                "once its buffer is full, the drive throttles writes to a steady, lower rate; the model \
+                 accepts what its flash can program"
             }
             Self::Pauses => {
-                "the drive stops for a while whatever the rate (its own upkeep); the model acknowledges from \
-                 its buffer, and reads its flash, without any"
+                "the drive pauses for background work at any rate; the model never pauses"
             }
             Self::Acknowledgement => {
-                "acknowledgements from the drive's buffer vary; the model's take one time, and wait \
-                 for nothing but data that is handed on"
+                "buffered-write acknowledgement time varies on the drive; in the model it is constant \
+                 apart from data transfer"
             }
             Self::States => {
-                "in some states every request takes the drive longer, the fastest too: when few come, or \
-                 beside more than a few writes; the model's always take the same"
+                "at low load or alongside writes the drive slows down every request, even the fastest; \
+                 the model's service time is constant"
             }
             Self::Collection => {
-                "how much is erased when the drive begins, what it collects, and when; the model collects \
-                 first in, first out"
+                "initial free blocks, victim selection and timing of garbage collection differ; the model \
+                 collects FIFO"
             }
             Self::Limiter => "the provider's limiter makes requests wait; the model has none there",
             Self::Host => {
-                "the source's host, file system or array is not the one that it is predicted on, and bounds \
-                 or adds what the drive does not"
+                "the source's host, file system or array differs from the predicted one and limits the \
+                 rate or adds latency"
             }
             Self::Hop => {
-                "guests have less bandwidth than the host; hops of the model cost latency alone"
+                "guests have less bandwidth than the host; the model's hops add latency only"
             }
             Self::Scheduler => {
-                "the model's scheduler knows the rotation exactly, the drive's does not"
+                "the model's scheduler has the exact rotational position, the drive's does not"
             }
-            Self::Forced => {
-                "a forced write takes this drive longer than the two programs of the model"
-            }
+            Self::Forced => "an FUA write takes longer on the drive than the model's two programs",
             Self::Sources => {
-                "the source contradicts the datasheet, another source or another of its own figures, that a \
-                 constant was taken from"
+                "the source contradicts the figure that a constant was taken from (datasheet, other \
+                 source, or its own)"
             }
-            Self::Assumed => "no source gives the constant that it hangs on, which was assumed",
+            Self::Assumed => "no source gives the constant that determines it; it was assumed",
             Self::Steep => {
-                "the curve is so steep there that the model has the printed number at a rate a few percent \
+                "the curve is steep here: the model reaches the published number at a rate a few percent \
                  higher"
             }
             Self::Specimen => {
-                "another specimen of the drive in the same study does not show it, and the model is nearer \
-                 to that one"
+                "another unit of the drive in the same study does not show it; the model is closer to \
+                 that unit"
             }
-            Self::Unexplained => "nothing is known of it",
+            Self::Unexplained => "unknown",
         }
     }
 }

@@ -59,7 +59,7 @@ impl Parameters {
             Self::Flow(_) => "measured".into(),
             Self::Raid(p, members) => format!("RAID {} of {}", p.level.value, members.len()),
             Self::Cache(..) => "cache".into(),
-            Self::Hop(..) => "hop".into(),
+            Self::Hop(..) => "virtualization or fabric layer".into(),
         }
     }
 
@@ -159,7 +159,7 @@ const DEPTH_MAX: u32 = 4;
 const DEVICES_MAX: u32 = 256;
 /// Parts of a device that work at once, at most: each takes memory in its model.
 const PARTS_MAX: u64 = 65_536;
-/// Requests in flight at most; NVMe has 65535 queues of 65536, no device takes this many at once.
+/// Maximum requests in flight. NVMe allows 65,535 queues of 65,536 entries, but no device accepts as many.
 const IN_FLIGHT_MAX: u64 = 1 << 20;
 
 impl Profile {

@@ -86,7 +86,7 @@ pub(crate) struct Tables<'a> {
     mixes: [Option<Vec<Rows<'a>>>; 2],
 }
 
-/// What of the times of a job, of reads (0) or writes (1), is in the table.
+/// Selects the part of a job's times, of reads (0) or writes (1), that goes into the table.
 type Part<'p> = &'p dyn Fn(&FitPoint, usize, Vec<Nanos>) -> Vec<Nanos>;
 
 impl<'a> Tables<'a> {

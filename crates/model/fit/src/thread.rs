@@ -9,7 +9,7 @@ use units::{Bytes, Nanos, Share};
 use crate::points::{FitPoint, FitTimes, SMALL};
 use crate::rows::{PERCENTILES, means, times};
 
-/// Several threads reach this many times what one does where the thread is the limit.
+/// Speed-up of several threads over one above which a single thread counts as the bottleneck.
 const SEVERAL: f64 = 1.15;
 
 /// What one thread does by itself.

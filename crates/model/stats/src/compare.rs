@@ -425,7 +425,7 @@ mod tests {
         assert!(((hi / lo).ln() / 2.0 - 0.0784).abs() < 5e-4, "{lo} {hi}");
     }
 
-    /// A host that gets slower and slower is no difference between systems.
+    /// A host that slows down during the run must not look like a difference between systems.
     #[test]
     fn drift_is_taken_off() {
         let at = |place: u32, ratio: f64| Placed {

@@ -458,7 +458,8 @@ mod tests {
         assert!(percentile(&latency, 0, 99.99).is_err());
     }
 
-    /// What never ended is longer than what did: without it a frozen device would look fast.
+    /// Operations that never completed count as longer than all that did: without it a frozen device would
+    /// look fast.
     #[test]
     fn percentiles_that_reach_what_never_ended_are_at_least() {
         let mut latency = new_histogram();

@@ -50,7 +50,7 @@ impl TrialResult {
     /// What is to be said of it, for people: its failure, its limits, its notes.
     pub fn said(&self) -> impl Iterator<Item = String> {
         let limits = self.limits.iter().map(ToString::to_string);
-        let served = self.served.iter().map(|served| format!("delivered: {served}"));
+        let served = self.served.iter().map(|served| format!("delivered vs modelled: {served}"));
         self.failure.iter().cloned().chain(limits).chain(self.notes.iter().cloned()).chain(served)
     }
 }
@@ -120,34 +120,25 @@ impl Limit {
 
     /// Share of its time from which on a submitting thread counts as the limit.
     pub const THREAD_BUSY: f64 = 0.95;
-    /// A limit by the submitting thread as a part of a sentence.
-    pub const THREAD: &str = "the submitting thread, not the device, sets this rate";
-    /// A limit by the host's processors as a part of a sentence.
-    pub const PROCESSORS: &str = "this host's CPUs, not the device alone, set these latencies";
 }
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Thread { busy } => {
-                write!(
-                    f,
-                    "{}: it computes {:.0} % of the time",
-                    Self::THREAD,
-                    busy.min(1.0) * 100.0
-                )
-            }
-            Self::Others { others } => {
-                write!(
-                    f,
-                    "others, kernel threads among them, used {:.0} % of this host's CPUs during the trial",
-                    others * 100.0
-                )
-            }
+            Self::Thread { busy } => write!(
+                f,
+                "the submitting thread, not the device, limits this rate (thread {:.0} % busy)",
+                busy.min(1.0) * 100.0
+            ),
+            Self::Others { others } => write!(
+                f,
+                "other processes and kernel threads used {:.0} % of this host's CPU during the trial",
+                others * 100.0
+            ),
             Self::Processors { busy, others } => write!(
                 f,
-                "{}; busy: {:.0} %, {:.0} % by others",
-                Self::PROCESSORS,
+                "host CPU saturated ({:.0} % busy, {:.0} % by other processes): latencies include waiting \
+                 for CPU",
                 busy * 100.0,
                 others * 100.0
             ),

@@ -139,7 +139,7 @@ impl Served {
     #[must_use]
     pub fn starved_words(&self) -> String {
         let longer = longer_words(self.starved_share);
-        format!("the emulator was short of CPU: requests took some {longer}")
+        format!("emulator short of CPU (requests took about {longer})")
     }
 
     /// Why it is not reliable, in few words; empty where it may.
@@ -150,7 +150,7 @@ impl Served {
             self.excess().and_then(|(_, name)| self.kinds().into_iter().find(|(n, _)| *n == name));
         if let Some((name, kind)) = worst {
             said.push(format!(
-                "{name} took {} (median {}) instead of {} (median {})",
+                "{name} took {} (p50 {}), modelled {} (p50 {})",
                 Nanos(kind.delivered_mean_ns),
                 Nanos(kind.delivered_p50_ns),
                 Nanos(kind.requested_mean_ns),
@@ -187,7 +187,7 @@ impl fmt::Display for Served {
         for (name, kind) in self.kinds().into_iter().filter(|(_, kind)| kind.requests > 0) {
             write!(
                 out,
-                "{}{} {name}: mean {} instead of {}, median {} instead of {}, p99 {} instead of {}",
+                "{}{name} ({}): mean {} vs {}, p50 {} vs {}, p99 {} vs {}",
                 if begun { "; " } else { "" },
                 kind.requests,
                 Nanos(kind.delivered_mean_ns),
@@ -199,7 +199,7 @@ impl fmt::Display for Served {
             )?;
             begun = true;
         }
-        write!(out, "; {:.0} % of a CPU", self.cpu_share * 100.0)?;
+        write!(out, "; emulator used {:.0} % of a CPU", self.cpu_share * 100.0)?;
         if self.scale > 1 {
             write!(out, "; time-scaled {}x", self.scale)?;
         }
@@ -208,7 +208,7 @@ impl fmt::Display for Served {
         }
         match self.excess() {
             Some((off, name)) => {
-                write!(out, "; {name} are off by {:+.0} %: not reliable", off * 100.0)
+                write!(out, "; {name} {:+.0} %: not reliable", off * 100.0)
             }
             None => Ok(()),
         }
@@ -297,7 +297,7 @@ mod tests {
     fn one_kind_does_not_hide_behind_another() {
         let hidden = served(kind(1000, 10_000, 10_000), kind(100, 10_000, 30_000));
         assert_eq!(hidden.difference().map(|(_, name)| name), Some("writes"));
-        assert!(!hidden.is_faithful() && hidden.to_string().contains("writes are off"), "{hidden}");
+        assert!(!hidden.is_faithful() && hidden.to_string().contains("writes +200 %"), "{hidden}");
         assert!(
             hidden.complaint().starts_with("writes took 30.0 \u{b5}s"),
             "{}",

@@ -62,7 +62,7 @@ impl Spread {
         other.counts().for_each(|(bucket, count)| self.add_to(bucket, count));
     }
 
-    /// The longest time of a bucket.
+    /// Returns the upper bound of a bucket.
     #[must_use]
     pub fn upper(bucket: usize) -> Nanos {
         Nanos((FIRST_NS * (bucket as f64 / OF_OCTAVE).exp2()) as u64)

@@ -57,7 +57,7 @@ pub struct BlockJob {
     /// Open loop: operations that are due at once, up to a million; the rate still counts operations.
     #[serde(default = "number::<1>")]
     pub burst: u32,
-    /// Closed loop: pause of a slot after each completion.
+    /// Closed loop: think time of a slot after each completion.
     #[serde(default)]
     pub think_time: Nanos,
     /// Flush (fdatasync) after this many writes of a thread, once they have completed; 0: never.
@@ -271,7 +271,7 @@ pub struct Background {
     /// Open loop: operations that are due at once.
     #[serde(default = "number::<1>")]
     pub burst: u32,
-    /// Closed loop: pause of a slot after each completion.
+    /// Closed loop: think time of a slot after each completion.
     #[serde(default)]
     pub think_time: Nanos,
     /// Flush after this many writes of a thread; 0: never.

@@ -1,4 +1,4 @@
-//! What a study must hold to across its fields: names, ranges, and what goes together.
+//! Validates a study across fields: names, ranges and combinations.
 //!
 //! Invariant: a study that passes can be planned and run.
 
@@ -298,7 +298,7 @@ fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     check_arrivals(block, text)
 }
 
-/// Most bytes that are in flight at once: each operation has a buffer.
+/// Limit on the total bytes of I/O buffers; every operation in flight has one.
 const BUFFERS_MAX: u64 = 16 << 30;
 /// Operations after which a trial ends, at most.
 const OPERATIONS_MAX: u64 = 1_000_000_000_000_000;

@@ -133,7 +133,7 @@ pub(crate) struct Section {
 /// The sections of a job file.
 ///
 /// # Errors
-/// Lines that are no option, includes and variables that are not there.
+/// Lines that are not options, missing includes and undefined variables.
 pub(crate) fn sections(text: &str, around: &Surroundings<'_>) -> Result<Vec<Section>, StudyError> {
     let mut global: BTreeMap<String, FioOption> = BTreeMap::new();
     let mut sections: Vec<Section> = Vec::new();

@@ -35,7 +35,8 @@ pub(crate) fn check_kv(kv: &KvJob, text: &str) -> Result<(), StudyError> {
         let (wanted, least) = (kv.memory.text(), Memory::LEAST);
         let message =
             format!("memory = {wanted} is {limit}; allowed: at least {least}, or unlimited");
-        return refuse("memory", message);
+        return refuse("memory", message)
+            .map_err(|error| error.with_help("raise memory or records"));
     }
     for (key, value) in [
         ("load_batch", kv.load_batch),

@@ -55,7 +55,7 @@ units::words!(JobKind {
     Read => "random reads", Write => "random writes", Mix => "random mixes",
     Durable => "durable writes", ReadBeside => "reads next to writes",
     WriteBeside => "writes next to reads", Large => "large or sequential",
-    Scheduled => "by a schedule",
+    Scheduled => "open loop",
 });
 
 impl JobKind {

@@ -39,7 +39,7 @@ pub struct OpenLoop {
 pub struct RateStep {
     /// Since the start of the trial.
     pub from: Nanos,
-    /// Operations per second; zero pauses.
+    /// Operations per second; 0 pauses the load.
     pub per_second: f64,
 }
 
@@ -243,7 +243,7 @@ mod tests {
         assert!(due.windows(2).all(|pair| pair[1] - pair[0] == 1_000_000));
     }
 
-    /// To reproduce ACT's figures its bursts must be there when asked for.
+    /// In-phase clients must fire together, as in ACT.
     #[test]
     fn clients_in_phase_fire_together() {
         let mut due = due_of_four(Spacing::InPhase);

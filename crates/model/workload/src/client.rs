@@ -4,7 +4,7 @@
 
 use crate::OpClass;
 
-/// What every operation says of itself, whatever it is done to.
+/// Properties that every operation reports, whatever its target.
 pub trait Operation: Copy {
     /// The class that it is recorded under.
     fn class(&self) -> OpClass;

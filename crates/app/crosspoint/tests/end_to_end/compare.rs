@@ -138,10 +138,15 @@ fn what_is_not_the_same_is_not_compared() {
     let output = scratch.run("compare before cores");
     expect(&output, 10);
     let said = stderr(&output);
-    assert!(said.contains("stack b: cores: 0 and 3") && said.contains("--although"), "{said}");
-    let words = said.split("--although ").nth(1).expect("words").split(", where").next();
-    let output = scratch
-        .run(&format!("compare before cores --metric rate --although {}", words.expect("words")));
+    assert!(
+        said.contains("stack b: cores: 0 and 3") && said.contains("--allow-mismatch"),
+        "{said}"
+    );
+    let words = said.split("--allow-mismatch ").nth(1).expect("words").split(", where").next();
+    let output = scratch.run(&format!(
+        "compare before cores --metric rate --allow-mismatch {}",
+        words.expect("words")
+    ));
     assert!(stdout(&output).contains("note: accepted: stack b: cores"), "{}", stdout(&output));
 
     // An environment that another machine would have: the same run, told of another kernel.
@@ -168,7 +173,7 @@ fn what_is_not_the_same_is_not_compared() {
     expect(&output, 10);
     let said = stderr(&output);
     assert!(said.contains("host kernel") && said.contains("Linux 2.6.32"), "{said}");
-    let output = scratch.run("compare before elsewhere --although kernel --metric rate");
+    let output = scratch.run("compare before elsewhere --allow-mismatch kernel --metric rate");
     expect(&output, 0);
 
     expect(&scratch.run("compare before --stacks a,c"), 2);
@@ -192,7 +197,7 @@ fn a_model_that_changed_is_not_the_same() {
     expect(&output, 10);
     let said = stderr(&output);
     assert!(said.contains("stack a: constants") && !said.contains("stack b"), "{said}");
-    expect(&scratch.run("compare before after --although constants"), 9);
+    expect(&scratch.run("compare before after --allow-mismatch constants"), 9);
 }
 
 /// On one page two runs are compared where they may be, and it is said where they may not.

@@ -156,7 +156,7 @@ fn lost_in_part(said: &Value) -> bool {
 fn cut(engine: &str, cuts: u32) {
     let scratch = DiskScratch(Scratch::new());
     let honest = format!("power-cuts {engine} --cuts {cuts} --json");
-    let lying = format!("{honest} --lying-flush 50%");
+    let lying = format!("{honest} --drop-flushes 50%");
     let output = scratch.run(&format!("{honest} --seed 3"));
     expect(&output, 0);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -297,7 +297,7 @@ fn what_a_study_changes_on_a_users_server_is_set_back() {
     theirs.server.stop().expect("it stops");
 }
 
-/// Also that nothing begins without the right.
+/// Nothing may start without the required permission.
 fn what_rises_with_another_is_set_back(theirs: &Theirs, scratch: &Scratch, conn: &mut mysql::Conn) {
     // Without the right nothing begins, and nothing is noted that nobody could set back.
     let change = "change = [{ at = \"100ms\", set = \"innodb_io_capacity=99999\" }]\n";

@@ -36,7 +36,7 @@ pub struct DriveProcess {
 struct Channel {
     input: ChildStdin,
     output: ChildStdout,
-    /// Bytes of the next answer.
+    /// Bytes read so far of the next response line.
     heard: Vec<u8>,
 }
 

@@ -135,7 +135,7 @@ pub fn serve_drive() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Requests as they come.
+/// Returns a channel of the requests read from stdin.
 fn requests() -> Receiver<std::io::Result<Request>> {
     let (send, receive) = sync_channel(1);
     std::thread::spawn(move || {

@@ -22,8 +22,8 @@ use units::Bytes;
 static LMDB: Descriptor = Descriptor {
     bare_device: true,
     durability: [
-        "MDB_NOSYNC: pages are written at commit, not flushed; survives the process",
-        "MDB_NOSYNC: pages are written at commit, not flushed; survives the process",
+        "MDB_NOSYNC: pages are written at commit, not flushed; survives a process crash, not power loss",
+        "MDB_NOSYNC: pages are written at commit, not flushed; survives a process crash, not power loss",
         "data and meta page flushed (fdatasync) at every commit",
     ],
     options: &[

@@ -28,7 +28,7 @@ enum Found {
     Empty,
     /// Tables of ours for the same job.
     Ours,
-    /// Tables that are not, or not for this job; their names, and whether we made them.
+    /// Tables that Crosspoint did not create (`ours` false) or created for another job.
     Others { tables: Vec<String>, ours: bool },
 }
 

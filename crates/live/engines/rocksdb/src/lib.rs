@@ -46,7 +46,7 @@ static ROCKSDB: Descriptor = Descriptor {
     install: "apt-get install librocksdb-dev",
     durability: [
         "no write-ahead log: what the memtables hold is lost with the process",
-        "write-ahead log, not flushed (sync=0): survives the process",
+        "write-ahead log, not flushed (sync=0): survives a process crash, not power loss",
         "write-ahead log flushed (sync=1) before each commit returns",
     ],
     options: &[

@@ -530,7 +530,7 @@ mod tests {
         assert!(slowest >= Some(100), "{slowest:?}");
     }
 
-    /// What was written long ago must not keep all that is read from being cached.
+    /// Old dirty lines must not prevent reads from being cached.
     #[test]
     fn reads_are_cached_beside_old_dirty_lines() {
         let mut cache = cache(CacheMode::WriteBack, "100%");

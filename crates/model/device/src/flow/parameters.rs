@@ -66,7 +66,7 @@ pub struct FlowMixes {
     pub write_means: Constant<Vec<Vec<Vec<Nanos>>>>,
 }
 
-/// Writes that a buffer takes while they come no faster than it is emptied.
+/// Times of writes that arrive no faster than the write buffer drains.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowPaced {

@@ -36,7 +36,7 @@ impl Arbiter {
         waiting.push_back((request, submitted));
     }
 
-    /// Takes the first of the queue whose turn it is.
+    /// Dequeues the head of the queue whose turn it is.
     pub fn pop(&mut self) -> Option<(Request, Nanos)> {
         let queue = self.turns.pop_front()?;
         let waiting = &mut self.queues[usize::from(queue)];

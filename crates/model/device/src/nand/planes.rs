@@ -17,7 +17,7 @@ use units::{Nanos, Seed};
 /// How long work takes to make way for a read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Suspend {
-    /// At least so long.
+    /// Minimum duration.
     pub least: Nanos,
     /// Mean of the exponential time beyond; the end of time: it does not make way.
     pub mean_beyond: Nanos,
