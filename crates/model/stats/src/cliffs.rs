@@ -10,7 +10,7 @@
 //! a rate that settles) or a wave (a sine); cliffs that go down and up in turn make it a wave too.
 //!
 //! Invariants: the same series gives the same course. How often a series without a cliff is given one
-//! stands in `docs/METHODOLOGY.md`, by simulation.
+//! stands in `docs/COVERAGE.md`, by simulation.
 
 use crate::estimate::{t_quantile, two_sided_p};
 

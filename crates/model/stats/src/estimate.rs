@@ -6,7 +6,7 @@
 //! first-order autoregression; Law and Kelton, *Simulation Modeling and Analysis*, ch. 9), for percentiles
 //! by the share of each part of the run that lies above. An interval within a run is refused where it would
 //! not cover: few parts, few independent ones among them, a trend, or a correlation that is none of first
-//! order. `docs/METHODOLOGY.md` has the coverage of each by simulation.
+//! order. `docs/COVERAGE.md` has the coverage of each by simulation.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 

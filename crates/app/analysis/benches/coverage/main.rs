@@ -138,7 +138,7 @@ fn main() {
     let mut out = String::from(
         "# Error rates of the statistics\n\nBy simulation; seeds are the numbers of the series. Generated: \
          `cargo bench --quiet -p crosspoint-analysis --bench coverage >docs/COVERAGE.md`. Formulas: \
-         [STATISTICS.md](STATISTICS.md).\n",
+         [METHODOLOGY.md](METHODOLOGY.md).\n",
     );
     within(&mut out);
     within_percentiles(&mut out);
