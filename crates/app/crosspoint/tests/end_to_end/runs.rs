@@ -238,7 +238,9 @@ fn every_kind_of_block_workload_runs() {
     // ACT's verdict is no part of a study's exit code.
     expect(&output, 0);
     let said = stderr(&output);
-    for note in ["preconditioned: 1 x 8 MiB written", "rounds of 50", "offered ", "harness overhead "] {
+    for note in
+        ["preconditioned: 1 x 8 MiB written", "rounds of 50", "offered ", "harness overhead "]
+    {
         assert!(said.contains(note), "{note}: {said}");
     }
     let document = scratch.run("figures run --json");
