@@ -255,7 +255,10 @@ fn stacks_take_turns_on_one_device() {
     let output = scratch.run(&words);
     expect(&output, 0);
     let said = crate::support::stderr(&output);
-    assert!(said.contains("on ext4") && said.contains("the device, no file system"), "{said}");
+    assert!(
+        said.contains("on fresh ext4") && said.contains("the device, no file system"),
+        "{said}"
+    );
     assert_eq!(left(scratch.path(), NO_MARK).len(), 1, "the test's own loop device");
 }
 

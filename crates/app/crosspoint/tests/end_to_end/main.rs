@@ -4,7 +4,6 @@ mod attach;
 mod attack;
 mod bad_input;
 mod calibration;
-mod cliffs;
 mod compare;
 mod database_faults;
 mod databases;

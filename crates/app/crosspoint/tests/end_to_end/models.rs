@@ -107,7 +107,7 @@ fn a_published_study_stands_beside_ours() {
     let page = std::fs::read_to_string(scratch.path().join("runs/icpads/report.html"));
     let page = page.expect("a page");
     for words in
-        ["published, next to ours", "ICPADS 2018", "IOPS-latency curves", "40000 MB", "holds"]
+        ["published results and ours", "ICPADS 2018", "IOPS-latency curves", "40000 MB", "holds"]
     {
         assert!(page.contains(words), "{words}");
     }
