@@ -94,8 +94,9 @@ fn run_together(
                     let mut there = false;
                     let mut heard = |event| match event {
                         worker::Event::Ready => {
-                            there = true;
-                            gate.wait();
+                            if !std::mem::replace(&mut there, true) {
+                                gate.wait();
+                            }
                         }
                         worker::Event::Interval(progress) => {
                             // A line of progress that nobody reads in time is lost; nothing else is.

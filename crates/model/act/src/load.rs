@@ -125,7 +125,7 @@ pub fn groups(
     }
     let base = BlockPlan {
         devices,
-        span: Bytes(each.get() * u64::from(devices)),
+        span: Bytes(each.get().saturating_mul(u64::from(devices))),
         ..BlockPlan::reads(shape.smallest_request, each, end)
     };
     let mut groups = Vec::new();

@@ -319,8 +319,9 @@ impl Acceptance {
             [(self.threads, 4096), (self.queue_depth, 65_536), (beside, 65_536), (others, 64)];
         let beyond =
             self.block_size.get() > 1 << 30 || most.iter().any(|(value, most)| value > most);
-        let in_flight = u64::from(self.threads) * u64::from(self.queue_depth)
-            + u64::from(others) * u64::from(self.beside_depth.unwrap_or(0));
+        let product = |a: u32, b: u32| u64::from(a) * u64::from(b);
+        let in_flight = product(self.threads, self.queue_depth)
+            .saturating_add(product(others, self.beside_depth.unwrap_or(0)));
         let alone = self.beside_writes.is_none() && self.beside_depth.is_none();
         let largest = if alone { self.block_size } else { self.block_size.max(Bytes(CHUNK)) };
         let unscheduled = self.rate.is_none() && (self.from_submission || self.evenly);
