@@ -38,8 +38,7 @@ pub struct AttachArguments {
     #[arg(long)]
     pub spin: Option<units::Nanos>,
     /// Transport: rings (FUSE over io_uring, Linux 6.14 or later), classic (FUSE over read/write) or auto
-    /// (the
-    /// first that works)
+    /// (the first that works)
     #[arg(long, default_value = AUTO, value_parser = transport_words())]
     pub transport: String,
     /// The run that makes it for itself

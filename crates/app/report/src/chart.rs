@@ -97,9 +97,8 @@ const MAKERS: [&str; 14] = [
     "Azure ",
 ];
 
-/// The model of a drive or volume, without maker, capacity and what stands in parentheses: `P4800X`, `990
-/// Pro`,
-/// `gp3 base`. Provenance has the whole title.
+/// The model of a drive or volume, without maker, capacity and what stands in parentheses: `P4800X`,
+/// `990 Pro`, `gp3 base`. Provenance has the whole title.
 pub(crate) fn short(title: &str) -> &str {
     let plain = title.split(" (").next().filter(|short| !short.trim().is_empty()).unwrap_or(title);
     // What a layer is made of is a sentence, not a model.
@@ -113,7 +112,34 @@ pub(crate) fn short(title: &str) -> &str {
     let words: Vec<&str> = model.rsplitn(3, ' ').collect();
     match words.as_slice() {
         ["GB" | "TB", size, rest] if size.parse::<f64>().is_ok() => rest,
-        _ if model.is_empty() => plain,
+        // Nothing of it names a model: `Samsung SSD`, `Intel SSD 1 TB`.
+        ["GB" | "TB", _] | ["SSD" | "DC" | "disk" | "drive" | ""] => plain,
         _ => model,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short;
+
+    /// A name that says too little is of another drive.
+    #[test]
+    fn a_short_name_is_the_model() {
+        for (title, name) in [
+            ("Intel Optane SSD DC P4800X 375 GB (3D XPoint, NVMe)", "P4800X"),
+            ("Samsung 990 Pro 4 TB (TLC NAND, NVMe)", "990 Pro"),
+            ("Amazon EBS gp3 base (3000 IOPS, 125 MiB/s)", "gp3 base"),
+            ("Google Cloud pd-ssd 2 TB", "pd-ssd"),
+            ("Intel SSD DC P3608 one controller (MLC NAND, 800 GB)", "P3608 one controller"),
+            ("RAID 5 of three Intel SSD DC S3520", "RAID 5 of three Intel SSD DC S3520"),
+            ("Intel CAS: P4800X before RAID 5", "Intel CAS: P4800X before RAID 5"),
+            ("Samsung SSD", "Samsung SSD"),
+            ("Intel SSD 1 TB", "Intel SSD 1 TB"),
+            ("Azure disk", "Azure disk"),
+            ("This disk", "This disk"),
+            ("(unnamed)", "(unnamed)"),
+        ] {
+            assert_eq!(short(title), name);
+        }
     }
 }

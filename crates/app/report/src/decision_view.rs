@@ -3,6 +3,8 @@
 //! A body a decision, so that sorting never mixes what is counted. Invariant: a row says its source, and
 //! what may be made of its number.
 
+use std::collections::BTreeSet;
+
 use std::fmt::Write;
 
 use analysis::decision::{Choice, Decision, DecisionMetric, LimitedBy, Reliability};
@@ -102,15 +104,13 @@ fn failed_beside(run: &Run, decision: &Decision<'_>) -> Vec<String> {
     };
     let failed = run.trials.iter().filter(|trial| trial.outcome == TrialOutcome::Failed);
     let stacks = failed.filter(same).map(|trial| trial.stack.as_str());
-    let mut names: Vec<String> = Vec::new();
-    for stack in stacks.filter(|stack| !shown(stack)) {
-        let title = run.header.stacks.iter().find(|one| one.name == stack);
-        let title = title.map_or(stack, |one| short(&one.title)).to_owned();
-        if !names.contains(&title) {
-            names.push(title);
-        }
-    }
-    names
+    // Two stacks may have one short name.
+    let stacks: BTreeSet<&str> = stacks.filter(|stack| !shown(stack)).collect();
+    let title = |stack: &&str| {
+        let title = run.header.stacks.iter().find(|one| one.name == **stack);
+        title.map_or(*stack, |one| short(&one.title)).to_owned()
+    };
+    stacks.iter().map(title).collect()
 }
 
 /// `several`: its engine has other bodies besides, so that the experiment is named.
@@ -192,7 +192,7 @@ fn row(one: &Choice<'_>, counted: DecisionMetric, hues: &Hues, alone: bool) -> C
             None => "reference".into(),
             Some(ratio) => match ratio.between_repetitions() {
                 Some((lo, hi)) => format!("{} to {}", times_number(lo), times_number(hi)),
-                None => "n = 1".into(),
+                None => format!("n = {}", one.group.trials.len()),
             },
         },
         bar: String::new(),

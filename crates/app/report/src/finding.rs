@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     fn note() -> String {
-        "single run".to_owned()
+        "n = 1".to_owned()
     }
 
     fn storage() -> String {

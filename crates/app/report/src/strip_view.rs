@@ -76,7 +76,7 @@ pub(crate) fn strip_view(run: &Run, decisions: &[Decision<'_>], hues: &Hues) -> 
         "block" => "blocks".to_owned(),
         _ => engine_title(&decision.here().group),
     };
-    let bands = bands(trial, &columns, class);
+    let bands = bands(trial, &columns);
     if bands.is_empty() && is_constant(&columns) {
         return None;
     }
@@ -143,7 +143,7 @@ struct Band {
     caption: String,
 }
 
-fn bands(trial: &TrialRecord, columns: &[Column], class: OpClass) -> Vec<Band> {
+fn bands(trial: &TrialRecord, columns: &[Column]) -> Vec<Band> {
     let mut rates: Vec<f64> = columns.iter().map(rate_of).collect();
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
@@ -164,12 +164,8 @@ fn bands(trial: &TrialRecord, columns: &[Column], class: OpClass) -> Vec<Band> {
         open = stalled;
     }
     for band in &mut out {
-        band.caption = format!(
-            "{:.1} to {:.1} s: fewer than 10 % of the median {}",
-            band.from,
-            band.to,
-            if class == OpClass::Transaction { "transactions" } else { "operations" }
-        );
+        band.caption =
+            format!("{:.1} to {:.1} s: rate below 10 % of the median", band.from, band.to);
     }
     out.extend(cliffs::found(trial).into_iter().map(|(at, cliff)| Band {
         from: at,

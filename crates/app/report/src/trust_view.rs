@@ -116,27 +116,24 @@ fn predicted(stack: &StackRecord) -> String {
         .map(|figure| figure.error.abs())
         .collect();
     errors.sort_by(f64::total_cmp);
-    let fitted = match count(Evidence::Fitted) {
-        1 => "1 figure".to_owned(),
-        count => format!("{count} figures"),
-    };
+    let figures = |count: usize| format!("{count} figure{}", if count == 1 { "" } else { "s" });
+    let fitted = figures(count(Evidence::Fitted));
     match errors.get(errors.len() / 2) {
         None if count(Evidence::Fitted) == 0 => {
             "not validated: no published figure covers such jobs on this I/O path".into()
         }
         None => format!("fitted on {fitted} of such jobs, none held out: not validated"),
-        Some(median) => format!(
-            "held-out error: {} figures: {}); fitted on {fitted}",
-            match errors.as_slice() {
-                [one] => format!("{:.0} % (1", one * 100.0),
+        Some(median) => {
+            let error = match errors.as_slice() {
+                [one] => format!("{:.0} %", one * 100.0),
                 all => format!(
-                    "median {:.0} %, worst {:.0} % ({}",
+                    "median {:.0} %, worst {:.0} %",
                     median * 100.0,
-                    all.last().copied().unwrap_or(0.0) * 100.0,
-                    all.len()
+                    all.last().copied().unwrap_or(0.0) * 100.0
                 ),
-            },
-            metrics(stack)
-        ),
+            };
+            let held_out = figures(errors.len());
+            format!("held-out error: {error} ({held_out}: {}); fitted on {fitted}", metrics(stack))
+        }
     }
 }

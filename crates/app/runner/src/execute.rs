@@ -3,14 +3,14 @@
 //! Invariants: a trial that is in the archive is never run again; on every way out the undo journal
 //! is played.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use archive::output::check_new_directory;
 use archive::{ArchiveError, FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome};
 use observe::Provenance;
 use stack::check_directory;
-use study::{Plan, Study, check_size, parse, plan};
+use study::{Plan, Study, Trial, check_size, parse, plan};
 
 use crate::RunnerError;
 use crate::context::Executor;
@@ -61,9 +61,13 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     if let Some((_, slug)) = there.iter().find(|(number, slug)| planned.get(number) != Some(slug)) {
         return Err(RunnerError::OtherOrder { path: path.into(), slug: slug.clone() });
     }
-    if there.len() < plan.trials.len() {
-        study::check_runnable(&study, "")?;
-    }
+    let mut left = study.clone();
+    let done: HashSet<u32> = there.iter().map(|(number, _)| *number).collect();
+    let missing = |trial: &&Trial| !done.contains(&trial.number);
+    let names: BTreeSet<&str> =
+        plan.trials.iter().filter(missing).map(|trial| trial.experiment.as_str()).collect();
+    left.experiment.retain(|one| names.contains(one.name.as_str()));
+    study::check_runnable(&left, "")?;
     Ok(Resumed { writer, study, plan, stacks: header.stacks, reached, failed_before })
 }
 
