@@ -36,4 +36,4 @@ pub use lines::TrialMessage;
 pub use reader::Run;
 pub use running::{Keeper, WRITE_EVERY};
 pub use sums::Sums;
-pub use writer::RunWriter;
+pub use writer::{Reopened, RunWriter};

@@ -256,8 +256,8 @@ fn check_format(path: &Path, found: u32) -> Result<(), ArchiveError> {
 mod tests {
 
     use super::*;
-    use crate::RunWriter;
     use crate::lines::{from_line, to_line};
+    use crate::{Reopened, RunWriter};
     use observe::Provenance;
     use stats::{Limit, Recorder, Sample, Timeline, TrialResult};
     use units::Nanos;
@@ -431,32 +431,33 @@ mod tests {
         assert!(Run::read(&path, study::Engines::ANY).is_ok());
     }
 
+    fn reopen(path: &Path) -> Result<Reopened, ArchiveError> {
+        Reopened::open(path, study::Engines::ANY, false, |_| ())
+    }
+
     #[test]
     fn resume_repeats_only_what_is_unfinished_or_damaged() {
         let dir = tempfile::tempdir().unwrap();
         let (path, mut writer) = run(dir.path());
         writer.write_trial(&trial(2)).unwrap();
-        assert!(matches!(
-            RunWriter::resume(&path, study::Engines::ANY, false, |_| ()),
-            Err(ArchiveError::Busy(_))
-        ));
+        assert!(matches!(reopen(&path), Err(ArchiveError::Busy(_))));
         drop(writer);
         fs::create_dir(path.join("trials/.writing-0003-e-a")).unwrap();
         fs::write(path.join("trials/0002-e-a/trial.json"), "{").unwrap();
-        let (writer, header, _) =
-            RunWriter::resume(&path, study::Engines::ANY, false, |_| ()).unwrap();
-        assert_eq!(header.trials_planned, 2);
+        let reopened = reopen(&path).unwrap();
+        assert_eq!(reopened.header.trials_planned, 2);
+        assert!(path.join("trials/.writing-0003-e-a").exists(), "nothing has changed yet");
+        let writer = reopened.write().unwrap();
         assert!(writer.has(1) && !writer.has(2));
         assert!(!path.join("trials/.writing-0003-e-a").exists());
         drop(writer);
         let mut cut = trial(2);
         cut.outcome = TrialOutcome::Partial;
-        let (mut writer, ..) =
-            RunWriter::resume(&path, study::Engines::ANY, false, |_| ()).unwrap();
+        let mut writer = reopen(&path).unwrap().write().unwrap();
         writer.write_trial(&cut).unwrap();
         assert!(Run::read(&path, study::Engines::ANY).unwrap().is_partial());
         drop(writer);
-        assert!(!RunWriter::resume(&path, study::Engines::ANY, false, |_| ()).unwrap().0.has(2));
+        assert!(!reopen(&path).unwrap().write().unwrap().has(2));
         assert!(path.join("aside/0002-e-a/trial.json").exists(), "evidence is kept");
     }
 

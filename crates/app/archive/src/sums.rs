@@ -81,10 +81,14 @@ impl Sums {
         self.0.keys().filter_map(|path| slug(path)).collect()
     }
 
-    /// Replaces the list of a run by that of the files that stay: those of the trials in `kept`, and those
+    /// Replaces the list of a run by that of the files that stay: those of the trials in the folders `kept`, and those
     /// that are of no trial.
-    pub(crate) fn rewrite(&self, run: &Path, kept: &BTreeSet<String>) -> Result<(), ArchiveError> {
-        let stays = |path: &str| slug(path).is_none_or(|slug| kept.contains(slug));
+    pub(crate) fn rewrite(
+        &self,
+        run: &Path,
+        kept: &BTreeMap<String, u32>,
+    ) -> Result<(), ArchiveError> {
+        let stays = |path: &str| slug(path).is_none_or(|slug| kept.contains_key(slug));
         let lines = self.0.iter().filter(|(path, _)| stays(path));
         let text: String = lines.map(|(path, digest)| line(path, *digest)).collect();
         let path = run.join(SUMS);

@@ -3,7 +3,7 @@
 //! Invariant: after `write_trial` returns, the trial survives the end of the system; before, it does not
 //! exist.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,8 @@ use crate::files::{
 use crate::output;
 use crate::reader::{Opened, read_header, refuse_link};
 use crate::running::{RUNNING, begin, read_running};
-use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord, sums};
+use crate::sums::{self, Sums};
+use crate::{ArchiveError, Run, RunHeader, TrialOutcome, TrialRecord};
 
 /// Intervals and counter samples of a trial whose document is indented.
 const INDENTED_MAX: usize = 1000;
@@ -29,8 +30,18 @@ pub struct RunWriter {
     path: PathBuf,
     /// Numbers of trials that are there.
     finished: HashSet<u32>,
-    /// Held, never read: keeps a second writer out.
-    _lock: File,
+    _lock: RunLock,
+}
+
+/// Keeps a second writer out of a run folder.
+#[derive(Debug)]
+struct RunLock(File);
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was just forked holds the same lock until it executes.
+        let _ = self.0.unlock();
+    }
 }
 
 impl RunWriter {
@@ -71,79 +82,6 @@ impl RunWriter {
             sync_directory(parent)?;
         }
         Ok(Self { path: path.to_owned(), finished: HashSet::new(), _lock: lock })
-    }
-
-    /// Opens a run folder to continue with it: throws away half-written trials, and moves partial and
-    /// damaged ones, and failed ones if `again`, aside so that they run again. A run of a version without
-    /// checksums has them from now on. `seen` is notified of each trial that stays.
-    ///
-    /// # Errors
-    /// [`ArchiveError`].
-    pub fn resume(
-        path: &Path,
-        engines: Engines,
-        again: bool,
-        mut seen: impl FnMut(&TrialRecord),
-    ) -> Result<(Self, RunHeader, Study), ArchiveError> {
-        // A folder that is no run gets no lock; what is read of a run is read under it.
-        read_header(path, engines)?;
-        let lock = lock(path)?;
-        let Opened { header, study, sums } = read_header(path, engines)?;
-        let wanted = |outcome: TrialOutcome| match outcome {
-            TrialOutcome::Complete => true,
-            TrialOutcome::Failed => !again,
-            TrialOutcome::Partial => false,
-        };
-        let trials = path.join(TRIALS);
-        for folder in [&trials, &path.join(ASIDE)] {
-            refuse_link(folder)?;
-        }
-        let (mut finished, mut kept) = (HashSet::new(), BTreeSet::new());
-        let (mut unfinished, mut leaving) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
-            let folder = entry.path();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(UNFINISHED) {
-                unfinished.push(folder);
-                continue;
-            }
-            if let Some(slug) = name.strip_prefix(SETTING_ASIDE) {
-                leaving.push((folder.clone(), slug.to_owned()));
-                continue;
-            }
-            if name.starts_with(RUNNING) {
-                set_aside(path, &folder, name.trim_start_matches('.'))?;
-                continue;
-            }
-            match Run::read_trial(&folder, sums.as_ref()) {
-                Ok(trial) if wanted(trial.outcome) => {
-                    seen(&trial);
-                    finished.insert(trial.number);
-                    kept.insert(name);
-                }
-                Ok(_) | Err(ArchiveError::Damaged { .. }) => {
-                    let hidden = trials.join(format!("{SETTING_ASIDE}{name}"));
-                    fs::rename(&folder, &hidden).map_err(ArchiveError::io("rename", &folder))?;
-                    leaving.push((hidden, name));
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        // Trials leave the list while their hidden folders still explain the gap.
-        if let Some(sums) = &sums {
-            sync_directory(&trials)?;
-            sums.rewrite(path, &kept)?;
-        }
-        for folder in unfinished {
-            fs::remove_dir_all(&folder).map_err(ArchiveError::io("remove", &folder))?;
-        }
-        for (folder, slug) in leaving {
-            set_aside(path, &folder, &slug)?;
-        }
-        if sums.is_none() {
-            sum_up(path, &header)?;
-        }
-        Ok((Self { path: path.to_owned(), finished, _lock: lock }, header, study))
     }
 
     /// The run folder.
@@ -224,6 +162,113 @@ impl RunWriter {
     }
 }
 
+/// A run folder that is locked and read, and nothing in it changed: whoever resumes it may still refuse.
+#[derive(Debug)]
+pub struct Reopened {
+    /// What `run.json` says.
+    pub header: RunHeader,
+    /// The resolved study.
+    pub study: Study,
+    path: PathBuf,
+    lock: RunLock,
+    sums: Option<Sums>,
+    /// Numbers of trials that stay, by folder.
+    kept: BTreeMap<String, u32>,
+    /// Folders that a kill left half written.
+    unfinished: Vec<PathBuf>,
+    /// Folders to move aside, and their names there.
+    leaving: Vec<(PathBuf, String)>,
+}
+
+impl Reopened {
+    /// Opens a run folder to resume it; `again`: failed trials run again. `seen` is notified of each trial
+    /// that stays.
+    ///
+    /// # Errors
+    /// [`ArchiveError`].
+    pub fn open(
+        path: &Path,
+        engines: Engines,
+        again: bool,
+        mut seen: impl FnMut(&TrialRecord),
+    ) -> Result<Self, ArchiveError> {
+        // A folder that is no run gets no lock; what is read of a run is read under it.
+        read_header(path, engines)?;
+        let lock = lock(path)?;
+        let Opened { header, study, sums } = read_header(path, engines)?;
+        let stays = |outcome: TrialOutcome| match outcome {
+            TrialOutcome::Complete => true,
+            TrialOutcome::Failed => !again,
+            TrialOutcome::Partial => false,
+        };
+        let trials = path.join(TRIALS);
+        for folder in [&trials, &path.join(ASIDE)] {
+            refuse_link(folder)?;
+        }
+        let (mut kept, mut unfinished, mut leaving) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for entry in fs::read_dir(&trials).map_err(ArchiveError::io("read", &trials))?.flatten() {
+            let folder = entry.path();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(UNFINISHED) {
+                unfinished.push(folder);
+            } else if let Some(slug) = name.strip_prefix(SETTING_ASIDE) {
+                leaving.push((folder, slug.to_owned()));
+            } else if name.starts_with(RUNNING) {
+                leaving.push((folder, name.trim_start_matches('.').to_owned()));
+            } else {
+                match Run::read_trial(&folder, sums.as_ref()) {
+                    Ok(trial) if stays(trial.outcome) => {
+                        seen(&trial);
+                        kept.insert(name, trial.number);
+                    }
+                    Ok(_) | Err(ArchiveError::Damaged { .. }) => leaving.push((folder, name)),
+                    Err(other) => return Err(other),
+                }
+            }
+        }
+        let path = path.to_owned();
+        Ok(Self { header, study, path, lock, sums, kept, unfinished, leaving })
+    }
+
+    /// Removes half-written trials and moves partial and damaged ones, and failed ones that run again,
+    /// aside. A run of a version without checksums gets them.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]; the folder can be opened again.
+    pub fn write(mut self) -> Result<RunWriter, ArchiveError> {
+        let trials = self.path.join(TRIALS);
+        for (folder, name) in &mut self.leaving {
+            if trials.join(&*name) == *folder {
+                let hidden = trials.join(format!("{SETTING_ASIDE}{name}"));
+                fs::rename(&folder, &hidden).map_err(ArchiveError::io("rename", folder))?;
+                *folder = hidden;
+            }
+        }
+        // Trials leave the list while their hidden folders still explain the gap.
+        if let Some(sums) = &self.sums {
+            sync_directory(&trials)?;
+            sums.rewrite(&self.path, &self.kept)?;
+        }
+        for folder in &self.unfinished {
+            fs::remove_dir_all(folder).map_err(ArchiveError::io("remove", folder))?;
+        }
+        for (folder, name) in &self.leaving {
+            set_aside(&self.path, folder, name)?;
+        }
+        if self.sums.is_none() {
+            sum_up(&self.path, &self.header)?;
+        }
+        let finished = self.kept.into_values().collect();
+        Ok(RunWriter { path: self.path, finished, _lock: self.lock })
+    }
+
+    /// The run folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 /// A folder that is ours alone: made now, or empty.
 fn make_own(path: &Path) -> Result<(), ArchiveError> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -284,12 +329,12 @@ fn set_aside(run: &Path, folder: &Path, name: &str) -> Result<(), ArchiveError> 
     fs::rename(folder, &target).map_err(ArchiveError::io("move aside", folder))
 }
 
-fn lock(path: &Path) -> Result<File, ArchiveError> {
+fn lock(path: &Path) -> Result<RunLock, ArchiveError> {
     let file = path.join(LOCK);
     refuse_link(&file)?;
     let lock = output::append(&file, true).map_err(ArchiveError::io("open", &file))?;
     lock.try_lock().map_err(|_| ArchiveError::Busy(path.to_owned()))?;
-    Ok(lock)
+    Ok(RunLock(lock))
 }
 
 fn to_json(value: &impl serde::Serialize) -> Vec<u8> {

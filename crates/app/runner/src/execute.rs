@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use archive::output::check_new_directory;
-use archive::{ArchiveError, FORMAT, RunHeader, RunWriter, StackRecord, TrialOutcome};
+use archive::{ArchiveError, FORMAT, Reopened, RunHeader, RunWriter, TrialOutcome};
 use observe::Provenance;
 use stack::check_directory;
 use study::{Plan, Study, Trial, check_size, parse, plan};
@@ -24,10 +24,8 @@ use crate::watch::Watcher;
 /// A run folder that was opened to resume it.
 #[derive(Debug)]
 pub struct Resumed {
-    writer: RunWriter,
-    study: Study,
+    folder: Reopened,
     plan: Plan,
-    stacks: Vec<StackRecord>,
     /// What its finished trials reached.
     reached: Reached,
     failed_before: bool,
@@ -43,12 +41,13 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
     }
     let (mut reached, mut failed_before) = (Reached::default(), false);
     let mut there = Vec::new();
-    let (writer, header, study) = RunWriter::resume(path, engines::list(), again, |trial| {
+    let folder = Reopened::open(path, engines::list(), again, |trial| {
         reached.note(trial);
         failed_before |= trial.outcome == TrialOutcome::Failed;
         there.push((trial.number, trial.slug.clone()));
     })?;
-    let mut plan = plan(&study);
+    let (header, study) = (&folder.header, &folder.study);
+    let mut plan = plan(study);
     plan.trials.retain(|trial| !header.left_out.contains(&trial.number));
     let now = u32::try_from(plan.trials.len()).unwrap_or(u32::MAX);
     if header.trials_planned != now {
@@ -68,7 +67,7 @@ pub fn resume(path: &Path, again: bool) -> Result<Resumed, RunnerError> {
         plan.trials.iter().filter(missing).map(|trial| trial.experiment.as_str()).collect();
     left.experiment.retain(|one| names.contains(one.name.as_str()));
     study::check_runnable(&left, "")?;
-    Ok(Resumed { writer, study, plan, stacks: header.stacks, reached, failed_before })
+    Ok(Resumed { folder, plan, reached, failed_before })
 }
 
 impl Resumed {
@@ -81,8 +80,8 @@ impl Resumed {
         options: &Options<'_>,
         watcher: &mut dyn Watcher,
     ) -> Result<RunEnd, RunnerError> {
-        let folder = parent_of(self.writer.path());
-        let mut executor = HostExecutor::check(&self.study, &self.plan, options, &folder)?;
+        let folder = parent_of(self.folder.path());
+        let mut executor = HostExecutor::check(&self.folder.study, &self.plan, options, &folder)?;
         self.on(&mut executor, options, watcher)
     }
 
@@ -93,13 +92,14 @@ impl Resumed {
         options: &Options<'_>,
         watcher: &mut dyn Watcher,
     ) -> Result<RunEnd, RunnerError> {
-        executor.check_resume(&self.study, &self.stacks)?;
+        let (study, stacks) = (self.folder.study.clone(), self.folder.header.stacks.clone());
+        executor.check_resume(&study, &stacks)?;
         let schedule = Schedule {
-            study: &self.study,
+            study: &study,
             plan: &self.plan,
             options,
-            archive: self.writer,
-            stacks: self.stacks,
+            archive: self.folder.write()?,
+            stacks,
             failed_before: self.failed_before,
             reached: self.reached,
             together: BTreeMap::new(),

@@ -96,6 +96,17 @@ fn a_failure_is_repeated_only_where_that_is_asked_for() {
 }
 
 #[test]
+fn a_refused_resume_leaves_failed_trials_where_they_are() {
+    let mut scenario = Scenario::two_stacks().repeating_failed();
+    scenario.run(first(Step::Fail("no"))).end.unwrap();
+    scenario.refuses = Some("another drive");
+    let refused = scenario.resume(|_| DONE);
+    assert_eq!(refused.end.unwrap_err().class(), ExitClass::Refused);
+    assert_eq!(scenario.outcomes(), [(1, Failed), (2, Complete)]);
+    assert!(!scenario.out.join("aside").exists());
+}
+
+#[test]
 fn a_failure_that_was_repeated_is_kept_aside() {
     let scenario = Scenario::two_stacks().repeating_failed();
     scenario.run(first(Step::Fail("no"))).end.unwrap();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use archive::{ArchiveError, RunWriter};
+use archive::{ArchiveError, Reopened};
 
 use super::mock::{DONE, Scenario, Step, study_text};
 use crate::{Ending, ExitClass, RunnerError, resume};
@@ -71,7 +71,7 @@ fn a_folder_that_is_no_run_is_refused() {
 #[test]
 fn a_run_that_another_process_writes_to_is_refused() {
     let scenario = interrupted();
-    let held = RunWriter::resume(&scenario.out, engines::list(), false, |_| ()).unwrap();
+    let held = Reopened::open(&scenario.out, engines::list(), false, |_| ()).unwrap();
     let error = scenario.resume(|_| DONE).end.unwrap_err();
     assert!(matches!(error, RunnerError::Archive(ArchiveError::Busy(_))), "{error}");
     drop(held);
