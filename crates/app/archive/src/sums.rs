@@ -81,8 +81,8 @@ impl Sums {
         self.0.keys().filter_map(|path| slug(path)).collect()
     }
 
-    /// Replaces the list of a run by that of the files that stay: those of the trials in the folders `kept`, and those
-    /// that are of no trial.
+    /// Replaces the list of a run by that of the files that stay: those of the trials in the folders `kept`,
+    /// and those that are of no trial.
     pub(crate) fn rewrite(
         &self,
         run: &Path,

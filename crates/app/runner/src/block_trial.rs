@@ -54,7 +54,7 @@ pub(crate) fn run(
         ledger: &ledger,
         lasting: matches!(stack.device, DeviceName::Paths(_)),
     };
-    let (disk, usage) = (counters_of(&devices), observe::usage());
+    let disk = counters_of(&devices);
     let prepare = fill_seconds(stack, place.fills);
     let overdue = Overdue {
         after: deadline(trial, experiment, prepare),
@@ -75,7 +75,6 @@ pub(crate) fn run(
     };
     let Some(result) = result else { return Ok(Execution::Stopped) };
     Ok(Execution::Ended(Box::new(TrialResult {
-        usage: Some(observe::usage().since(&usage)),
         disk: difference(disk, counters_of(&devices)),
         ..result
     })))

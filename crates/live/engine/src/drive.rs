@@ -58,6 +58,7 @@ where
     let Client { mut workload, classes, recorded, .. } = client;
     let (trial, number, background) = (seat.trial(), seat.number(), seat.is_background());
     let clock = seat.start();
+    let usage = observe::thread_usage();
     let mut driver: Driver<'_, S::Op> = Driver {
         trial,
         number,
@@ -73,7 +74,10 @@ where
     let now = driver.run(session, &mut workload)?;
     // Bounded by operations, and all of them are done.
     let early = !driver.over() && now < trial.spec.timeline.end();
+    let busy = observe::thread_usage().since(&usage).cpu().as_secs_f64();
+    let busy = busy / now.as_secs_f64().max(1e-9);
     let Driver { mut recorder, first_failure: failure, fatal, .. } = driver;
+    let shares = recorder.due_shares(&classes);
     if recorded {
         trial.control.leave(&mut recorder, number, now);
     }
@@ -83,9 +87,7 @@ where
         return Err(fatal);
     }
     let recording = if recorded { recording } else { Recording::default() };
-    let shares = recording.due_shares(&classes);
     let workload = recorded.then_some((workload, shares));
-    let busy = observe::thread_usage().cpu().as_secs_f64() / now.as_secs_f64().max(1e-9);
     Ok(ClientEnd { recording, failure, workload, at: now, busy })
 }
 
@@ -196,6 +198,10 @@ impl<Op: Recorded> Driver<'_, Op> {
     {
         let (outcome, bytes) = match ended {
             Ok(bytes) => (Outcome::Done, bytes),
+            Err(error) if Op::RETRIES && error.kind() == ErrorKind::Retryable => {
+                self.trial.retried.fetch_add(1, Ordering::Relaxed);
+                (Outcome::Retried, 0)
+            }
             Err(error) => {
                 let code = error.code();
                 self.failed(&issue.op, error);
@@ -216,9 +222,6 @@ impl<Op: Recorded> Driver<'_, Op> {
     fn failed(&mut self, op: &Op, error: EngineError) {
         let spec = self.trial.spec;
         match error.kind() {
-            ErrorKind::Retryable => {
-                self.trial.retried.fetch_add(1, Ordering::Relaxed);
-            }
             ErrorKind::Corruption | ErrorKind::Lost => {
                 self.fatal.get_or_insert(error);
                 self.trial.end();

@@ -1,16 +1,18 @@
 //! The client loop on a scripted session: every engine inherits what it does wrong.
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crosspoint_engine::{
     Completion, Ended, EngineError, ErrorKind, Finished, Seat, Session, Setting, Starter, Submit,
     TrialSpec, Wait, drive, run_clients,
 };
 use observe::Control;
-use stats::Timeline;
+use stats::{Recorded, Timeline};
 use units::Nanos;
-use workload::{Client, Issue, KvAction, KvOp, OpClass, OpId, Outcome, Step, Workload};
+use workload::{Client, Issue, KvAction, KvOp, OpClass, OpId, Outcome, SqlOp, Step, Workload};
 
 /// Issues this many operations, this many at a time, and notes how they ended.
 #[derive(Debug)]
@@ -49,26 +51,27 @@ impl Workload for Counted {
 }
 
 /// Answers from a script, later if it has room for more than one.
-struct Scripted {
+struct Scripted<Op = KvOp> {
     room: usize,
     flight: VecDeque<OpId>,
     answers: Box<dyn FnMut() -> Ended + Send>,
+    op: PhantomData<Op>,
 }
 
-impl Scripted {
+impl<Op> Scripted<Op> {
     fn new(room: usize, answers: impl FnMut() -> Ended + Send + 'static) -> Self {
-        Self { room, flight: VecDeque::new(), answers: Box::new(answers) }
+        Self { room, flight: VecDeque::new(), answers: Box::new(answers), op: PhantomData }
     }
 }
 
-impl Session for Scripted {
-    type Op = KvOp;
+impl<Op: Recorded> Session for Scripted<Op> {
+    type Op = Op;
 
     fn capacity(&self) -> usize {
         8
     }
 
-    fn submit(&mut self, issue: &Issue<KvOp>) -> Submit {
+    fn submit(&mut self, issue: &Issue<Op>) -> Submit {
         if self.room == 0 {
             return Submit::Done((self.answers)());
         }
@@ -96,12 +99,21 @@ type Outcomes = Result<Finished<()>, EngineError>;
 
 /// Runs one client of `operations` at depth 4 on a session.
 fn one(spec: &TrialSpec, operations: u32, session: Scripted) -> Outcomes {
+    alone(spec, Counted::client(operations, 4), session)
+}
+
+/// Runs one client on a session.
+fn alone<Op, W>(spec: &TrialSpec, client: Client<W>, session: Scripted<Op>) -> Outcomes
+where
+    Op: Recorded + Send,
+    W: Workload<Op = Op> + Send,
+{
     let stop = AtomicBool::new(false);
     let control = Control { stop: &stop, progress: None, keep: None };
     let setting = Setting { spec, control: &control, ready: &|| (), watch: None };
     let body = move |seat: Seat<'_>| {
         let mut session = session;
-        Ok((drive(seat, &mut session, Counted::client(operations, 4))?, ()))
+        Ok((drive(seat, &mut session, client)?, ()))
     };
     run_clients(setting, vec![Starter { body, background: false, recorded: true }])
 }
@@ -146,9 +158,9 @@ fn tenth(kind: ErrorKind) -> impl FnMut() -> Ended + Send {
 fn the_kind_of_an_error_decides_what_it_means() {
     for room in [0, 4] {
         let run = |spec: &TrialSpec, kind| one(spec, 100, Scripted::new(room, tenth(kind)));
-        let retried = run(&spec(), ErrorKind::Retryable).unwrap();
-        assert_eq!((counts(&retried), retried.retried), ((99, 1), 1));
-        assert_eq!(retried.result.failure, None);
+        let conflict = run(&spec(), ErrorKind::Retryable).unwrap();
+        assert_eq!((counts(&conflict), conflict.retried), ((99, 1), 0), "nobody repeats it");
+        assert!(conflict.result.failure.is_some());
         let failed = run(&spec(), ErrorKind::Failed).unwrap();
         assert_eq!((counts(&failed), failed.retried), ((99, 1), 0), "it continues");
         assert_eq!(failed.result.failure.as_deref(), Some("error 1213: words"));
@@ -159,6 +171,186 @@ fn the_kind_of_an_error_decides_what_it_means() {
         assert!(counts(&lost).0 < 20, "nothing can be sent over a lost connection");
         let kind = run(&spec(), ErrorKind::Corruption).map(|_| ()).map_err(|error| error.kind());
         assert_eq!(kind, Err(ErrorKind::Corruption));
+    }
+}
+
+/// Transactions of one statement, each repeated until it is committed.
+struct Statements {
+    left: u32,
+}
+
+impl Workload for Statements {
+    type Op = SqlOp;
+
+    fn next(&mut self, now: Nanos) -> Step<SqlOp> {
+        let (class, text) = (OpClass::PointSelect, units::Seed(0));
+        let op = SqlOp { class, table: 1, row: 1, other: 1, text, first: true, last: true };
+        match self.left {
+            0 => Step::Finished,
+            _ => Step::Issue(Issue { id: OpId(0), op, intended: now }),
+        }
+    }
+
+    fn completed(&mut self, _: OpId, outcome: Outcome, _: Nanos) {
+        self.left -= u32::from(outcome == Outcome::Done);
+    }
+}
+
+/// A deadlock that is retried is no failed operation: an objective that was met would be missed.
+#[test]
+fn a_transaction_that_is_retried_has_not_failed() {
+    let classes = vec![OpClass::PointSelect, OpClass::Transaction];
+    let workload = Statements { left: 99 };
+    let client = Client { workload, classes, open_loop: false, recorded: true };
+    let session = Scripted::<SqlOp>::new(0, tenth(ErrorKind::Retryable));
+    let finished = alone(&spec(), client, session).unwrap();
+    assert_eq!((counts(&finished), finished.retried), ((99, 0), 1));
+    assert_eq!(finished.result.failure, None);
+}
+
+/// Operations due every 0.1 ms from the start, one at a time.
+struct Scheduled {
+    next: u64,
+    end: Nanos,
+    busy: bool,
+}
+
+impl Scheduled {
+    fn client(end: Nanos) -> Client<Self> {
+        let workload = Self { next: 0, end, busy: false };
+        Client { workload, classes: vec![OpClass::Read], open_loop: true, recorded: true }
+    }
+
+    fn due(&self) -> Nanos {
+        Nanos::from_micros(100 * self.next)
+    }
+}
+
+impl Workload for Scheduled {
+    type Op = KvOp;
+
+    fn next(&mut self, now: Nanos) -> Step<KvOp> {
+        let intended = self.due();
+        match () {
+            () if intended >= self.end || now >= self.end => Step::Finished,
+            () if self.busy => Step::WaitCompletion,
+            () if intended > now => Step::WaitUntil(intended),
+            () => {
+                (self.next, self.busy) = (self.next + 1, true);
+                let (class, action) = (OpClass::Read, KvAction::Get);
+                let op = KvOp { class, action, record: 0, generation: 0 };
+                Step::Issue(Issue { id: OpId(0), op, intended })
+            }
+        }
+    }
+
+    fn completed(&mut self, _: OpId, _: Outcome, _: Nanos) {
+        self.busy = false;
+    }
+
+    fn missed(&mut self, until: Nanos) -> u64 {
+        self.end.min(until).get().div_ceil(100_000).saturating_sub(self.next)
+    }
+}
+
+/// Takes `time` for the operation that comes at `at`, from 0.
+fn stall(at: u32, time: Duration) -> impl FnMut() -> Ended + Send {
+    let mut count = 0;
+    move || {
+        let began = Instant::now();
+        while count == at && began.elapsed() < time {
+            std::hint::spin_loop();
+        }
+        count += 1;
+        Ok(0)
+    }
+}
+
+/// Counted from its issue, a request that waited behind a stall would look fast (coordinated omission).
+#[test]
+fn a_stall_is_charged_to_every_operation_that_was_due_in_it() {
+    let end = Nanos::from_millis(10);
+    for room in [0, 1] {
+        let session = Scripted::new(room, stall(0, Duration::from_millis(5)));
+        let finished = alone(&spec(), Scheduled::client(end), session).unwrap();
+        let recording = finished.result.recording;
+        let total = recording.total(Some(OpClass::Read));
+        // Those due in the first 4 ms waited for 1 ms at least; on a busy machine more do.
+        let waited = total.latency.count_between(1_000_000, u64::MAX);
+        assert!(waited >= 40, "{waited}");
+        assert_eq!(total.counts.ops + recording.missed_arrivals, 100, "each is done or missed");
+        assert!(total.service.value_at_quantile(0.5) <= total.latency.value_at_quantile(0.5));
+    }
+}
+
+/// A load that runs behind for good is no answer to the load that was asked for.
+#[test]
+fn an_operation_that_is_issued_too_late_ends_the_trial() {
+    let spec = TrialSpec { max_lag: Some(Nanos::from_millis(2)), ..spec() };
+    let session = Scripted::new(0, stall(3, Duration::from_millis(20)));
+    let finished = alone(&spec, Scheduled::client(Nanos::from_secs(1)), session).unwrap();
+    let failure = finished.result.failure.unwrap();
+    assert!(failure.contains("the load was not kept up"), "{failure}");
+    assert!(finished.result.recording.missed_arrivals > 0);
+}
+
+/// Latencies of the warm-up would be mixed into those of the measured time.
+#[test]
+fn what_was_due_in_the_warm_up_is_carried_and_not_counted() {
+    let measure = Nanos::from_secs(3600);
+    let timeline =
+        Timeline { warm_up: Nanos::from_millis(2), measure, interval: Nanos::from_millis(1) };
+    let spec = TrialSpec { timeline, ..spec() };
+    // The tenth is due at 0.9 ms and ends in the measured time.
+    let session = Scripted::new(0, stall(9, Duration::from_millis(5)));
+    let finished = alone(&spec, Scheduled::client(Nanos::from_millis(4)), session).unwrap();
+    let recording = finished.result.recording;
+    assert!(recording.carried[OpClass::Read].counts.ops >= 1);
+    let due = recording.due(Some(OpClass::Read)).ops;
+    let missed = recording.missed_of(Some(OpClass::Read));
+    assert_eq!(due + missed, 20, "from 2.0 to 3.9 ms");
+}
+
+/// Data that fails its check is no result, whatever the engine answered.
+#[test]
+fn data_that_fails_its_check_ends_the_trial() {
+    let verified = AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
+    let control = Control { stop: &stop, progress: None, keep: None };
+    let spec = spec();
+    let setting = Setting { spec: &spec, control: &control, ready: &|| (), watch: None };
+    let body = |seat: Seat<'_>| {
+        let mut session = Verified(Scripted::new(0, || Ok(0)), &verified);
+        Ok((drive(seat, &mut session, Counted::client(100, 1))?, ()))
+    };
+    let clients = vec![Starter { body, background: false, recorded: true }];
+    let error = run_clients(setting, clients).map(|_| ()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+/// A session whose second operation read wrong data.
+struct Verified<'a>(Scripted, &'a AtomicBool);
+
+impl Session for Verified<'_> {
+    type Op = KvOp;
+
+    fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    fn submit(&mut self, issue: &Issue<KvOp>) -> Submit {
+        self.0.submit(issue)
+    }
+
+    fn poll(&mut self, wait: Wait, done: &mut Vec<Completion>) -> Result<(), EngineError> {
+        self.0.poll(wait, done)
+    }
+
+    fn verify(&mut self, _: &Issue<KvOp>) -> Result<(), EngineError> {
+        match self.1.swap(true, Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(EngineError::corruption(3, "it is missing")),
+        }
     }
 }
 

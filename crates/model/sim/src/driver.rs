@@ -86,9 +86,8 @@ where
     let mut recording = Recording::default();
     for (recorder, client) in driver.recorders.into_iter().zip(&mut driver.clients) {
         if client.recorded {
-            let own = recorder.finish(now);
-            recording.merge(&own);
-            let shares = own.due_shares(&client.classes);
+            let shares = recorder.due_shares(&client.classes);
+            recording.merge(&recorder.finish(now));
             recording.missed_by(&shares, &mut client.workload, (&timeline, Nanos::MAX));
         }
     }

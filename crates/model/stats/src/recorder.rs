@@ -10,7 +10,7 @@ use units::Nanos;
 use workload::{Client, Issue, OpClass, Operation, Outcome};
 
 use crate::phase::Phase;
-use crate::recording::{Counts, ErrorSample, Interval, Recording};
+use crate::recording::{Counts, DueShares, ErrorSample, Interval, Recording};
 use crate::spread::Spread;
 use crate::timeline::Timeline;
 use crate::{Histogram, StoredLatency, new_histogram};
@@ -180,6 +180,8 @@ pub struct Recorder {
     /// `[class]`, service times; none in a closed loop, where they equal the response times.
     service: [Option<Lane>; OpClass::COUNT],
     done: Recording,
+    /// `[class]`, operations of the intervals that have ended.
+    ended_ops: [u64; OpClass::COUNT],
     raw: Vec<Raw>,
     carried: Vec<Carried>,
     carried_many: CarriedMany,
@@ -203,6 +205,7 @@ impl Recorder {
             latency: lanes(classes),
             service: Default::default(),
             done,
+            ended_ops: [0; OpClass::COUNT],
             raw: Vec::new(),
             carried: Vec::with_capacity(CARRIED_USUAL),
             carried_many: CarriedMany::default(),
@@ -270,6 +273,7 @@ impl Recorder {
                     self.carry(&sample);
                 }
             }
+            Outcome::Retried => {}
             Outcome::Failed(errno) => {
                 counts.errors += 1;
                 if self.done.error_samples.len() < ERROR_SAMPLES_MAX {
@@ -335,6 +339,7 @@ impl Recorder {
             if counts == Counts::default() {
                 continue;
             }
+            self.ended_ops[index] += counts.ops;
             let tally = ended.tallies.of(class);
             tally.counts = counts;
             for (stored, lane, service) in [
@@ -369,6 +374,21 @@ impl Recorder {
     pub fn finish_early(self, now: Nanos) -> Recording {
         let phase = self.current.phase;
         self.end(now, phase)
+    }
+
+    /// What the client did that can be due by itself, to share out what it missed: its operations so far, or
+    /// if it has none the `classes` that it issues.
+    #[must_use]
+    pub fn due_shares(&self, classes: &[OpClass]) -> DueShares {
+        let ops = |class: OpClass| self.ended_ops[class.index()] + self.counts[class.index()].ops;
+        let due = OpClass::ALL.into_iter().filter(|class| class.is_due_by_itself());
+        let done: Vec<(OpClass, u64)> =
+            due.map(|class| (class, ops(class))).filter(|(_, ops)| *ops > 0).collect();
+        if !done.is_empty() {
+            return DueShares(done);
+        }
+        let due = classes.iter().filter(|class| class.is_due_by_itself());
+        DueShares(due.map(|class| (*class, 1)).collect())
     }
 
     /// Whether something was counted in the current interval.
@@ -570,15 +590,21 @@ mod tests {
                 (0..*count)
                     .for_each(|_| recorder.record(Sample { class: *class, ..sample(300, 2) }));
             }
-            recorder.finish(Nanos(1300))
+            // A journal takes intervals away while the client runs.
+            recorder.poll(Nanos(1200));
+            let taken = recorder.take_ended(Nanos(1300), Nanos::ZERO).unwrap();
+            let shares = recorder.due_shares(&CLASSES);
+            let mut own = recorder.finish(Nanos(1300));
+            own.merge(&taken);
+            (own, shares)
         };
-        let reader = own(&[(OpClass::Read, 50)]);
-        let writer = own(&[(OpClass::Write, 30), (OpClass::Sync, 30)]);
-        let mut all = reader.clone();
+        let (reader, of_reader) = own(&[(OpClass::Read, 50)]);
+        let (writer, of_writer) = own(&[(OpClass::Write, 30), (OpClass::Sync, 30)]);
+        let mut all = reader;
         all.merge(&writer);
         let over = (&TIMELINE, Nanos(1300));
-        all.missed_by(&reader.due_shares(&CLASSES), &mut Owing(0), over);
-        all.missed_by(&writer.due_shares(&CLASSES), &mut Owing(1000), over);
+        all.missed_by(&of_reader, &mut Owing(0), over);
+        all.missed_by(&of_writer, &mut Owing(1000), over);
         // 250 of the thousand were due in the warm-up.
         assert_eq!(all.missed_arrivals, 1000);
         let missed = |class| all.missed_of(Some(class));
@@ -588,12 +614,12 @@ mod tests {
         );
         assert_eq!(all.missed_of(None), 750);
         // Of a mix, as its operations are; of a client that did nothing, as its classes.
-        let mix = own(&[(OpClass::Read, 30), (OpClass::Write, 10)]);
-        let mut of_mix = mix.clone();
-        of_mix.missed_by(&mix.due_shares(&CLASSES), &mut Owing(650), over);
+        let (mix, of_both) = own(&[(OpClass::Read, 30), (OpClass::Write, 10)]);
+        let mut of_mix = mix;
+        of_mix.missed_by(&of_both, &mut Owing(650), over);
         assert_eq!(of_mix.missed_of(Some(OpClass::Read)), 300);
         assert_eq!(of_mix.missed_of(Some(OpClass::Write)), 100);
-        let idle = Recording::default();
+        let idle = Recorder::new(TIMELINE, &CLASSES);
         let mut of_idle = Recording::default();
         of_idle.missed_by(&idle.due_shares(&CLASSES), &mut Owing(350), over);
         assert_eq!(of_idle.missed_of(Some(OpClass::Read)), 50);

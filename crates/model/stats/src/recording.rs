@@ -218,7 +218,7 @@ pub struct Recording {
 /// Operations of a client by class, of those that can be due by themselves: flushes and parts of
 /// transactions are not.
 #[derive(Debug, Clone, Default)]
-pub struct DueShares(Vec<(OpClass, u64)>);
+pub struct DueShares(pub(crate) Vec<(OpClass, u64)>);
 
 impl Recording {
     /// Adds what another client of the same trial recorded over the same timeline. Where one client
@@ -313,23 +313,6 @@ impl Recording {
             due.latency_sum = due.latency_sum.since(carried.latency_sum);
         }
         due
-    }
-
-    /// What of a client's own recording can be due by itself, to share out what it missed: its operations, or
-    /// where it has none the `classes` that it issues.
-    #[must_use]
-    pub fn due_shares(&self, classes: &[OpClass]) -> DueShares {
-        let ops = |class: OpClass| {
-            self.intervals.iter().map(|interval| interval.tallies[class].counts.ops).sum::<u64>()
-        };
-        let due = OpClass::ALL.into_iter().filter(|class| class.is_due_by_itself());
-        let done: Vec<(OpClass, u64)> =
-            due.map(|class| (class, ops(class))).filter(|(_, ops)| *ops > 0).collect();
-        if !done.is_empty() {
-            return DueShares(done);
-        }
-        let due = classes.iter().filter(|class| class.is_due_by_itself());
-        DueShares(due.map(|class| (*class, 1)).collect())
     }
 
     /// Notes what a client missed until `over`, when the trial ended, as `shares` of its classes; what was

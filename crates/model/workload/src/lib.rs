@@ -168,6 +168,8 @@ pub enum Outcome {
     Done,
     /// With this operating-system error number.
     Failed(i32),
+    /// The engine rolled its transaction back; the client starts that again, and its time continues.
+    Retried,
 }
 
 /// An operation to issue.

@@ -411,7 +411,7 @@ impl Workload for SqlClient {
     fn completed(&mut self, _id: OpId, outcome: Outcome, _now: Nanos) {
         self.in_flight = false;
         self.place += 1;
-        if let Outcome::Failed(_) = outcome {
+        if outcome != Outcome::Done {
             self.place = 0;
         } else if self.place == self.script.len() {
             (self.place, self.current) = (0, None);

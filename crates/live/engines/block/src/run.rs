@@ -66,7 +66,10 @@ pub fn run(
         failures_max: None,
         max_lag: spec.max_lag,
     };
-    let setting = Setting { spec: &trial, control, ready: &|| (), watch: None };
+    // Filling the buffers of deep queues takes longer than a short trial.
+    let usage = OnceLock::new();
+    let ready = || usage.set(observe::usage()).unwrap_or_default();
+    let setting = Setting { spec: &trial, control, ready: &ready, watch: None };
     let corruption = OnceLock::new();
     let data = Checked { target, ledger: spec.verify, corruption: &corruption };
     let mut starters = Vec::new();
@@ -82,6 +85,7 @@ pub fn run(
         }
     }
     let finished = run_clients(setting, starters);
+    let used = usage.get().map(|before| observe::usage().since(before));
     if let Some(corruption) = corruption.into_inner() {
         return Err(RunError::WrongData(corruption));
     }
@@ -91,7 +95,7 @@ pub fn run(
     })?;
     let mut workers = IoWorkers::default();
     finished.left.iter().for_each(|(_, own)| workers.join(own));
-    let mut result = finished.result;
+    let mut result = TrialResult { usage: used, ..finished.result };
     (result.notes, result.path) = (notes, path_text(&finished.left));
     result.notes.extend(punted_note(spec, workers.since(&before)));
     // In an open loop a thread waits actively, so there its time says little.

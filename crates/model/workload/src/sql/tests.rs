@@ -86,7 +86,7 @@ fn a_transaction_that_was_given_up_begins_again() {
     let mut client = client(&plan(SqlDialect::Sysbench10, SqlMix::WRITE_ONLY));
     let begin = statement(&mut client, Nanos(5));
     let Step::Issue(update) = client.next(Nanos(10)) else { panic!("no statement") };
-    client.completed(update.id, Outcome::Failed(1213), Nanos(20));
+    client.completed(update.id, Outcome::Retried, Nanos(20));
     let again = statement(&mut client, Nanos(20));
     assert_eq!((again.op.class, again.intended), (OpClass::Begin, begin.intended));
 }
