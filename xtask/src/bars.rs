@@ -96,33 +96,46 @@ pub fn tables(out: &mut String, profiles: &[(Profile, Vec<Check>)]) -> Result<()
             within(0.25)
         );
     }
-    let held_out: Vec<&Check> = held_out().map(|(_, one)| one).collect();
+    let held_out: Vec<(&str, &Check)> =
+        held_out().map(|(profile, one)| (profile.name.as_str(), one)).collect();
     causes(out, &held_out);
     Ok(())
 }
 
-/// Why held-out figures are outside their tolerance, with how many of each cause.
-fn causes(out: &mut String, held_out: &[&Check]) {
-    let _ = writeln!(out, "\n## Why held-out figures are outside their tolerance\n");
+/// Why held-out figures are outside their tolerance: of each cause how many, how far and the worst, most
+/// figures first.
+fn causes(out: &mut String, held_out: &[(&str, &Check)]) {
+    let _ = writeln!(out, "\n## Known misses by cause\n");
     let _ = writeln!(
         out,
-        "Each miss in validation.csv has one of these causes. They are inferred from the sources' figures \
-         and were not verified on the drives.\n"
+        "Each held-out figure outside its tolerance has one of these causes in validation.csv. They are \
+         inferred from the sources' figures and were not verified on the drives.\n"
     );
-    let _ = writeln!(out, "| cause | figures | median error | the drive, and the model |");
-    let _ = writeln!(out, "|---|---|---|---|");
-    for cause in MissCause::ALL {
-        let own = || held_out.iter().filter(|one| one.missed == Some(cause));
-        let errors: Vec<f64> = own().filter_map(|one| one.error()).collect();
-        let found = median(&errors).map_or("-".to_owned(), |m| format!("{:.0} %", m * 100.0));
-        if own().count() > 0 {
-            let _ = writeln!(
-                out,
-                "| {} | {} | {found} | {} |",
-                cause.word(),
-                own().count(),
-                cause.because()
-            );
-        }
+    let _ = writeln!(out, "| cause | figures | errors | the drive, and the model | largest |");
+    let _ = writeln!(out, "|---|---|---|---|---|");
+    let of = |cause| held_out.iter().filter(move |(_, one)| one.missed == Some(cause));
+    let mut found: Vec<MissCause> = MissCause::ALL.to_vec();
+    found.retain(|cause| of(*cause).next().is_some());
+    found.sort_by_key(|cause| std::cmp::Reverse(of(*cause).count()));
+    for cause in found {
+        let mut errors: Vec<(f64, String)> = of(cause)
+            .filter_map(|(name, one)| Some((one.error()?, format!("{name} {}", one.what()))))
+            .collect();
+        errors.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let percent = |error: f64| format!("{:+.0} %", error * 100.0);
+        let range = match errors.as_slice() {
+            [] => "-".to_owned(),
+            [one] => percent(one.0),
+            [first, .., last] => format!("{} to {}", percent(first.0), percent(last.0)),
+        };
+        let largest = errors.iter().max_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
+        let largest = largest.map_or("-", |(_, what)| what);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {range} | {} | {largest} |",
+            cause.word(),
+            of(cause).count(),
+            cause.because()
+        );
     }
 }

@@ -120,7 +120,7 @@ fn every_claim_fails_with_its_failing_number_and_holds_inside() {
         let printed = claim.value.unwrap_or(inside(claim));
         assert!((low..=high).contains(&printed), "what was printed must hold: {}", claim.text);
         if !named && !claim.any_drive {
-            assert_eq!(of(claim.fails).verdict, Verdict::NotAnswered, "{}", claim.text);
+            assert_eq!(of(claim.fails).verdict, Verdict::NotTested, "{}", claim.text);
             return;
         }
         // A count has no fifth of itself around it.
@@ -141,8 +141,8 @@ fn every_claim_is_undecided_without_repetitions_and_with_a_wide_interval() {
             |spread| judged((publication, claim), (Source::Measured, inside(claim)), spread, true);
         let named = stacks(publication, claim, true).iter().all(|stack| stack.identity.is_some());
         if named || claim.any_drive {
-            assert_eq!(of(None).verdict, Verdict::Undecided, "{}", claim.text);
-            assert_eq!(of(Some(3.0)).verdict, Verdict::Undecided, "{}", claim.text);
+            assert_eq!(of(None).verdict, Verdict::Inconclusive, "{}", claim.text);
+            assert_eq!(of(Some(3.0)).verdict, Verdict::Inconclusive, "{}", claim.text);
         }
     });
 }
@@ -155,12 +155,12 @@ fn stand_ins_are_shown_and_not_judged() {
         if claim.any_drive {
             assert_eq!(of.verdict, Verdict::DoesNotHold, "{}", claim.text);
         } else {
-            assert_eq!(of.verdict, Verdict::NotAnswered, "{}", claim.text);
+            assert_eq!(of.verdict, Verdict::NotTested, "{}", claim.text);
             assert!(of.ours.is_some() && of.why.contains("stand-in"), "{of:?}");
             assert_eq!(of.lies, Some(Lies::Outside), "the contrary is not hidden: {}", claim.text);
         }
         let nothing = judge(publication, claim, &[], &stacks(publication, claim, true));
-        assert_eq!((nothing.verdict, nothing.ours), (Verdict::NotAnswered, None));
+        assert_eq!((nothing.verdict, nothing.ours), (Verdict::NotTested, None));
     });
 }
 
@@ -181,10 +181,10 @@ fn predictions_are_judged_by_their_held_out_error_and_inputs_not_at_all() {
                 "{}",
                 claim.text
             );
-            assert_eq!(of(claim.fails, None).verdict, Verdict::Undecided, "{}", claim.text);
-            assert_eq!(of(claim.fails, Some(3.0)).verdict, Verdict::Undecided, "{}", claim.text);
+            assert_eq!(of(claim.fails, None).verdict, Verdict::Inconclusive, "{}", claim.text);
+            assert_eq!(of(claim.fails, Some(3.0)).verdict, Verdict::Inconclusive, "{}", claim.text);
         } else {
-            assert_eq!(of(claim.fails, Some(TIGHT)).verdict, Verdict::Input, "{}", claim.text);
+            assert_eq!(of(claim.fails, Some(TIGHT)).verdict, Verdict::Fitted, "{}", claim.text);
         }
     });
 }
@@ -198,7 +198,11 @@ fn what_is_cut_short_or_never_ended_is_undecided() {
             judge(publication, claim, &figures, &stacks(publication, claim, true)).verdict
         };
         for verdict in [spoil(&|one| one.partial = true), spoil(&|one| one.at_least = true)] {
-            assert!(matches!(verdict, Verdict::Undecided | Verdict::NotAnswered), "{}", claim.text);
+            assert!(
+                matches!(verdict, Verdict::Inconclusive | Verdict::NotTested),
+                "{}",
+                claim.text
+            );
         }
     });
 }

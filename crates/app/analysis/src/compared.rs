@@ -51,10 +51,14 @@ pub enum Verdict {
     /// Fewer, or more time.
     Worse,
     /// They differ by less than the margin.
-    Equal,
-    /// It cannot be told.
-    Open,
+    Equivalent,
+    /// Neither is certain.
+    Inconclusive,
 }
+
+units::words!(Verdict {
+    Better => "better", Worse => "worse", Equivalent => "equivalent", Inconclusive => "inconclusive",
+});
 
 /// One figure of both.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,6 +83,8 @@ pub struct Row {
     pub values: [Option<f64>; 2],
     /// Second over first, with its error; none where too little is known of either.
     pub difference: Option<Difference>,
+    /// Repetitions that have the figure, of the side that has fewer.
+    pub repetitions: usize,
     /// How the second is.
     pub verdict: Verdict,
     /// Why it is not judged; empty where it is.
@@ -318,8 +324,8 @@ fn rows_of(
             let known = difference(&first, &second, turns);
             let (verdict, why) = match lacks([one, other], [&first, &second], metric) {
                 Some((verdict, why)) => (verdict, why),
-                None if known.is_none() => (Verdict::Open, too_few(&first, &second)),
-                None => (Verdict::Open, spoilt.clone().unwrap_or_default()),
+                None if known.is_none() => (Verdict::Inconclusive, too_few(&first, &second)),
+                None => (Verdict::Inconclusive, spoilt.clone().unwrap_or_default()),
             };
             rows.push(Row {
                 experiment: one.first.experiment.clone(),
@@ -332,6 +338,7 @@ fn rows_of(
                 sources: [one.first.source, other.first.source],
                 values: [mean(&first), mean(&second)],
                 difference: known,
+                repetitions: first.len().min(second.len()),
                 verdict,
                 why,
             });
@@ -389,7 +396,7 @@ fn lacks(
             )
         })
     };
-    groups.into_iter().zip(values).find_map(short).map(|why| (Verdict::Open, why))
+    groups.into_iter().zip(values).find_map(short).map(|why| (Verdict::Inconclusive, why))
 }
 
 fn too_few(first: &[(u32, Placed)], second: &[(u32, Placed)]) -> String {
@@ -443,8 +450,8 @@ fn judge(rows: &mut [Row], margin: f64) {
     for (row, finding) in judged.zip(found) {
         let more_is_better = row.metric == "rate";
         row.verdict = match finding {
-            Finding::Equal => Verdict::Equal,
-            Finding::Open => Verdict::Open,
+            Finding::Equal => Verdict::Equivalent,
+            Finding::Open => Verdict::Inconclusive,
             Finding::Larger if more_is_better => Verdict::Better,
             Finding::Smaller if !more_is_better => Verdict::Better,
             Finding::Larger | Finding::Smaller => Verdict::Worse,
@@ -478,7 +485,7 @@ impl Comparison {
     #[must_use]
     pub fn needed(&self) -> Option<u32> {
         let judged = self.judged();
-        let open = self.rows.iter().filter(|row| row.verdict == Verdict::Open);
+        let open = self.rows.iter().filter(|row| row.verdict == Verdict::Inconclusive);
         let differences = open.filter_map(Row::judged);
         // Where this many should have told, the truth lies near what no verdict speaks of, or near the
         // margin.

@@ -48,7 +48,7 @@ fn fewer(trial: &mut TrialRecord, left: u64) {
 #[test]
 fn what_is_alike_is_equal_and_a_slower_one_is_worse() {
     let same = compared(&alike());
-    assert!(same.rows.iter().all(|row| row.verdict == Verdict::Equal), "{:?}", same.rows);
+    assert!(same.rows.iter().all(|row| row.verdict == Verdict::Equivalent), "{:?}", same.rows);
     assert_eq!((same.judged(), same.needed()), (same.rows.len(), None));
     let half = compared(&with(|trial| fewer(trial, 250)));
     assert_eq!(row(&half, "rate").verdict, Verdict::Worse);
@@ -61,7 +61,7 @@ fn a_side_that_did_nothing_is_worse() {
     let dead = compared(&with(|trial| fewer(trial, 0)));
     assert_eq!(row(&dead, "rate").verdict, Verdict::Worse);
     let p99 = row(&dead, "latency_p99");
-    assert_eq!((p99.verdict, p99.values[1]), (Verdict::Open, None), "{p99:?}");
+    assert_eq!((p99.verdict, p99.values[1]), (Verdict::Inconclusive, None), "{p99:?}");
     let mut other = alike();
     other.trials.iter_mut().filter(|one| one.stack == "a").for_each(|trial| fewer(trial, 0));
     assert_eq!(row(&compared(&other), "rate").verdict, Verdict::Better);
@@ -77,7 +77,7 @@ fn a_figure_that_one_repetition_lacks_is_not_judged() {
     });
     let found = compared(&run);
     let p99 = row(&found, "latency_p99");
-    assert_eq!(p99.verdict, Verdict::Open);
+    assert_eq!(p99.verdict, Verdict::Inconclusive);
     assert!(p99.why.contains("1 of 5 repetitions on b"), "{}", p99.why);
 }
 
@@ -92,7 +92,7 @@ fn what_was_not_whole_is_left_out_in_pairs() {
     });
     let found = compared(&run);
     let rate = row(&found, "rate");
-    assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equal, Some(4)));
+    assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equivalent, Some(4)));
     assert!(found.notes.iter().any(|note| note.contains("1 repetition of e on b")), "{found:?}");
 }
 
@@ -114,19 +114,23 @@ fn few_repetitions_of_an_unfaithful_drive_are_left_out() {
     };
     let (many, few) = (of(20), of(5));
     let (rate, other) = (row(&many, "rate"), row(&few, "rate"));
-    assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equal, Some(19)));
+    assert_eq!((rate.verdict, rate.difference.map(|one| one.n)), (Verdict::Equivalent, Some(19)));
     assert!(many.notes.iter().any(|note| note.contains("1 repetition of e on b")));
-    assert_eq!(other.verdict, Verdict::Open);
+    assert_eq!(other.verdict, Verdict::Inconclusive);
 }
 
 /// An emulated drive that was not as its model asks is another drive; a prediction is no measurement.
 #[test]
 fn unfaithful_drives_and_predictions_beside_measurements_are_not_judged() {
     let emulated = compared(&with(|trial| trial.source = Source::Emulated));
-    assert!(emulated.rows.iter().all(|row| row.verdict == Verdict::Open), "{:?}", emulated.rows);
+    assert!(
+        emulated.rows.iter().all(|row| row.verdict == Verdict::Inconclusive),
+        "{:?}",
+        emulated.rows
+    );
     assert!(emulated.rows[0].why.contains("emulation fell behind"));
     let predicted = compared(&with(|trial| trial.source = Source::Predicted));
-    assert!(predicted.rows.iter().all(|row| row.verdict == Verdict::Open));
+    assert!(predicted.rows.iter().all(|row| row.verdict == Verdict::Inconclusive));
     assert!(predicted.rows[0].why.contains("predicted"));
 }
 
@@ -139,8 +143,11 @@ fn runs_apart_on_a_busy_host_are_not_judged() {
     let found = runs(&quiet, &busy, &Question::default()).expect("a comparison");
     let of =
         |stack: &str| found.rows.iter().find(|row| row.stack == stack).expect("a figure").verdict;
-    assert_eq!((of("a"), of("b")), (Verdict::Equal, Verdict::Open));
-    assert!(compared(&busy).rows.iter().all(|row| row.verdict == Verdict::Equal), "took turns");
+    assert_eq!((of("a"), of("b")), (Verdict::Equivalent, Verdict::Inconclusive));
+    assert!(
+        compared(&busy).rows.iter().all(|row| row.verdict == Verdict::Equivalent),
+        "took turns"
+    );
     assert_eq!(runs(&quiet, &quiet, &Question::default()), Err(Refused::Same));
     assert_eq!(stacks(&quiet, ["a", "a"], &Question::default()), Err(Refused::Same));
     let allowed = Question { allowed: vec!["weather".into()], ..Question::default() };

@@ -10,7 +10,7 @@ use study::Objective;
 use units::{Nanos, Rate, human_count};
 use workload::OpClass;
 
-use crate::doubts::failures;
+use crate::doubts::{MISSED_MAX, failures, missed_arrivals};
 use crate::groups::{Group, Ops, groups, is_sql};
 use crate::repetitions::is_faithful;
 
@@ -103,17 +103,13 @@ fn ops_of(group: &Group<'_>) -> Option<Ops> {
     group.classes().first().copied()
 }
 
-/// Arrivals that were never issued, of those that were due, up to which a load was kept.
-const MISSED_MAX: f64 = 0.01;
-
 /// Operations per second that were reached: of a schedule that was kept, what was due.
 fn reached(group: &Group<'_>, ops: Ops) -> f64 {
     let done = group.rate(ops).map_or(0.0, |rate| rate.value);
     let due = group.first.point.get("rate").and_then(|text| text.parse::<Rate>().ok());
     let kept = |trial: &&archive::TrialRecord| {
-        let recording = &trial.result.recording;
-        let missed = recording.missed_arrivals as f64;
-        missed <= MISSED_MAX * (recording.due(ops.class()).ops as f64 + missed)
+        let missed = missed_arrivals(&trial.result.recording);
+        missed.is_none_or(|(missed, due)| missed <= MISSED_MAX * due)
     };
     match due.filter(|_| group.is_open_loop() && group.trials.iter().all(kept)) {
         Some(due) => done.max(due.get() as f64),

@@ -22,16 +22,16 @@ pub enum Verdict {
     /// The whole interval lies outside.
     DoesNotHold,
     /// The interval crosses a bound, or there is none.
-    Undecided,
+    Inconclusive,
     /// Nothing that ran here speaks of it.
-    NotAnswered,
+    NotTested,
     /// It went into our model, or follows from what did.
-    Input,
+    Fitted,
 }
 
 units::words!(Verdict {
-    Holds => "holds", DoesNotHold => "does not hold", Undecided => "inconclusive",
-    NotAnswered => "not tested", Input => "fitted",
+    Holds => "holds", DoesNotHold => "does not hold", Inconclusive => "inconclusive",
+    NotTested => "not tested", Fitted => "fitted",
 });
 
 /// A claim with our number and what follows.
@@ -97,7 +97,7 @@ pub(crate) fn judge(
     stacks: &[RunStack],
 ) -> Judged {
     let none = |why: &str| Judged {
-        verdict: Verdict::NotAnswered,
+        verdict: Verdict::NotTested,
         ours: None,
         interval: None,
         source: None,
@@ -122,22 +122,22 @@ pub(crate) fn judge(
         why,
     };
     if let Some(stand_in) = stand_in(publication, claim, stacks) {
-        return judged(Verdict::NotAnswered, stand_in);
+        return judged(Verdict::NotTested, stand_in);
     }
     let slower = stacks.iter().find(|stack| stack.name == claim.of.stack && stack.time_scale > 1);
     if let Some(stack) = slower.filter(|_| number.source == Source::Emulated && !claim.any_drive) {
         let why =
             format!("the emulated drive was time-scaled {}x, the CPU was not", stack.time_scale);
-        return judged(Verdict::Undecided, why);
+        return judged(Verdict::Inconclusive, why);
     }
     let input = claim.is.is_some_and(|is| is != Evidence::HeldOut);
     if number.source == Source::Predicted && input {
         let why =
             "no test: the model was fitted to this figure, or it follows from fitted constants";
-        return judged(Verdict::Input, why.to_owned());
+        return judged(Verdict::Fitted, why.to_owned());
     }
     if let Some(why) = number.spoiled.clone() {
-        return judged(Verdict::Undecided, why);
+        return judged(Verdict::Inconclusive, why);
     }
     match number.interval {
         None => {
@@ -150,11 +150,11 @@ pub(crate) fn judge(
                 }
                 _ => "an interval across repetitions needs three of them",
             };
-            judged(Verdict::Undecided, why.to_owned())
+            judged(Verdict::Inconclusive, why.to_owned())
         }
         Some((low, high)) if low >= from && high <= to => judged(Verdict::Holds, String::new()),
         Some((low, high)) if high < from || low > to => judged(Verdict::DoesNotHold, String::new()),
-        Some(_) => judged(Verdict::Undecided, "its interval crosses a bound".to_owned()),
+        Some(_) => judged(Verdict::Inconclusive, "its interval crosses a bound".to_owned()),
     }
 }
 

@@ -96,7 +96,7 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
     }
     // What one of two runs lacks nobody has compared; stacks of one run need not do the same.
     let lacking = if comparison.turns { 0 } else { comparison.alone.len() };
-    match (comparison.count(Verdict::Worse), comparison.count(Verdict::Open) + lacking) {
+    match (comparison.count(Verdict::Worse), comparison.count(Verdict::Inconclusive) + lacking) {
         (0, 0) => exit::OK,
         (0, _) => exit::INCONCLUSIVE,
         _ => exit::REGRESSION,

@@ -6,13 +6,13 @@
 use analysis::compared::{Comparison, Question, Refused, Row, Verdict, runs};
 use archive::Run;
 use serde::Serialize;
-use stats::compare::Difference;
+use stats::compare::{Difference, REPETITIONS_MIN};
 use units::{Nanos, human_count};
 
 /// One figure of a comparison.
 #[derive(Debug, Serialize)]
 pub struct CompareRow {
-    /// `worse`, `better`, `equal`, `open`.
+    /// `worse`, `better`, `equivalent`, `inconclusive`.
     pub verdict: &'static str,
     /// `-4.9 %`.
     pub difference: String,
@@ -114,8 +114,8 @@ pub fn compare_view(comparison: &Comparison) -> CompareView {
     rows.sort_by_key(|row| match row.verdict {
         Verdict::Worse => 0,
         Verdict::Better => 1,
-        Verdict::Open => 2,
-        Verdict::Equal => 3,
+        Verdict::Inconclusive => 2,
+        Verdict::Equivalent => 3,
     });
     let notes = comparison.notes.iter().chain(&comparison.alone).cloned().collect();
     CompareView {
@@ -136,16 +136,16 @@ fn sentence(comparison: &Comparison) -> String {
     let in_all =
         if all == 1 { "in the only figure".into() } else { format!("in all {all} figures") };
     let (worse, better) = (of(Verdict::Worse), of(Verdict::Better));
-    let (equal, open) = (of(Verdict::Equal), of(Verdict::Open));
+    let (equal, open) = (of(Verdict::Equivalent), of(Verdict::Inconclusive));
     let said = match (worse, better) {
         (0, 0) if equal == all => {
-            return format!("{second} equals {first} within {margin} {in_all}");
+            return format!("{second} and {first} are equivalent within {margin} {in_all}");
         }
         (0, 0) if equal == 0 => {
             return format!("{second} and {first} are inconclusive: {open} of {all} {figures}");
         }
         (0, 0) => {
-            format!("{second} is neither better nor worse than {first} in any that can be told")
+            format!("{second} is neither better nor worse than {first} in any conclusive figure")
         }
         (0, _) => format!("{second} is better than {first} in {better} of {all} {figures}"),
         (_, 0) => format!("{second} is worse than {first} in {worse} of {all} {figures}"),
@@ -153,7 +153,7 @@ fn sentence(comparison: &Comparison) -> String {
             "{second} is worse than {first} in {worse} and better in {better} of {all} {figures}"
         ),
     };
-    format!("{said}, equal within {margin} in {equal}, open in {open}")
+    format!("{said}, equivalent within {margin} in {equal}, inconclusive in {open}")
 }
 
 fn about(comparison: &Comparison) -> String {
@@ -180,13 +180,13 @@ fn about(comparison: &Comparison) -> String {
 
 fn advice(comparison: &Comparison) -> String {
     let open: Vec<&Row> =
-        comparison.rows.iter().filter(|row| row.verdict == Verdict::Open).collect();
+        comparison.rows.iter().filter(|row| row.verdict == Verdict::Inconclusive).collect();
     if open.is_empty() {
         return String::new();
     }
     let margin = percent(comparison.margin);
-    let few = |row: &&&Row| row.difference.is_none() && row.why.contains("that a verdict needs");
-    if open.iter().any(|row| few(&row)) {
+    let few = |row: &&Row| row.difference.is_none() && row.repetitions < REPETITIONS_MIN;
+    if open.iter().any(few) {
         return "crosspoint run STUDY --repeat 5, with --set for what else was changed".into();
     }
     if open.iter().all(|row| !row.why.is_empty()) {
@@ -206,12 +206,6 @@ fn advice(comparison: &Comparison) -> String {
 }
 
 fn row_view(row: &Row, turns: bool) -> CompareRow {
-    let verdict = match row.verdict {
-        Verdict::Better => "better",
-        Verdict::Worse => "worse",
-        Verdict::Equal => "equal",
-        Verdict::Open => "open",
-    };
     let known = row.values[0].zip(row.values[1]).filter(|(first, _)| *first > 0.0);
     let ratio = row.difference.map(|one| one.ratio).or_else(|| known.map(|(a, b)| b / a));
     let value = |at: usize| match (row.values[at], row.metric) {
@@ -224,7 +218,7 @@ fn row_view(row: &Row, turns: bool) -> CompareRow {
         [first, second] => format!("{first} and {second}"),
     };
     CompareRow {
-        verdict,
+        verdict: row.verdict.word(),
         difference: ratio.map_or_else(|| "-".into(), |ratio| signed(ratio, ratio)),
         interval: row.difference.map_or_else(|| "-".into(), |one| interval(&one)),
         place: format!("{} on {}, {}, {}", row.experiment, row.stack, row.engine, row.point),

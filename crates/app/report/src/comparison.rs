@@ -112,18 +112,25 @@ fn subject(group: &Group<'_>, counted: DecisionMetric) -> String {
     format!("{} {noun}{readers}{rate}", engine_title(group))
 }
 
-/// How often it ran, the interval of the ratio, and the source if nothing was measured.
-fn note(choice: &Choice<'_>, interval: Option<String>) -> String {
+/// How often it ran, the interval of the ratio, and the source if nothing was measured; what differs for the
+/// reference is said.
+fn note(choice: &Choice<'_>, here: Option<&Choice<'_>>, interval: Option<String>) -> String {
     let runs = choice.group.trials.len();
-    let mut words = vec![match (runs, interval) {
-        (1, _) => "n = 1".to_owned(),
-        (_, Some(interval)) => format!("n = {runs}, {interval}"),
-        (_, None) => format!("n = {runs}"),
-    }];
+    let other = here.map_or(runs, |here| here.group.trials.len());
+    let count =
+        if other == runs { format!("n = {runs}") } else { format!("n = {runs} vs {other}") };
+    let mut words = vec![count];
+    words.extend(interval.filter(|_| runs > 1));
     match (&choice.standing, choice.group.first.source) {
         (Reliability::Predicted(worth), _) => words = vec!["predicted".into(), worth.brief()],
         (_, Source::Emulated) => words.push("emulated".into()),
         _ => {}
+    }
+    if here.is_some_and(|here| {
+        let source = here.group.first.source;
+        source == Source::Emulated && source != choice.group.first.source
+    }) {
+        words.push("reference emulated".into());
     }
     if choice.group.time_scale() > 1 {
         words.push(format!("time-scaled {}x", choice.group.time_scale()));
@@ -136,11 +143,16 @@ fn ratio_interval(choice: &Choice<'_>) -> Option<String> {
     Some(format!("{} to {}x", times_number(lo), times_number(hi)))
 }
 
-/// Whether another run of both might have said the contrary: the interval between repetitions holds 1, and
-/// the ratio is far enough from it to be taken for a difference.
-fn is_open(ratio: Estimate) -> bool {
-    let holds_one = |(lo, hi): (f64, f64)| lo <= 1.0 && 1.0 <= hi;
-    (ratio.value - 1.0).abs() > ABOUT && ratio.between_repetitions().is_some_and(holds_one)
+/// How a ratio is worded: by its interval between repetitions, else by its value.
+fn order_of(ratio: Estimate) -> Order {
+    let value = ratio.value;
+    let (lo, hi) = ratio.between_repetitions().unwrap_or((value, value));
+    match () {
+        () if lo >= 1.0 - ABOUT && hi <= 1.0 + ABOUT => Order::Same,
+        () if lo <= 1.0 && 1.0 <= hi => Order::Inconclusive,
+        () if value > 1.0 => Order::Faster(value),
+        () => Order::Slower,
+    }
 }
 
 /// Doubts about a number that leave no ratio when two of them meet.
@@ -171,18 +183,16 @@ fn ratio_of(choice: &Choice<'_>) -> f64 {
 fn compared(decision: &Decision<'_>, here: &Choice<'_>, best: &Choice<'_>) -> Finding {
     let counted = decision.counted;
     let shaky = is_shaky(here) || is_shaky(best) || moved_as_much(counted, here, best);
-    let order = match ratio_of(best) {
-        _ if best.ratio.is_some_and(is_open) || shaky => Order::Inconclusive,
-        ratio if ratio > 1.0 + ABOUT => Order::Faster(ratio),
-        ratio if ratio < 1.0 - ABOUT => Order::Slower,
-        _ => Order::Same,
+    let order = match best.ratio {
+        _ if shaky => Order::Inconclusive,
+        ratio => ratio.map_or(Order::Same, order_of),
     };
     Finding::Compared {
         subject: subject(&here.group, counted),
         best: side(best, counted),
         here: side(here, counted),
         order,
-        note: note(best, ratio_interval(best)),
+        note: note(best, Some(here), ratio_interval(best)),
     }
 }
 
@@ -196,7 +206,7 @@ fn reached(decision: &Decision<'_>, choice: &Choice<'_>) -> Finding {
         subject: subject(&choice.group, counted),
         is_rate: counted.is_rate(),
         side: side(choice, counted),
-        note: note(choice, interval),
+        note: note(choice, None, interval),
     }
 }
 
@@ -329,9 +339,13 @@ mod tests {
     #[test]
     fn a_difference_that_another_run_may_turn_round_is_open() {
         let of = |ratios: &[f64]| over_values(ratios).expect("an estimate");
-        assert!(is_open(of(&[0.7, 1.2, 2.0])), "from a third less to twice");
-        assert!(!is_open(of(&[1.9, 2.0, 2.1])), "twice, whichever run");
-        assert!(!is_open(of(&[0.99, 1.01, 1.02])), "as good as the same");
-        assert!(!is_open(of(&[2.0])), "one run has no interval to go by, and says so");
+        let order = |ratios: &[f64]| order_of(of(ratios));
+        assert_eq!(order(&[0.7, 1.2, 2.0]), Order::Inconclusive, "from a third less to twice");
+        assert!(matches!(order(&[1.9, 2.0, 2.1]), Order::Faster(_)), "twice, whichever run");
+        assert_eq!(order(&[0.49, 0.5, 0.51]), Order::Slower);
+        assert_eq!(order(&[0.99, 1.0, 1.01]), Order::Same);
+        assert_eq!(order(&[0.6, 1.02, 1.7]), Order::Inconclusive, "its value alone is near 1");
+        assert!(matches!(order(&[2.0]), Order::Faster(_)), "one run has no interval to go by");
+        assert_eq!(order(&[1.02]), Order::Same);
     }
 }

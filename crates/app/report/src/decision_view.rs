@@ -75,7 +75,7 @@ impl ObjectiveView {
         let (state, mark) = match asked.outcome {
             Outcome::Met => ("met", "\u{2713} pass"),
             Outcome::Missed => ("missed", "\u{2715} fail"),
-            Outcome::Open => ("open", "open"),
+            Outcome::Open => ("open", "inconclusive"),
         };
         Self { state, mark, text: format!("{}: {}", asked.objective, asked.text) }
     }

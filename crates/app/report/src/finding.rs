@@ -27,7 +27,7 @@ pub(crate) enum Order {
     Faster(f64),
     /// The reference is faster.
     Slower,
-    /// The difference is too small to matter.
+    /// The interval, or the one value, lies within 5 % of equal.
     Same,
     /// Another run may find the opposite.
     Inconclusive,
@@ -192,7 +192,7 @@ fn compared(
         ),
         Order::Same => write!(
             out,
-            "{subject} are equally fast on {} and on {}: {values}.",
+            "{subject} on {} and {} are within 5 %: {values}.",
             best.storage, here.storage
         ),
         Order::Inconclusive => write!(
@@ -246,7 +246,7 @@ fn block(out: &mut Formatter<'_>, finding: &Finding) -> fmt::Result {
             human_count(*rate)
         ),
         Finding::Act { storage, ratings, note } => act(out, (storage, note), ratings),
-        _ => Ok(()),
+        other => unreachable!("a finding without a sentence: {other:?}"),
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
         let side = Side::new;
         let job = |order| Finding::Compared {
             subject: "LMDB durable updates".into(),
-            best: side("gp3", "2551/s"),
+            best: side("gp3", if order == Order::Same { "519/s" } else { "2551/s" }),
             here: side("this disk", "511/s"),
             order,
             note: note(),

@@ -278,7 +278,7 @@ fn asked_views(run: &Run) -> Vec<AskedView> {
         state: match one.outcome {
             Outcome::Met => "\u{2713} pass",
             Outcome::Missed => "\u{2715} fail",
-            Outcome::Open => "open",
+            Outcome::Open => "inconclusive",
         },
         objective: one.objective.to_string(),
         stack: one.stack,

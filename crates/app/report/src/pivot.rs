@@ -33,8 +33,6 @@ struct PivotRow {
 struct ClaimRow {
     #[serde(flatten)]
     claim: ClaimView,
-    /// Class of the verdict's chip.
-    chip: &'static str,
     /// Where ours lies, of what is not judged, and how far from what was printed.
     lies: String,
 }
@@ -87,13 +85,6 @@ pub(crate) fn place_tables(places: Vec<PlaceView>) -> Vec<PlaceTable> {
 }
 
 fn claim_row(claim: ClaimView) -> ClaimRow {
-    let chip = match claim.verdict {
-        "holds" => "holds",
-        "does not hold" => "fails",
-        "inconclusive" => "undecided",
-        "fitted" => "input",
-        _ => "unanswered",
-    };
     // A claim in words may hold of a number that is nothing like the printed one.
     let far = claim.over_printed.filter(|times| !(1.0 / FAR..=FAR).contains(times));
     let far = far.map_or_else(String::new, |times| match times >= 1.0 {
@@ -107,7 +98,7 @@ fn claim_row(claim: ClaimView) -> ClaimRow {
     };
     let lies: Vec<&str> = [lies, &far].into_iter().filter(|one| !one.is_empty()).collect();
     let lies = lies.join(", ");
-    ClaimRow { claim, chip, lies }
+    ClaimRow { claim, lies }
 }
 
 /// Ours next to a printed number: from this many times on it is said that they are far apart.
@@ -249,7 +240,7 @@ mod tests {
                 published: String::new(),
                 ours: String::new(),
                 source: String::new(),
-                verdict: "undecided",
+                verdict: "inconclusive",
                 lies,
                 over_printed,
                 why: String::new(),

@@ -71,7 +71,7 @@ fn compared(
 pub fn table(out: &mut String) {
     let _ = writeln!(
         out,
-        "Comparison of two systems that took turns, one figure, margin 5 %, of {COMPARISONS} each: % in \
+        "\nComparison of two systems that took turns, one figure, margin 5 %, of {COMPARISONS} each: % in \
          which equal systems were called better or worse / called equal, and in which one that is 5 % \
          slower was called worse / called equal. What a verdict speaks of begins at 1 %.\n\n\
          | run to run | pairs | {} |\n|---|---|{}",

@@ -65,7 +65,10 @@ fn a_drive_beside_itself_is_equal() {
         let output = scratch.run(&format!("compare {runs} --metric rate --json"));
         expect(&output, 0);
         for row in document(&output)["figures"].as_array().expect("figures") {
-            assert_eq!((&row["verdict"], &row["difference"]["n"]), (&"equal".into(), &5.into()));
+            assert_eq!(
+                (&row["verdict"], &row["difference"]["n"]),
+                (&"equivalent".into(), &5.into())
+            );
             let number = |name: &str| row["difference"][name].as_f64().expect("a number");
             let (ratio, lo, hi) = (number("ratio"), number("lo"), number("hi"));
             assert!(lo < ratio && ratio < hi && hi - lo > 1e-4, "{row}");
