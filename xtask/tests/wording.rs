@@ -78,26 +78,34 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Files that git has; none outside a checkout.
+/// Folders with what people read, besides the documents at the root.
+const FOLDERS: [&str; 7] = ["crates", "docs", "published", "python", "scripts", "studies", "xtask"];
+
+/// Files with what people read.
 fn files() -> Vec<PathBuf> {
-    let listed = Command::new("git").arg("ls-files").current_dir(root()).output();
-    let text =
-        listed.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
-    let read = |path: &&str| {
-        let kind = Path::new(path).extension().is_some_and(|one| {
-            ["rs", "md", "html"].iter().any(|own| one == *own) || (one == "toml" && is_text(path))
-        });
-        // The phrases themselves, published tables and inputs of tests.
-        let left_out = ["xtask/tests/wording.rs", "docs/VALIDATION.md"];
-        kind && !left_out.contains(path)
-            && !path.starts_with("fuzz/")
-            && !path.starts_with("fixtures/")
-    };
-    text.lines().filter(read).map(|path| root().join(path)).collect()
+    let top = std::fs::read_dir(root()).into_iter().flatten().flatten().map(|one| one.path());
+    let mut found: Vec<PathBuf> = top.filter(|path| path.is_file()).collect();
+    FOLDERS.iter().for_each(|folder| collect(&root().join(folder), &mut found));
+    found.retain(|path| {
+        let folder = path.parent().unwrap_or(path).strip_prefix(root()).unwrap_or(path);
+        let is_text = ["studies", "published"].iter().any(|one| folder == Path::new(one));
+        // The phrases themselves, and published tables.
+        let left_out = path.ends_with("xtask/tests/wording.rs") || path.ends_with("VALIDATION.md");
+        let kind = path.extension().and_then(|one| one.to_str()).unwrap_or_default();
+        !left_out && (["rs", "md", "html"].contains(&kind) || (kind == "toml" && is_text))
+    });
+    assert!(found.len() > 400, "only {} files were found", found.len());
+    found
 }
 
-fn is_text(path: &str) -> bool {
-    ["studies/", "published/"].iter().any(|folder| path.starts_with(folder))
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|one| one.path()) {
+        match path.is_dir() {
+            true if path.file_name().is_none_or(|name| name != "target") => collect(&path, found),
+            true => {}
+            false => found.push(path),
+        }
+    }
 }
 
 /// A reader who does not find the terms of the field closes the page.
@@ -114,6 +122,45 @@ fn everything_that_people_read_uses_the_terms_of_the_field() {
         }
     }
     assert!(hits.is_empty(), "{} hits:\n{}", hits.len(), hits.join("\n"));
+}
+
+/// Last commit from before the style guide.
+const BEFORE: &str = "caca4be";
+
+/// What is wrong with a commit's subject.
+fn fault(subject: &str) -> Option<&'static str> {
+    let first = subject.split(' ').next().unwrap_or_default();
+    let not_imperative = ["ed", "ing"].iter().any(|end| first.ends_with(end)) && first.len() > 5;
+    match () {
+        () if subject.chars().count() > 72 => Some("more than 72 characters"),
+        () if !first.starts_with(|c: char| c.is_uppercase()) => Some("begins without a capital"),
+        () if not_imperative => Some("not imperative"),
+        () if subject.ends_with('.') => Some("ends with a full stop"),
+        () => dialect(subject).map(|(phrase, _)| phrase),
+    }
+}
+
+/// Nobody reads a list of sentences.
+#[test]
+fn commit_subjects_are_short_and_imperative() {
+    assert_eq!(fault("Reject percentiles without enough samples"), None);
+    for wrong in ["Rejected them", "reject them", "Reject them.", &"Reject ".repeat(12)] {
+        assert!(fault(wrong).is_some(), "{wrong}");
+    }
+    if !root().join(".git").exists() {
+        return;
+    }
+    let git = |range: &str| {
+        Command::new("git").args(["log", "--format=%s", range]).current_dir(root()).output()
+    };
+    // A shallow clone has the last commits alone.
+    let log = git(&format!("{BEFORE}..HEAD")).ok().filter(|out| out.status.success());
+    let log = log.or_else(|| git("-1").ok()).expect("git log");
+    let subjects = String::from_utf8_lossy(&log.stdout).into_owned();
+    assert!(!subjects.is_empty(), "git log is empty: {}", String::from_utf8_lossy(&log.stderr));
+    let faults: Vec<String> =
+        subjects.lines().filter_map(|one| Some(format!("{}: {one}", fault(one)?))).collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 /// A pattern that finds nothing is no check.
