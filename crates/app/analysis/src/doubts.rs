@@ -239,9 +239,10 @@ fn errors(trial: &TrialRecord) -> Option<(f64, String)> {
 /// Operations of the measured time that failed, and all of them.
 pub(crate) fn failures(trial: &TrialRecord) -> (u64, u64) {
     let measured = trial.result.recording.measured().map(stats::Interval::counts);
-    let (failed, done) =
-        measured.fold((0, 0), |(failed, done), of| (failed + of.errors, done + of.ops));
-    (failed, failed + done)
+    let (failed, done) = measured.fold((0u64, 0u64), |(failed, done), of| {
+        (failed.saturating_add(of.errors), done.saturating_add(of.ops))
+    });
+    (failed, failed.saturating_add(done))
 }
 
 /// More than one in a hundred of what was due was never issued, not even late.
@@ -258,7 +259,7 @@ fn not_kept(trial: &TrialRecord) -> Option<(f64, String)> {
 /// the largest share; `None` where none was missed.
 pub(crate) fn missed_arrivals(recording: &stats::Recording) -> Option<(f64, f64)> {
     let due = |class: Option<OpClass>, missed: u64| {
-        (missed as f64, (recording.due(class).ops + missed) as f64)
+        (missed as f64, recording.due(class).ops as f64 + missed as f64)
     };
     if recording.missed.is_empty() {
         // Older records do not say of which class they were.
@@ -340,7 +341,7 @@ fn in_memory(trial: &TrialRecord) -> Option<(f64, String)> {
     let lookups = done(OpClass::Read)
         + OpClass::STATEMENTS.into_iter().filter(|class| is_query(*class)).map(done).sum::<u64>();
     let server = trial.result.totals.get("server_bytes_read").map(|bytes| *bytes as u64);
-    let process = trial.result.usage.map(|usage| usage.blocks_in * 512);
+    let process = trial.result.usage.map(|usage| usage.blocks_in.saturating_mul(512));
     let read = server.or(trial.result.disk.map(|disk| disk.read_bytes)).or(process)?;
     let pages = read / PAGE;
     (lookups >= LOOKUPS_MIN && lookups >= pages * LOOKUPS_A_PAGE).then(|| {

@@ -329,7 +329,7 @@ impl TrialDocument {
         let mut texts = self.notes.iter().chain(self.failure.iter()).chain([&self.path]);
         let notes: usize = self.notes.iter().map(|note| note.len() + NOTE).sum();
         if texts.any(|text| text.len() > TEXT_MAX) || notes > NOTES_MAX {
-            return Err("its notes are longer than any that are written".into());
+            return Err("its notes are too long".into());
         }
         Ok(())
     }
@@ -346,6 +346,9 @@ impl TrialDocument {
             Recording { missed_arrivals, missed, error_samples, ..Recording::default() };
         for interval in self.intervals {
             let (start, end) = (Nanos(interval.start_ns), Nanos(interval.end_ns));
+            if end < start {
+                return Err("an interval ends before it starts".into());
+            }
             let mut filled = Interval::empty(interval.phase, start, end);
             for (class, counts) in interval.counts() {
                 if !counts.is_empty() {
@@ -357,9 +360,12 @@ impl TrialDocument {
         for (class, counts) in &self.carried {
             recording.carried.of(*class).counts = *counts;
         }
+        if !are_countable(&recording, self.usage) {
+            return Err("its counts are larger than any trial's".into());
+        }
         let mut limits = self.limits;
         if let Some(limit) = limits.iter().find(|limit| !limit.is_sound()) {
-            return Err(format!("{limit:?} has shares that are none"));
+            return Err(format!("{limit:?} has shares outside 0 to 1"));
         }
         let is_note = |note: &String| {
             let limit = limit_of(note);
@@ -397,10 +403,27 @@ impl TrialDocument {
     }
 }
 
+/// Whether sums over all counts fit their type, with room.
+fn are_countable(recording: &Recording, usage: Option<Usage>) -> bool {
+    let intervals = recording.intervals.iter().flat_map(|one| one.tallies.iter());
+    let each = intervals.map(|(_, tally)| tally.counts);
+    let counts = each.flat_map(|one| [one.ops, one.bytes, one.errors]);
+    let used = usage.into_iter().flat_map(|one| {
+        let switches = [one.switches_voluntary, one.switches_involuntary];
+        let blocks = [one.blocks_in, one.blocks_out].map(|blocks| blocks.saturating_mul(512));
+        let [a, b] = switches;
+        let [c, d] = blocks;
+        [one.cpu_user_ns, one.cpu_system_ns, a, b, c, d, one.faults_major]
+    });
+    let missed = recording.missed.values().copied().chain([recording.missed_arrivals]);
+    let sum: u128 = counts.chain(used).chain(missed).map(u128::from).sum();
+    sum < 1 << 62
+}
+
 /// What a database counted, if that are bytes, times or calls.
 fn counted(totals: BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, String> {
     match totals.iter().find(|(_, value)| !(0.0..1e18).contains(*value)) {
-        Some((name, value)) => Err(format!("{name} = {value} is no count")),
+        Some((name, value)) => Err(format!("{name} = {value} is not a count")),
         None => Ok(totals),
     }
 }
@@ -408,7 +431,7 @@ fn counted(totals: BTreeMap<String, f64>) -> Result<BTreeMap<String, f64>, Strin
 /// What was delivered, if its shares are shares.
 fn sound(served: Option<Served>) -> Result<Option<Served>, String> {
     match served {
-        Some(served) if !served.is_sound() => Err(format!("{served:?} has shares that are none")),
+        Some(served) if !served.is_sound() => Err(format!("{served:?} has shares outside 0 to 1")),
         served => Ok(served),
     }
 }

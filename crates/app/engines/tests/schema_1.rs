@@ -102,7 +102,7 @@ fn a_key_by_both_of_its_names_is_refused() {
              [[experiment]]\nname = \"e\"\n{twice}"
         );
         let error = parse(&text, crosspoint_engines::list()).unwrap_err().to_string();
-        assert!(error.contains("write one of them"), "{twice}: {error}");
+        assert!(error.contains("use one of them"), "{twice}: {error}");
     }
 }
 
@@ -129,4 +129,16 @@ fn a_stored_run_keeps_the_trials_of_ignored_options() {
         assert_eq!(count(study::parse_stored(&text, crosspoint_engines::list())), stored);
         assert_eq!(count(parse(&text, crosspoint_engines::list())), today);
     }
+}
+
+/// A resumed run would otherwise run one point twice and another never.
+#[test]
+fn a_stored_run_keeps_the_order_of_ignored_options() {
+    let text = "schema = 1\nname = \"s\"\n[[stack]]\nname = \"d\"\ndevice = \"file\"\n[[experiment]]\n\
+                name = \"e\"\n[experiment.sql]\nengine = \"sqlite\"\nrows = 10\n\
+                doublewrite = [true, false]\npage_size = [\"4KiB\", \"16KiB\"]\n";
+    let study = study::parse_stored(text, crosspoint_engines::list()).unwrap();
+    let points: Vec<String> = plan(&study).trials.iter().map(study::Trial::point_text).collect();
+    let sizes: Vec<bool> = points.iter().map(|one| !one.contains("page_size=4KiB")).collect();
+    assert_eq!(sizes, [false, false, true, true], "page_size was the outer axis: {points:?}");
 }

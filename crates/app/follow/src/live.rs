@@ -120,7 +120,7 @@ impl LiveTrial {
         spread.merge(&summary.spread);
         interval.times = spread.counts().collect();
         interval.seconds = summary.seconds;
-        interval.ops += summary.ops;
+        interval.ops = interval.ops.saturating_add(summary.ops);
         interval.latency_sum_ns = interval.latency_sum_ns.saturating_add(summary.latency_sum.get());
         while self.intervals.len() > INTERVALS_MAX {
             self.intervals.pop_front();

@@ -5,6 +5,7 @@
 
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
+use std::time::Instant;
 
 use archive::RACERS;
 use study::Trial;
@@ -40,20 +41,23 @@ pub(crate) fn run(
         }
     }
     let ended = run_together(run, &ready, watcher)?;
-    let names: Vec<String> = ready.iter().map(|(one, _)| one.stack.name.clone()).collect();
+    let raced = ready.iter().zip(&ended).filter(|(_, (_, began))| *began);
+    let names: Vec<String> = raced.map(|((one, _), _)| one.stack.name.clone()).collect();
     let others = |own: &str| {
         let others: Vec<&str> =
             names.iter().map(String::as_str).filter(|name| *name != own).collect();
         match others.is_empty() {
-            true => "alone: the others failed or had run before".to_owned(),
+            true => "ran alone: the others failed or had run before".to_owned(),
             false => format!("ran concurrently with {} on the same CPUs", others.join(", ")),
         }
     };
-    let together = ready.len();
-    for ((one, prepared), ended) in ready.into_iter().zip(ended) {
+    let together = names.len();
+    for ((one, prepared), (ended, began)) in ready.into_iter().zip(ended) {
         if let Some(mut outcome) = sql.conclude(one, prepared, ended) {
-            outcome.notes.push(others(&one.stack.name));
-            outcome.totals.insert(RACERS.to_owned(), together as f64);
+            if began {
+                outcome.notes.push(others(&one.stack.name));
+                outcome.totals.insert(RACERS.to_owned(), together as f64);
+            }
             results.push((one.trial.number, Ok(outcome)));
         }
     }
@@ -63,12 +67,13 @@ pub(crate) fn run(
     }
 }
 
-/// Lets the prepared racers begin together, and hears them until the last has ended.
+/// Lets the prepared racers begin together, and hears them until the last has ended; returns how each ended
+/// and whether it began.
 fn run_together(
     run: RunContext<'_>,
     ready: &[(SqlTrial<'_>, Prepared)],
     watcher: &mut dyn Watcher,
-) -> Result<Vec<Ended>, RunnerError> {
+) -> Result<Vec<(Ended, bool)>, RunnerError> {
     let mark = run.options.journal.mark();
     // From this thread, with which their processes end.
     let lines = ready.iter().map(|(one, _)| start_host(mark, &one.stack.name));
@@ -89,7 +94,7 @@ fn run_together(
                 let (send, gate) = (send.clone(), &gate);
                 let mut request = request_of(*one, prepared, true);
                 request.parameters.journal = journal;
-                let waiting = run.waiting(one.trial, one.experiment);
+                let waiting = run.waiting_from(Instant::now(), one.trial, one.experiment);
                 scope.spawn(move || {
                     let mut there = false;
                     let mut heard = |event| match event {
@@ -108,7 +113,7 @@ fn run_together(
                     if !there {
                         gate.wait();
                     }
-                    ended
+                    (ended, there)
                 })
             })
             .collect();
@@ -119,6 +124,6 @@ fn run_together(
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        joined.collect()
+        joined.map(|(ended, began)| Ok((ended?, began))).collect()
     })
 }

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -32,7 +32,7 @@ pub enum WorkerError {
         reason: std::io::Error,
     },
     /// It said something that no child says.
-    #[error("the engine's process said what this program does not understand: {0}")]
+    #[error("unexpected message from the engine's process: {0}")]
     Unreadable(String),
 }
 
@@ -40,7 +40,8 @@ pub enum WorkerError {
 #[derive(Debug)]
 pub struct Channel {
     child: Child,
-    input: Option<ChildStdin>,
+    /// Lines for its input, which closes with this.
+    input: Option<Sender<String>>,
     output: Option<ChildStdout>,
 }
 
@@ -101,8 +102,15 @@ impl Channel {
             .spawn();
         let refuse = |reason| WorkerError::NoProgram { program: program.to_owned(), reason };
         let mut child = started.map_err(refuse)?;
-        let (input, output) = (child.stdin.take(), child.stdout.take());
-        Ok(Self { child, input, output })
+        let (pipe, output) = (child.stdin.take(), child.stdout.take());
+        let (input, lines) = channel::<String>();
+        std::thread::spawn(move || {
+            let Some(mut pipe) = pipe else { return };
+            let mut write =
+                |line: String| pipe.write_all(line.as_bytes()).and_then(|()| pipe.flush());
+            let _ = lines.into_iter().try_for_each(&mut write);
+        });
+        Ok(Self { child, input: Some(input), output })
     }
 
     /// Its process.
@@ -142,8 +150,7 @@ impl Channel {
             (Some(ended), _) => Ok(ended),
             (None, Some(Killed::Stop)) => Ok(Ended::Stopped),
             (None, Some(Killed::Deadline)) => Ok(Ended::Died(format!(
-                "the engine's process did not end within the trial's deadline, {} after it was asked, \
-                 and was ended{}",
+                "the engine's process exceeded the trial's deadline ({}) and was killed{}",
                 units::Nanos::from(waiting.deadline),
                 with_words(&words)
             ))),
@@ -151,10 +158,11 @@ impl Channel {
         }
     }
 
-    /// A child that ended already cannot be written to; what it said is heard all the same.
-    fn send(&mut self, text: &str) {
-        if let Some(input) = &mut self.input {
-            let _ = input.write_all(format!("{text}\n").as_bytes()).and_then(|()| input.flush());
+    /// A child that ended already cannot be written to; what it said is heard all the same. One that does
+    /// not read keeps the writing thread, not this one.
+    fn send(&self, text: &str) {
+        if let Some(input) = &self.input {
+            let _ = input.send(format!("{text}\n"));
         }
     }
 
@@ -166,6 +174,8 @@ impl Channel {
         heard: &mut dyn FnMut(Event),
     ) -> (Result<Option<Ended>, WorkerError>, Option<Killed>) {
         let began = Instant::now();
+        // Time in which it was ready and had to wait for others.
+        let mut held = Duration::ZERO;
         let (mut asked, mut killed): (Option<Instant>, Option<Killed>) = (None, None);
         let mut killed_at = None;
         loop {
@@ -176,7 +186,8 @@ impl Channel {
             }
             let late = match asked {
                 Some(asked) if asked.elapsed() >= waiting.grace => Some(Killed::Stop),
-                _ => (began.elapsed() >= waiting.deadline).then_some(Killed::Deadline),
+                _ => (began.elapsed() >= waiting.deadline.saturating_add(held))
+                    .then_some(Killed::Deadline),
             };
             if let (Some(why), None) = (late, &killed) {
                 killed = Some(why);
@@ -189,11 +200,12 @@ impl Channel {
             let line = match said.recv_timeout(LOOK) {
                 Ok(Said::Channel(line)) => line,
                 Ok(Said::TooLong) => {
+                    let _ = self.child.kill();
                     let reason = format!(
-                        "a line of more than {} MiB; a longer `interval` makes a shorter record",
+                        "its record exceeds {} MiB; use a longer `interval`",
                         LINE_MAX >> 20
                     );
-                    return (Err(WorkerError::Unreadable(reason)), killed);
+                    return (Ok(Some(Ended::Died(reason))), killed);
                 }
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return (Ok(None), killed),
@@ -203,8 +215,10 @@ impl Channel {
                 Ok(Understood::End(ended)) => return (Ok(Some(ended)), killed),
                 Ok(Understood::Event(event)) => {
                     let ready = matches!(event, Event::Ready);
+                    let before = Instant::now();
                     heard(event);
                     if ready {
+                        held += before.elapsed();
                         self.send(GO);
                     }
                 }
@@ -243,6 +257,8 @@ fn read_lines(output: ChildStdout, send: &SyncSender<Said>) {
         let said = match output.by_ref().take(LINE_MAX + 1).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
             Ok(count) if count as u64 > LINE_MAX => Said::TooLong,
+            // It died in the middle of it.
+            Ok(_) if line.last() != Some(&b'\n') => return,
             Ok(_) => Said::Channel(line),
         };
         let over = matches!(said, Said::TooLong);
@@ -344,12 +360,33 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 
+    /// One process that the kernel killed in its last line must not end a study of hours.
+    #[test]
+    fn a_record_that_is_cut_off_is_the_death_of_its_process() {
+        let long = Duration::from_secs(600);
+        let ended = ask(shell("printf '{\"done\": ['; kill -9 $$"), false, long).unwrap();
+        assert!(matches!(&ended, Ended::Died(how) if how.contains("signal 9")), "{ended:?}");
+        let error = ask(shell("echo nonsense"), false, long).unwrap_err().to_string();
+        assert!(error.contains("nonsense"), "{error}");
+    }
+
+    /// A request that is larger than a pipe must neither hang the run nor swallow Ctrl-C.
+    #[test]
+    fn a_child_that_does_not_read_is_ended_by_its_deadline() {
+        let line = shell("sleep 600");
+        for _ in 0..10 {
+            line.send(&"x".repeat(100_000));
+        }
+        let ended = ask(line, false, Duration::from_millis(200)).unwrap();
+        assert!(matches!(&ended, Ended::Died(how) if how.contains("deadline")), "{ended:?}");
+    }
+
     /// A child that talks without end must not take this machine's memory.
     #[test]
     fn endless_words_are_refused_or_forgotten() {
         let long = Duration::from_secs(600);
-        let error = ask(shell("tr '\\0' x </dev/zero"), false, long).unwrap_err().to_string();
-        assert!(error.contains("96 MiB") && error.len() < 400, "{error}");
+        let ended = ask(shell("tr '\\0' x </dev/zero"), false, long).unwrap();
+        assert!(matches!(&ended, Ended::Died(how) if how.contains("96 MiB")), "{ended:?}");
         let script = "head -c 100000000 /dev/zero | tr '\\0' x >&2; echo end >&2; exit 3";
         let ended = ask(shell(script), false, long).unwrap();
         let Ended::Died(how) = ended else { panic!("{ended:?}") };

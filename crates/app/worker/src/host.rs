@@ -113,7 +113,7 @@ pub fn serve(handlers: &[Handler]) -> std::io::Result<()> {
         Some(handler) => {
             answer(&request, handler.verbs, &words).unwrap_or_else(|error| failed(&error))
         }
-        None => Reply::End(Ended::Failed(format!("this program has no {name}"))),
+        None => Reply::End(Ended::Failed(format!("this build has no {name}"))),
     };
     say(&reply)
 }

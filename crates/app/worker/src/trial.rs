@@ -172,7 +172,7 @@ fn filled<E: KeyValueEngine>(
         let compacting = Meter::start(device);
         engine.compact()?;
         let (wall, ..) = compacting.read();
-        notes.push(format!("compacted in {} after the load", Nanos(wall)));
+        notes.push(format!("compaction after the load took {}", Nanos(wall)));
     }
     conclude(&engine, place, notes);
     let of_device = engine.bytes_of_device();
@@ -233,10 +233,8 @@ pub(crate) fn check<E: KeyValueEngine>(request: &CheckRequest) -> Result<String,
     let Checked { records, updated, lost } = checked;
     let what = format!("{records} records with {updated} acknowledged updates");
     match (lost, job.durability) {
-        (0, _) => Ok(format!("{what}: all are there")),
-        (lost, Durability::None) => {
-            Ok(format!("{what}: {lost} are lost, which durability none allows"))
-        }
+        (0, _) => Ok(format!("{what}: all present")),
+        (lost, Durability::None) => Ok(format!("{what}: {lost} lost (allowed by durability none)")),
         (count, durability) => Err(EngineError::lost(count, durability.word())),
     }
 }

@@ -254,7 +254,7 @@ impl Config {
                 "allowed: a power of two up to 8192",
             ),
             (
-                large >= u64::from(smallest.max(biggest).next_multiple_of(16)),
+                large >= u64::from(smallest.max(biggest)).next_multiple_of(16),
                 "large-block-op-kbytes",
                 "a block must hold a record",
             ),

@@ -114,7 +114,7 @@ pub fn groups(
     let devices = u32::try_from(config.device_names.len()).unwrap_or(1).max(1);
     let each = shape.addressed(config);
     if each.get() == 0 {
-        return Err(format!("a device of {} holds no large block", shape.device));
+        return Err(format!("a device of {} is smaller than a large block", shape.device));
     }
     let threads = shape.service_threads.max(1);
     let total = load.reads.saturating_add(load.writes);

@@ -129,7 +129,7 @@ pub fn read_log(mut log: impl BufRead, recording: &mut Recording) -> Result<(), 
                 .map_err(|error| damaged(&error))?;
             stored += slot.bytes();
             if stored > read * EXPANSION_MAX + EXPANSION_FREE {
-                return Err(damaged("expands to more than any recorded histogram"));
+                return Err(damaged("expands beyond the limit of a histogram"));
             }
         }
     }
@@ -137,7 +137,7 @@ pub fn read_log(mut log: impl BufRead, recording: &mut Recording) -> Result<(), 
 
 /// Where the histogram with this tag belongs.
 fn slot<'a>(recording: &'a mut Recording, tag: &str) -> Result<&'a mut StoredLatency, LogError> {
-    let missing = || LogError(format!("line tagged `{tag}` belongs to no interval"));
+    let missing = || LogError(format!("line tagged `{tag}` has no interval"));
     let (place, rest) = tag.split_once('-').unwrap_or((tag, ""));
     let tallies = match place.parse::<usize>() {
         Ok(at) => &mut recording.intervals.get_mut(at).ok_or_else(missing)?.tallies,

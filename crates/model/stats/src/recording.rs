@@ -40,9 +40,9 @@ impl Counts {
 
 impl std::ops::AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
-        self.ops += other.ops;
-        self.bytes += other.bytes;
-        self.errors += other.errors;
+        self.ops = self.ops.saturating_add(other.ops);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors = self.errors.saturating_add(other.errors);
         self.latency_sum += other.latency_sum;
     }
 }

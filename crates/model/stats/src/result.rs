@@ -170,7 +170,7 @@ impl Usage {
     /// CPU in all.
     #[must_use]
     pub const fn cpu(&self) -> Nanos {
-        Nanos(self.cpu_user_ns + self.cpu_system_ns)
+        Nanos(self.cpu_user_ns.saturating_add(self.cpu_system_ns))
     }
 }
 

@@ -9,6 +9,7 @@ use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use crate::error::StudyError;
 use crate::job::{ACT, Kind, OPTIONS};
+use crate::schema1::SQL_OPTIONS;
 use crate::{EngineName, Engines, Job, Jobs, KvWorkload, OptionDoc, Shown, SqlWorkload};
 
 /// Trials of a study at most.
@@ -94,8 +95,7 @@ impl<'i> Written<'i> {
                 [ACT] => Ok(Kind::Act),
                 _ => Err(self.refuse_at(
                     "workload",
-                    "the engine `block` has the workload \"act\", or none: then `pattern` and \
-                     `read_share` say what is done",
+                    "the engine `block` takes workload = \"act\", or none with `pattern` and `read_share`",
                 )),
             };
         }
@@ -131,7 +131,12 @@ impl<'i> Written<'i> {
     /// The keys that have a list, in the order in which they are expanded.
     fn axes(&self, kind: Kind, docs: &[&OptionDoc]) -> Result<Vec<String>, StudyError> {
         let mut given = self.options();
-        given.sort_by_key(|name| docs.iter().position(|one| one.name == *name));
+        if kind == Kind::Sql && self.rules == Rules::RunOfSchema1 {
+            // Also of options that its engines do not have.
+            given.sort_by_key(|name| SQL_OPTIONS.iter().position(|one| one == name));
+        } else {
+            given.sort_by_key(|name| docs.iter().position(|one| one.name == *name));
+        }
         let apart = |name: &str| kind.axes().contains(&format!("options.{name}").as_str());
         let mut axes = Vec::new();
         for key in kind.axes() {
@@ -150,8 +155,7 @@ impl<'i> Written<'i> {
                 return Err(self.refuse_at(path, format!("{path} takes one value, not a list")));
             }
             if self.values(path).is_empty() {
-                let message =
-                    "the matrix is empty here, so there is no trial; write at least one value";
+                let message = "empty list; write at least one value";
                 return Err(self.refuse_at(path, message));
             }
         }
@@ -225,7 +229,7 @@ impl<'i> Written<'i> {
             if self.rules == Rules::Author && !seen.insert(format!("{job:?}")) {
                 let path = beyond_first.first().copied().unwrap_or_default();
                 let error = self.refuse_at(path, format!("{path}: a value is listed twice"));
-                return Err(error.with_help("trials are repeated by `repeat`"));
+                return Err(error.with_help("use `repeat` to repeat trials"));
             }
             points.push(job);
         }
@@ -283,7 +287,7 @@ impl<'i> Written<'i> {
         let own: Vec<&str> = docs.iter().map(|one| one.name).collect();
         let name: String = name.chars().take(100).collect();
         let message = format!(
-            "`{name}` is no option of {}; allowed: {}",
+            "{} has no option `{name}`; allowed: {}",
             engines.join(", "),
             if own.is_empty() { "none".into() } else { own.join(", ") }
         );
@@ -354,6 +358,5 @@ pub(crate) fn too_many(experiment: &str, count: u64) -> StudyError {
     let message = format!(
         "with experiment `{experiment}` the study has {count} trials; allowed: at most {TRIALS_MAX}"
     );
-    StudyError::general(message)
-        .with_help("leave out values of its matrix, or repetitions; or make studies of it")
+    StudyError::general(message).with_help("use fewer values or repetitions, or split the study")
 }

@@ -12,6 +12,10 @@ use toml::{Spanned, Table};
 use crate::error::StudyError;
 
 /// Keys of jobs, and of points in stored runs: name in schema 1, name now.
+/// Options of SQL jobs that were axes, in the order in which they were expanded.
+pub(crate) const SQL_OPTIONS: [&str; 4] =
+    ["page_size", "compression", "doublewrite", "flush_method"];
+
 const RENAMED: [(&str, &str); 6] = [
     ("threads", "clients"),
     ("readers", "clients"),
@@ -239,7 +243,7 @@ fn rename(table: &mut DeTable<'_>, from: &str, to: &str) -> Result<(), StudyErro
     }
     let Some((key, value)) = table.remove_entry(from) else { return Ok(()) };
     if table.contains_key(to) {
-        let message = format!("`{from}` is the name of `{to}` in schema 1; write one of them");
+        let message = format!("`{from}` is the schema-1 name of `{to}`; use one of them");
         return Err(StudyError { span: Some(key.span()), ..StudyError::general(message) });
     }
     table.insert(Spanned::new(key.span(), Cow::Owned(to.to_owned())), value);

@@ -56,12 +56,12 @@ impl Channel {
             let left = Timespec::try_from(left).map_err(std::io::Error::other)?;
             let mut ready = [PollFd::new(&self.output, PollFlags::IN)];
             if poll(&mut ready, Some(&left))? == 0 {
-                return Err(std::io::Error::other("the process that serves it does not answer"));
+                return Err(std::io::Error::other("its server process does not answer"));
             }
             let mut part = [0; 4096];
             match self.output.read(&mut part)? {
                 0 => {
-                    return Err(std::io::Error::other("the process that serves it has ended"));
+                    return Err(std::io::Error::other("its server process has ended"));
                 }
                 count => self.heard.extend_from_slice(&part[..count]),
             }
@@ -81,10 +81,8 @@ impl DriveProcess {
         let spawn = || {
             let mut command = Command::new(std::env::current_exe()?);
             command.arg(DRIVE_VERB).stdin(Stdio::piped()).stdout(Stdio::piped());
-            if mark.is_none() {
-                // Whoever waits for the end of this program's errors must not wait for the drive's.
-                command.stderr(Stdio::null());
-            }
+            // Whoever waits for the end of this program's errors must not wait for the drive's.
+            command.stderr(Stdio::null());
             // Ctrl-C is for the parent: the drive goes after its users.
             command.process_group(0);
             if let Some(mark) = mark {

@@ -101,7 +101,7 @@ pub fn serve_attached(
 pub fn serve_drive() -> std::io::Result<()> {
     let requests = requests();
     let Request::Serve(spec) = requests.recv().map_err(std::io::Error::other)?? else {
-        return Err(std::io::Error::other("no drive was asked for"));
+        return Err(std::io::Error::other("no drive was requested"));
     };
     let asked = Asked::listen()?;
     let mut serving = match Serving::begin(&spec) {
@@ -237,7 +237,7 @@ impl Serving {
             Err(error) => Response::Failed(error.to_string()),
         };
         match request {
-            Request::Serve(_) => Response::Failed("a drive is served already".into()),
+            Request::Serve(_) => Response::Failed("a drive is already being served".into()),
             Request::ResetCounts => {
                 self.attached.begin_anew();
                 Response::Done
