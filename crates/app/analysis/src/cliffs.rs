@@ -306,7 +306,7 @@ fn cause(moved: &[Moved], fell: bool) -> Option<String> {
         && free.after < free.before / 5.0
         && fell
     {
-        return Some("the buffer pool filled: from here on pages must leave it".into());
+        return Some("the buffer pool filled: pages are evicted from here on".into());
     }
     for kind in ["read", "write"] {
         if let Some(latency) = of(&format!("device {kind} latency"))

@@ -197,7 +197,7 @@ fn spoilt(run: &Run, stacks: &[&str], side: &str) -> Vec<String> {
     let mut found: Vec<String> = doubts_among(run, &own).into_iter().map(line).collect();
     if run.is_partial() {
         let (there, planned) = (run.trials.len(), run.header.trials_planned);
-        found.insert(0, format!("{side}Not whole: {there} of {planned} trials are there"));
+        found.insert(0, format!("{side}Incomplete: {there} of {planned} trials"));
     }
     found
 }
@@ -302,8 +302,7 @@ fn rows_of(
                 several => (format!("{several} repetitions"), "are"),
             };
             notes.push(format!(
-                "{count} of {} {are} left out: not whole, or on a drive that was not as its \
-                 model asks",
+                "{count} of {} {are} left out: incomplete, or emulation not accurate",
                 what(group)
             ));
         }
@@ -356,15 +355,14 @@ fn not_judged(one: &Group<'_>, other: &Group<'_>, turns: bool) -> Option<String>
     }
     let predicted = groups.map(|group| group.first.source == Source::Predicted);
     if predicted[0] != predicted[1] {
-        return Some("one is predicted, and its model's error is in no interval".into());
+        return Some("one side is predicted: intervals do not include the model's error".into());
     }
     // Others take turns with both sides of a pair; what ran apart had others of its own.
     let busy = |group: &&Group<'_>| {
         group.trials.iter().any(|trial| doubts_of(trial).contains(&WarningKind::BusyHost))
     };
     let apart = !turns && !predicted[0];
-    (apart && groups.iter().any(busy))
-        .then(|| "the host was busy, and another time it may be less so".into())
+    (apart && groups.iter().any(busy)).then(|| "the host was busy during one of the runs".into())
 }
 
 /// What a side lacks that the other has, or a repetition that the others of its side have: what it was slow
@@ -380,17 +378,16 @@ fn lacks(
         |at: usize| !values[at].is_empty() && values[at].iter().all(|(_, one)| one.value > 0.0);
     let enough = values.iter().all(|side| side.len() >= REPETITIONS_MIN);
     if enough && nothing(1) && all(0) {
-        return Some((Verdict::Worse, "the second did nothing".into()));
+        return Some((Verdict::Worse, "the second completed no operations".into()));
     }
     if enough && nothing(0) && all(1) {
-        return Some((Verdict::Better, "the first did nothing".into()));
+        return Some((Verdict::Better, "the first completed no operations".into()));
     }
     let short = |(group, side): (&Group<'_>, &[(u32, Placed)])| {
         let (have, whole) = (side.len(), whole(group).count());
         (have < whole).then(|| {
             format!(
-                "{} of {whole} repetitions on {} have no such figure: too few operations, or some that \
-                 never ended",
+                "{} of {whole} repetitions on {} lack this metric: too few operations, or some never ended",
                 whole - have,
                 group.first.stack
             )
@@ -402,8 +399,10 @@ fn lacks(
 fn too_few(first: &[(u32, Placed)], second: &[(u32, Placed)]) -> String {
     let have = first.len().min(second.len());
     match have < REPETITIONS_MIN {
-        true => format!("{have} of the {REPETITIONS_MIN} repetitions that a verdict needs"),
-        false => "some repetitions did nothing, or order and system are one".to_owned(),
+        true => format!("{have} of at least {REPETITIONS_MIN} repetitions"),
+        false => {
+            "some repetitions completed nothing, or order and system cannot be separated".to_owned()
+        }
     }
 }
 

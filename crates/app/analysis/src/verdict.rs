@@ -187,7 +187,7 @@ fn number(claim: &Claim, figures: &[Figure], source: Source) -> Option<Number> {
     let spoiled = spoiled(of).or_else(|| spoiled(over));
     let value = of.value / over.value;
     if !value.is_finite() {
-        let spoiled = Some("the number that it is divided by is 0".to_owned());
+        let spoiled = Some("division by 0".to_owned());
         return Some(Number { value: f64::NAN, interval: None, source, spoiled });
     }
     let interval = interval(of).zip(interval(over));

@@ -43,10 +43,10 @@ pub enum ArchiveError {
         reason: String,
     },
     /// A run or a trial that no reader would accept.
-    #[error("{0} cannot be written: it is larger than a run or a trial may be")]
+    #[error("{0} cannot be written: larger than the limit of a run or trial")]
     TooLarge(PathBuf),
     /// A directory that contains files of something other than a run.
-    #[error("{0} is there already and not empty, or no directory")]
+    #[error("{0} exists and is not empty, or is not a directory")]
     Foreign(PathBuf),
     /// Another process writes to the run.
     #[error("another process is writing to {0}")]

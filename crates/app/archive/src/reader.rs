@@ -171,7 +171,7 @@ impl Run {
         if !trial.result.recording.is_consistent() {
             return Err(ArchiveError::damaged(
                 &path,
-                "more was carried over the warm-up than completed",
+                "more operations carried over from the warm-up than completed",
             ));
         }
         Ok(trial)

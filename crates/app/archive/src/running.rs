@@ -130,7 +130,7 @@ impl observe::Keep for Keeper {
         let _ = self.words.send(Word::End);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let joined = thread.map(JoinHandle::join).and_then(Result::ok);
-        let (mut lines, rest) = joined.ok_or("its thread is gone")?;
+        let (mut lines, rest) = joined.ok_or("its thread has ended")?;
         // Through the descriptor: whatever its name leads to by now.
         let mut whole = lines.read_back()?;
         whole.merge(&rest);

@@ -108,8 +108,7 @@ fn show(disk: &Disk, json: bool) {
     let floor = Nanos(disk.floor_ns);
     let block = if disk.block.is_some() { " and a loop device" } else { "" };
     out!(
-        "floor:  {floor} through FUSE ({}){block} and back; clients see the model's times and a \
-         kernel's, no more",
+        "overhead: {floor} through FUSE ({}){block}; clients see the model's latency plus a kernel I/O path",
         disk.transport
     );
     let short = disk.block.as_ref().unwrap_or(&disk.file);
@@ -131,9 +130,7 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
         out!("{}{block}: model:{}", disk.file.display(), disk.model);
         out!("  {}", disk.served);
         if disk.powerless {
-            out!(
-                "  its power is gone, as its faults planned: every request fails until it is attached again"
-            );
+            out!("  power cut by its fault plan: every request fails until it is attached again");
         }
     }
     Ok(exit::OK)
@@ -143,10 +140,10 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
 pub fn say_abandoned() -> Result<(), Failure> {
     let left = match stack::abandoned(&state_directory()?)? {
         0 => return Ok(()),
-        1 => "a process that was killed has".to_owned(),
-        count => format!("{count} processes that were killed have"),
+        1 => "a killed process".to_owned(),
+        count => format!("{count} killed processes"),
     };
-    say!("warning: {left} left on this host what was made\n  next: crosspoint clean");
+    say!("warning: {left} left devices, mounts or files behind\n  help: crosspoint clean");
     Ok(())
 }
 
@@ -185,11 +182,11 @@ pub fn detach(disk: Option<&Path>, json: bool) -> Result<ExitCode, Failure> {
         for disk in &served {
             out!("{} is detached: {}", disk.file.display(), disk.served);
             if disk.powerless {
-                out!("  its power had gone, as its faults planned");
+                out!("  power was cut by its fault plan");
             }
         }
         if of_runs > 0 {
-            out!("left alone: {of_runs} of runs that are going on");
+            out!("skipped: {of_runs} of running studies");
         } else if served.is_empty() && failed.is_none() {
             out!("nothing is attached");
         }
@@ -204,7 +201,7 @@ fn run_of(disk: &Disk) -> Option<u32> {
 
 fn detach_one(disk: Disk, state: &Path) -> Result<Disk, Failure> {
     if let Some(run) = run_of(&disk) {
-        let reason = format!("process {run}, a run that is going on, made it for itself");
+        let reason = format!("it belongs to process {run}, which is still running");
         return Err(refused(&disk.file.display().to_string(), reason, "end that first"));
     }
     disk.goes_on()?;

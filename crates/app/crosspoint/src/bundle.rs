@@ -187,7 +187,7 @@ fn collect(folder: &Path, below: &str, out: &mut Vec<Member>) -> io::Result<()> 
         } else if kind.is_file() && is_plain(&name) {
             out.push(Member { name: whole, content: Content::File(entry.path()) });
         } else {
-            return Err(io::Error::other(format!("{whole:?} is not a plain file of a run")));
+            return Err(io::Error::other(format!("{whole:?} is not a regular file of a run")));
         }
     }
     Ok(())
@@ -239,10 +239,10 @@ pub fn check(bundle: &Path) -> Result<ExitCode, Failure> {
     }
     if differing.is_empty() {
         let folder = plain(&folder);
-        out!("{folder}: {files} files whole; report and figures made again byte for byte");
+        out!("{folder}: {files} files intact; report and figures regenerate byte for byte");
         return Ok(exit::OK);
     }
-    say!("a report is made again byte for byte by the version of Crosspoint that made it");
+    say!("use the version of Crosspoint that made the bundle");
     Ok(exit::NOT_KEPT)
 }
 
@@ -354,7 +354,7 @@ fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
             return Err(io::Error::other(format!("{name:?} does not belong in a bundle")));
         }
         if entry.size() > left || members.len() == FILES_MAX {
-            return Err(io::Error::other("it unpacks to more than any bundle of a run"));
+            return Err(io::Error::other("it unpacks to more than the limit of a bundle"));
         }
         left -= entry.size();
         let path = scratch.join(&name);
@@ -363,8 +363,7 @@ fn unpack(bundle: &Path, scratch: &Path) -> io::Result<Vec<Member>> {
         io::copy(&mut entry, &mut new_file(&path).map_err(|_| twice())?)?;
         members.push(Member { name, content: Content::File(path) });
     }
-    let more =
-        || io::Error::other("it holds more than its files, or was packed by another program");
+    let more = || io::Error::other("it has extra data, or was packed by another program");
     let mut whole = Comparing { expected: open()? };
     write_tar(&members, &mut whole).map_err(|_| more())?;
     match whole.expected.read(&mut [0]) {

@@ -27,7 +27,7 @@ pub fn run(directory: &Path, forget: bool, json: bool) -> Result<ExitCode, Failu
                 Err(StackError::io("remove", &path)(error).into())
             }
             _ => {
-                out!("predictions are of the published host");
+                out!("predictions use the published host");
                 Ok(exit::OK)
             }
         };

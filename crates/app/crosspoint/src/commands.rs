@@ -72,7 +72,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Verb::ServeDrive => match runner::drives::serve_drive() {
             Ok(()) => Ok(exit::OK),
             Err(error) => {
-                say!("error: {error}: this verb is for other processes of this program");
+                say!("error: {error}: this verb is internal");
                 Ok(exit::ENVIRONMENT)
             }
         },
@@ -144,7 +144,7 @@ fn text_of(name: &str, arguments: &RunArguments) -> Result<Result<StudyText, Str
 fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     // clap waives `requires` where what is required conflicts with what is there.
     if arguments.again.is_some() && arguments.resume.is_none() {
-        say!("error: --again repeats trials of a run that is there\n  next: add --resume RUN");
+        say!("error: --again requires --resume\n  help: add --resume RUN");
         return Ok(exit::USAGE);
     }
     crate::attach::say_abandoned()?;
@@ -153,7 +153,7 @@ fn run_study(arguments: &RunArguments) -> Result<ExitCode, Failure> {
         Some(name) => match text_of(name, arguments)? {
             Ok(text) => Some(text),
             Err(wrong) => {
-                say!("error: {}\n  next: crosspoint run --help", plain(&wrong));
+                say!("error: {}\n  help: crosspoint run --help", plain(&wrong));
                 return Ok(exit::USAGE);
             }
         },
@@ -208,7 +208,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
             doubt.kind == analysis::doubts::WarningKind::NotDelivered
         };
         if analysis::doubts::doubts(&run).iter().any(undelivered) {
-            out!("next: rerun on an idle host, or with time-scaled drives: {}", stretched(&run));
+            out!("help: rerun on an idle host, or with time-scaled drives: {}", stretched(&run));
         }
         report::summary(&run).iter().for_each(|line| out!("{}", plain(line)));
         missed |= say_objectives(&run);
@@ -221,7 +221,7 @@ fn finish_run(end: &RunEnd) -> Result<ExitCode, Failure> {
         Ending::Complete if missed => exit::OBJECTIVE_MISSED,
         Ending::Complete => exit::OK,
         Ending::Interrupted => {
-            say!("partial: results until here are kept; resume with: {resume}");
+            say!("partial: results so far are kept; resume with: {resume}");
             exit::INTERRUPTED
         }
         Ending::Failed => {
@@ -286,7 +286,11 @@ fn say_objectives(run: &Run) -> bool {
             one.text
         );
     }
-    out!("objectives: {} of {} met, {missed} missed, {open} open", count(Outcome::Met), all.len());
+    out!(
+        "objectives: {} of {} met, {missed} missed, {open} inconclusive",
+        count(Outcome::Met),
+        all.len()
+    );
     missed > 0
 }
 
@@ -399,7 +403,7 @@ fn print_plan(study: &study::Study, plan: &study::Plan, estimate: &runner::Estim
     }
     out!("privileges: {}", runner::privileges(study, plan));
     for lack in runner::lacks(study, plan) {
-        out!("lacks:      stack {}: {}\n            next: {}", lack.stack, lack.what, lack.next);
+        out!("missing:    stack {}: {}\n            help: {}", lack.stack, lack.what, lack.next);
     }
 }
 
@@ -416,7 +420,7 @@ fn doctor(directory: &Path, as_json: bool) -> ExitCode {
             };
             out!("{mark:<8} {:<16} {}", check.name, check.detail);
             if let Some(fix) = &check.fix {
-                out!("{:<8} {:<16} next: {fix}", "", "");
+                out!("{:<8} {:<16} help: {fix}", "", "");
             }
         }
     }
@@ -435,7 +439,7 @@ fn clean(as_json: bool) -> Result<ExitCode, Failure> {
     } else {
         cleaned.undone.iter().for_each(|line| out!("{line}"));
         if cleaned.running > 0 {
-            out!("left alone: {} run(s) still going on", cleaned.running);
+            out!("skipped: {} running studies", cleaned.running);
         }
         if cleaned.undone.is_empty() && cleaned.failed.is_empty() {
             out!("nothing to clean");

@@ -27,27 +27,25 @@ pub fn run(arguments: &CompareArguments) -> Result<ExitCode, Failure> {
         allowed: arguments.allow_mismatch.clone(),
     };
     if let Some(unknown) = question.metrics.iter().find(|one| !METRICS.contains(&one.as_str())) {
-        say!("error: metric {unknown:?} is not compared\n  next: one of {}", METRICS.join(", "));
+        say!("error: metric {unknown:?} cannot be compared\n  help: one of {}", METRICS.join(", "));
         return Ok(exit::USAGE);
     }
     if question.margin <= stats::compare::TRIVIAL {
-        say!("error: what is smaller than 1 % no verdict speaks of\n  next: --margin 2%, or more");
+        say!("error: the margin must be at least 1 %\n  help: --margin 2%, or more");
         return Ok(exit::USAGE);
     }
     let found = match read.as_slice() {
         [one] => match pair_of(one, &arguments.stacks) {
             Ok([first, second]) => stacks(one, [&first, &second], &question),
             Err(why) => {
-                say!("error: {}\n  next: --stacks FIRST,SECOND", plain(&why));
+                say!("error: {}\n  help: --stacks FIRST,SECOND", plain(&why));
                 return Ok(exit::USAGE);
             }
         },
         [first, second] if same_place(first, second) => Err(Refused::Same),
         [first, second] if arguments.stacks.is_empty() => runs(first, second, &question),
         _ => {
-            say!(
-                "error: --stacks compares stacks of one run\n  next: crosspoint compare RUN --stacks A,B"
-            );
+            say!("error: --stacks takes one run\n  help: crosspoint compare RUN --stacks A,B");
             return Ok(exit::USAGE);
         }
     };
@@ -69,7 +67,7 @@ fn pair_of(run: &Run, named: &[String]) -> Result<[String; 2], String> {
     match (named, known.as_slice()) {
         ([first, second], _) | ([], [first, second]) => Ok([first.clone(), second.clone()]),
         ([], _) => Err(format!("the run has {} stacks: {}", known.len(), known.join(", "))),
-        _ => Err(format!("{} stacks were named, and two are compared", named.len())),
+        _ => Err(format!("{} stacks given; two can be compared", named.len())),
     }
 }
 
@@ -91,7 +89,7 @@ pub fn print(comparison: &Comparison, as_json: bool) -> ExitCode {
         let noise = crate::noise_file::beside(comparison);
         view.notes.iter().chain(&noise).for_each(|note| out!("note: {}", line(note)));
         if !view.advice.is_empty() {
-            out!("next: {}", line(&view.advice));
+            out!("help: {}", line(&view.advice));
         }
     }
     // What one of two runs lacks nobody has compared; stacks of one run need not do the same.
@@ -143,7 +141,7 @@ fn document(comparison: &Comparison, sentence: &str) -> Value {
 pub fn refuse(refused: &Refused) -> ExitCode {
     match refused {
         Refused::Differ(all) => {
-            say!("error: the runs did not do the same on the same:");
+            say!("error: the runs differ in workload or target:");
             for one in all {
                 say!("  {}: {} and {}", line(&one.what), line(&one.first), line(&one.second));
             }
@@ -151,34 +149,37 @@ pub fn refuse(refused: &Refused) -> ExitCode {
             words.sort_unstable();
             words.dedup();
             if all.iter().any(|one| one.word.is_none()) {
-                say!("  next: run both with one study; figures of different jobs are not compared");
+                say!("  help: run the same study twice; different jobs cannot be compared");
             } else {
                 say!(
-                    "  next: --allow-mismatch {}, where that is what you compare",
+                    "  help: --allow-mismatch {}, if that difference is intended",
                     words.join(",")
                 );
             }
             exit::INCONCLUSIVE
         }
         Refused::NothingShared => {
-            say!("error: they have no figure in common\n  next: crosspoint figures RUN shows each");
+            say!("error: no metric in common\n  help: crosspoint figures RUN shows each");
             exit::INCONCLUSIVE
         }
         Refused::Same => {
-            say!("error: both are one and the same\n  next: name two runs, or two stacks of one");
+            say!(
+                "error: both are the same run or stack\n  help: name two runs, or two stacks of one"
+            );
             exit::USAGE
         }
         Refused::NoWord(word) => {
             let word = line(word);
             say!(
-                "error: nothing that differs is called {word:?}\n  next: without --allow-mismatch it is said"
+                "error: no mismatch is named {word:?}\n  help: run without --allow-mismatch to list \
+                 mismatches"
             );
             exit::USAGE
         }
         Refused::NoStack(name, known) => {
             let known: Vec<String> = known.iter().map(|one| line(one)).collect();
             let (name, known) = (line(name), known.join(", "));
-            say!("error: no stack {name:?}\n  next: --stacks, two of {known}");
+            say!("error: no stack {name:?}\n  help: --stacks, two of {known}");
             exit::USAGE
         }
     }

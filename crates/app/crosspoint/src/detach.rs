@@ -33,7 +33,10 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
         (Some(run), _) => match run.canonicalize() {
             Ok(folder) if folder.join("run.json").exists() => folder,
             _ => {
-                say!("error: {} is no run\n  next: crosspoint run --resume RUN", run.display());
+                say!(
+                    "error: {} is not a run folder\n  help: crosspoint run --resume RUN",
+                    run.display()
+                );
                 return Ok(exit::USAGE);
             }
         },
@@ -72,7 +75,7 @@ pub fn run(arguments: &RunArguments, text: Option<&StudyText>) -> Result<ExitCod
     if told {
         out!("watch: crosspoint watch {}", folder.display());
     } else {
-        out!("watch: not yet, or not on this file system; its log says what it does");
+        out!("watch: not available yet or on this file system; see its log");
     }
     Ok(exit::OK)
 }
@@ -132,7 +135,7 @@ fn ended(log: &Path, status: ExitStatus) -> ExitCode {
     let said = std::fs::read_to_string(log).unwrap_or_default();
     match said.trim_end() {
         "" => say!(
-            "error: it ended at once ({status}) and {} is empty: is the disk full?",
+            "error: it ended at once ({status}) and {} is empty; is the disk full?",
             log.display()
         ),
         said => say!("{said}"),

@@ -55,8 +55,7 @@ fn list(as_json: bool) -> Result<ExitCode, Failure> {
         out!("{:#}", json!({"schema": 1, "profiles": documents}));
     } else {
         out!(
-            "\nreads, writes, mixes, others (cliffs, growth, losses): published figures that no constant \
-             of the model has seen; how near it comes to them: crosspoint device check NAME"
+            "\nreads, writes, mixes, others: held-out published figures. Errors: crosspoint device check NAME"
         );
     }
     Ok(exit::OK)
@@ -201,7 +200,7 @@ fn key(is: Evidence) -> String {
 /// What the checks come to: only what no constant has seen has an error.
 fn summary(checks: &[Check]) -> String {
     if checks.is_empty() {
-        return "nothing is published to check against".to_owned();
+        return "no published figures".to_owned();
     }
     let count = |is| of(checks, is).count();
     let missed = |is| of(checks, is).filter(|one| !one.within()).count();
@@ -213,7 +212,7 @@ fn summary(checks: &[Check]) -> String {
             let median = median.map(|m| format!(", median absolute error {:.0} %", m * 100.0));
             let (missed, median) = (missed(Evidence::HeldOut), median.unwrap_or_default());
             format!(
-                "{missed} of {all} held out lie outside their bands (10 % where none is given){median}"
+                "{missed} of {all} held-out figures outside their tolerance (default 10 %){median}"
             )
         }
     };

@@ -39,7 +39,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let naming = naming(arguments, &run);
     let refuse = |reason: String| RunnerError::Profile { name: naming.name.clone(), reason };
     if run.study.stack.len() > 1 {
-        return Err(refuse("a profile is of one stack, and the run has several".into()).into());
+        return Err(refuse("a profile needs a run with one stack".into()).into());
     }
     let points = points(&run, |_| true);
     let others = run.trials.iter().filter(|trial| !counts(trial)).count();
@@ -77,9 +77,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     print_residuals(&residuals);
     print_categories(&residuals, own);
     if left_out > 0 {
-        out!(
-            "left out: {left_out} schedules that it does not keep up with for longer than a trial"
-        );
+        out!("left out: {left_out} open loops above 85 % of the closed-loop rate");
     }
     if others > 0 {
         out!("left out: {others} trials: {LEFT_OUT}");
@@ -93,8 +91,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Why trials are left out.
-const LEFT_OUT: &str =
-    "they failed, were stopped, had errors or are of jobs that the fit does not know";
+const LEFT_OUT: &str = "failed, stopped, with errors, or of jobs that the fit does not use";
 
 /// Longest name of a profile that is fitted: with an ending it is a file's.
 const NAME_MAX: usize = 200;

@@ -8,9 +8,7 @@ pub fn host() -> ExitCode {
     match worker::serve(engines::ENGINES) {
         Ok(()) => exit::OK,
         Err(error) => {
-            say!(
-                "this verb is for other processes of this program ({error}); try: crosspoint run quickstart"
-            );
+            say!("this verb is internal ({error}); try: crosspoint run quickstart");
             exit::ENVIRONMENT
         }
     }

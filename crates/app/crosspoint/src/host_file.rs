@@ -25,13 +25,12 @@ pub fn here(state: &Path) -> Option<Calibration> {
     };
     let found = text.and_then(|text| Calibration::parse(&text)).and_then(|found| {
         let same = found.host == runner::host_name();
-        same.then_some(found).ok_or("it is of another kernel or other processors".to_owned())
+        same.then_some(found).ok_or("measured on another kernel or CPU".to_owned())
     });
     found
         .inspect_err(|reason| {
             say!(
-                "note: {} is not used ({}); again with: crosspoint calibrate, or without: crosspoint \
-                 calibrate --forget",
+                "note: {} is not used ({}); help: crosspoint calibrate, or crosspoint calibrate --forget",
                 path.display(),
                 reason.trim().replace('\n', " ")
             );

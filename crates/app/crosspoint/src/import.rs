@@ -74,7 +74,7 @@ pub fn run(paths: &[PathBuf], output: Option<&Path>, force: bool) -> Result<Exit
         }
     }
     if made < files.len() {
-        say!("{made} of {} job files are studies now; the errors are above", files.len());
+        say!("{made} of {} job files converted; see the errors above", files.len());
     }
     Ok(code)
 }
@@ -107,7 +107,7 @@ fn job_files(path: &Path) -> Result<Vec<PathBuf>, Failure> {
         .collect();
     jobs.sort();
     if jobs.is_empty() {
-        return Err(unreadable(std::io::Error::other("no file in it ends in .fio")).into());
+        return Err(unreadable(std::io::Error::other("it has no .fio files")).into());
     }
     Ok(jobs)
 }
@@ -134,10 +134,7 @@ fn import(file: &Path) -> Result<Imported, Failure> {
     }
     let points = imported.dropped.len() + imported.differs.len();
     if points > 0 {
-        say!(
-            "{}: the study differs from the job in {points} points; read them before you compare",
-            file.display()
-        );
+        say!("{}: the study differs from the job in {points} points, listed above", file.display());
     }
     Ok(Imported { text: imported.text, files: files.into_inner() })
 }

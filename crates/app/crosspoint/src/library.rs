@@ -14,7 +14,8 @@ use crate::show::Failure;
 pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
     if !folder.is_dir() {
         say!(
-            "error: {} is no folder of runs\n  next: crosspoint run quickstart, or crosspoint serve FOLDER",
+            "error: {} is not a folder of runs\n  help: crosspoint run quickstart, or crosspoint serve \
+             FOLDER",
             folder.display()
         );
         return Ok(exit::USAGE);
@@ -23,7 +24,7 @@ pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
         Ok(library) => library,
         Err(error) => {
             say!(
-                "error: port {port} of 127.0.0.1: {error}\n  next: crosspoint serve --port 0 takes a free one"
+                "error: port {port} of 127.0.0.1: {error}\n  help: crosspoint serve --port 0 takes a free one"
             );
             return Ok(exit::ENVIRONMENT);
         }
@@ -31,7 +32,7 @@ pub fn run(folder: &Path, port: u16) -> Result<ExitCode, Failure> {
     out!("{}", library.address());
     // Whoever waits for the address reads it from a pipe.
     let _ = std::io::Write::flush(&mut std::io::stdout());
-    say!("the address has a token: who knows it may look; Ctrl-C ends it");
+    say!("anyone with this address can read the runs; Ctrl-C stops the server");
     library.serve();
     Ok(exit::OK)
 }

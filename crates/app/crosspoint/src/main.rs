@@ -69,6 +69,6 @@ fn main() -> std::process::ExitCode {
 /// The exit code, once all results are written.
 fn ended(code: exit::ExitCode) -> exit::ExitCode {
     let Some(error) = output::lost() else { return code };
-    say!("error: the result could not be written: {error}\n  next: write it to another disk");
+    say!("error: the result could not be written: {error}\n  help: write it to another disk");
     exit::ENVIRONMENT
 }

@@ -62,7 +62,7 @@ impl Noise {
         let place = self.directory.display();
         (!words.is_empty()).then(|| {
             format!(
-                "two runs of the same lay apart on this machine, under {place}, by (standard deviation): {}",
+                "run-to-run standard deviation on this machine, under {place}: {}",
                 words.join(", ")
             )
         })

@@ -32,7 +32,7 @@ pub fn render(place: &TextPlace<'_>, color: bool) -> String {
     // A place in another text, or one that cuts a character, is drawn nowhere.
     let before = text.get(..span.start).filter(|_| text.get(span.clone()).is_some());
     let line = before.map_or(1, |before| before.matches('\n').count() + 1);
-    let plainly = format!("error: {name}, line {line}: {message}\n  next: {next}\n");
+    let plainly = format!("error: {name}, line {line}: {message}\n  help: {next}\n");
     let start = before.and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
     let long = text[start..].lines().next().map_or(0, str::len).max(span.len()) > LINE_MAX;
     if before.is_none() || long {

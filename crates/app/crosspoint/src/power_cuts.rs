@@ -117,7 +117,7 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     let under_load = done.iter().filter(|cut| cut.under_load).count();
     let honest = match arguments.drop_flushes {
         Share::NONE => "honours flushes".to_owned(),
-        share => format!("acknowledges {share} of flushes without doing them"),
+        share => format!("drops {share} of flushes"),
     };
     out!(
         "{}: {} power cuts (seed {}) on a drive that {honest}, {under_load} of them under load",
@@ -134,26 +134,26 @@ fn tell(arguments: &PowerCutsArguments, done: &[CutRecord], lost: &[(&CutRecord,
     let tells = done.iter().filter(|cut| cut.tells()).count();
     let unusable = done.iter().filter(|cut| matches!(cut.kept, Kept::Unusable(_))).count();
     out!(
-        "promised: {} records loaded, updated or inserted; in {tells} of {} cuts the drive lost blocks after \
-         something had been acknowledged",
+        "promised: {} records loaded, updated or inserted; in {tells} of {} cuts the drive lost blocks \
+         after an acknowledgement",
         of(|cut| cut.acknowledged),
         done.len()
     );
     out!(
-        "database: {} of {} cuts lost something that was acknowledged, {unusable} left it unusable",
+        "database: {} of {} cuts lost acknowledged data, {unusable} left it unusable",
         lost.len() - unusable,
         done.len()
     );
     match (tells, lost.len()) {
-        (0, 0) => out!("nothing was at stake in any cut: more --cuts, or more --writes"),
-        (_, 0) => out!("passed:   everything that was acknowledged is there after each cut"),
-        _ => out!("failed:   something that was acknowledged is lost"),
+        (0, 0) => out!("no cut put data at risk: use more --cuts or --writes"),
+        (_, 0) => out!("passed:   all acknowledged data survived each cut"),
+        _ => out!("failed:   acknowledged data was lost"),
     }
     for (cut, words) in lost.iter().take(TOLD_MAX) {
         let words: String = words.chars().take(300).collect();
         out!("  cut {} (write {}): {}", cut.number, cut.write, crate::words::plain(&words));
         match &cut.image {
-            Some(Ok(path)) => out!("    the drive as the power left it: {}", path.display()),
+            Some(Ok(path)) => out!("    drive after the cut: {}", path.display()),
             Some(Err(why)) => out!("    the drive could not be kept: {}", crate::words::plain(why)),
             None => {}
         }

@@ -212,7 +212,7 @@ impl Watcher for Plain {
                 self.seconds_left = *seconds;
                 let total = plan.trials.len();
                 let already =
-                    if *done > 0 { format!(", {done} there already") } else { String::new() };
+                    if *done > 0 { format!(", {done} already complete") } else { String::new() };
                 let trials = if total == 1 { "trial" } else { "trials" };
                 say!("{total} {trials}{already}, about {}", left(*seconds));
                 left_out(plan).iter().for_each(|line| say!("{line}"));

@@ -26,7 +26,7 @@ pub fn study_of(
     let Descriptor { command, operations, .. } = *engine;
     let foreign = |options: &[(&str, bool)]| {
         let given = options.iter().find(|(_, given)| *given);
-        given.map(|(name, _)| format!("--{name} is no option of a job on {command}"))
+        given.map(|(name, _)| format!("{command} jobs have no option --{name}"))
     };
     let block = [
         ("rw", job.rw.is_some()),
@@ -83,7 +83,7 @@ pub fn study_of(
     }
     for option in &job.options {
         let (name, value) = option.split_once('=').ok_or_else(|| {
-            format!("--option {option} has no `=`: write for example --option write_map=true")
+            format!("--option {option} has no `=`; example: --option write_map=true")
         })?;
         let flag = ["true", "false"].contains(&value);
         let value = if flag { value.to_owned() } else { quoted(value) };
@@ -140,7 +140,7 @@ fn block_job(text: &mut String, job: &JobArguments) -> Result<(), String> {
         "randrw" => ("random", job.rwmixread.unwrap_or(50)),
         other => {
             return Err(format!(
-                "--rw {other} is not known: read, write, rw, randread, randwrite or randrw"
+                "--rw {other}; allowed: read, write, rw, randread, randwrite, randrw"
             ));
         }
     };

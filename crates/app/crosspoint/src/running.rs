@@ -111,7 +111,7 @@ impl Running {
 
 /// Ends the program over a trial that cannot be ended.
 fn give_up(journal: &Journal, reason: &str) {
-    say!("error: {reason}\n  next: see dmesg; when the device answers again: crosspoint clean");
+    say!("error: {reason}\n  help: see dmesg; when the device answers again: crosspoint clean");
     for failed in journal.undo_all() {
         say!("could not be undone: {failed}; try: crosspoint clean");
     }

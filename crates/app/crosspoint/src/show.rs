@@ -63,12 +63,12 @@ impl Failure {
                 error.class().into()
             }
             Self::Report(error) => {
-                say!("error: {error}\n  next: please report this");
+                say!("error: {error}\n  help: please report this");
                 runner::ExitClass::Internal.into()
             }
             Self::Input(path, error) => {
                 say!(
-                    "error: {path} cannot be read as a bundle: {error}\n  next: get the file again, or make \
+                    "error: {path} cannot be read as a bundle: {error}\n  help: get the file again, or make \
                      a new one from the run folder: crosspoint bundle RUN"
                 );
                 exit::NOT_KEPT
@@ -80,7 +80,7 @@ impl Failure {
                     OutputError::Refused { reason, .. } => reason.next(),
                     _ => "choose another file, in a directory that exists",
                 };
-                say!("error: {}\n  next: {next}", bounded(&error.to_string()));
+                say!("error: {}\n  help: {next}", bounded(&error.to_string()));
                 match error {
                     OutputError::Refused { .. } if !replaceable => {
                         runner::ExitClass::Refused.into()
@@ -89,7 +89,7 @@ impl Failure {
                 }
             }
             Self::Output(path, error) => {
-                say!("error: cannot write {path}: {error}\n  next: choose another place with -o");
+                say!("error: cannot write {path}: {error}\n  help: choose another place with -o");
                 exit::ENVIRONMENT
             }
         }
@@ -107,8 +107,8 @@ fn render(error: &RunnerError, text: Option<&StudyText>) -> String {
                 let (message, next) = (inner.message.as_str(), next.as_str());
                 place::render(&TextPlace { message, span, name, text, next }, color)
             }
-            None => format!("error: {}: {words}\n  next: {next}\n", bounded(name)),
+            None => format!("error: {}: {words}\n  help: {next}\n", bounded(name)),
         },
-        _ => format!("error: {words}\n  next: {next}\n"),
+        _ => format!("error: {words}\n  help: {next}\n"),
     }
 }

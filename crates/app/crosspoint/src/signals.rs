@@ -60,7 +60,7 @@ pub fn watch(journal: Arc<Journal>) -> Arc<StopRequests> {
                     discard_unfinished();
                     std::process::exit(exit::INTERRUPTED.number());
                 }
-                say!("stopping at the end of this interval; once more to stop at once");
+                say!("stopping at the end of this interval; press Ctrl-C again to stop at once");
             }
         });
     }

@@ -37,7 +37,7 @@ pub fn print(
     });
     if format == Format::Table && of != Rows::Figures {
         say!(
-            "error: series and histograms are for other programs\n  next: --format csv, json or parquet"
+            "error: series and histograms have no table format\n  help: --format csv, json or parquet"
         );
         return Ok(exit::USAGE);
     }
@@ -56,7 +56,7 @@ pub fn print(
     }
     if format == Format::Parquet {
         if std::io::stdout().is_terminal() {
-            say!("error: Parquet is no text for a terminal\n  next: add -o FILE");
+            say!("error: Parquet cannot be printed to a terminal\n  help: add -o FILE");
             return Ok(exit::USAGE);
         }
         output::note(std::io::stdout().write_all(&bytes));

@@ -39,14 +39,14 @@ enum Ended {
 pub fn run(folder: Option<&Path>) -> Result<ExitCode, Failure> {
     let folder = match folder {
         Some(folder) if !folder.is_dir() => {
-            say!("error: {} is no run folder\n  next: crosspoint watch RUN", folder.display());
+            say!("error: {} is not a run folder\n  help: crosspoint watch RUN", folder.display());
             return Ok(exit::USAGE);
         }
         Some(folder) => folder.to_owned(),
         None => match going_on(Path::new("runs")).as_slice() {
             [one] => one.clone(),
             [] => {
-                say!("error: no run is in progress under runs\n  next: crosspoint watch RUN");
+                say!("error: no run is in progress under runs\n  help: crosspoint watch RUN");
                 return Ok(exit::USAGE);
             }
             several => {
@@ -83,8 +83,8 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
         match ask(folder) {
             Err(error) => {
                 say!(
-                    "error: the run in {} cannot be asked: {error}\n  next: as the user who \
-                     runs it, and when it is not stopped",
+                    "error: the run in {} does not answer: {error}\n  help: run as its owner; a stopped \
+                     process does not answer",
                     folder.display()
                 );
                 return Ok(exit::ENVIRONMENT);
@@ -95,9 +95,9 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
                 say!("error: no run is in progress in {}", folder.display());
                 let page = folder.join("report.html");
                 if page.exists() {
-                    say!("  it is over; its report: {}", page.display());
+                    say!("  it has ended; report: {}", page.display());
                 }
-                say!("  next: crosspoint run --resume {}", folder.display());
+                say!("  help: crosspoint run --resume {}", folder.display());
                 return Ok(exit::USAGE);
             }
         }
@@ -106,11 +106,11 @@ fn follow_run(folder: &Path, patience: Duration) -> Result<ExitCode, Failure> {
     let ended = if screen { on_screen(folder, first) } else { in_lines(folder, first) };
     match ended.map_err(failed)? {
         Ended::Left => {
-            out!("the run continues; come back: crosspoint watch {}", folder.display());
+            out!("the run continues; watch it again: crosspoint watch {}", folder.display());
         }
         Ended::Over => {
             let page = folder.join("report.html");
-            out!("the run is over: {}", folder.display());
+            out!("the run has ended: {}", folder.display());
             if page.exists() {
                 out!("report: {}", page.display());
             }
@@ -138,7 +138,7 @@ fn in_lines(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
 fn on_screen(folder: &Path, mut live: Live) -> std::io::Result<Ended> {
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let screen = Screen::new(colours);
-    let leave = format!("q: leave, the run continues    to stop it: kill -INT {}", live.process);
+    let leave = format!("q: quit (the run continues)    stop it: kill -INT {}", live.process);
     // Who ends us must find the terminal as it was.
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGHUP, SIGINT] {

@@ -63,7 +63,7 @@ pub fn title<'a>(name: &'a str, version: &str) -> &'a str {
     found.map_or(name, |one| one.title_of(version))
 }
 
-/// Sets a variable of a server of the user's back; the dsn names the engine.
+/// Sets a variable of a server supplied by the user back; the dsn names the engine.
 ///
 /// # Errors
 /// The server's message, or that no engine has servers of this scheme.

@@ -99,10 +99,10 @@ fn refused_text(refused: &Refused) -> String {
                 0 => String::new(),
                 more => format!("; and {more} more"),
             };
-            format!("The runs did not do the same on the same: {}{more}.", named.join("; "))
+            format!("The runs differ in workload or target: {}{more}.", named.join("; "))
         }
-        Refused::NothingShared => "The runs have no figure in common.".to_owned(),
-        Refused::Same => "Both are one and the same run.".to_owned(),
+        Refused::NothingShared => "The runs have no metric in common.".to_owned(),
+        Refused::Same => "Both are the same run.".to_owned(),
         Refused::NoStack(name, _) | Refused::NoWord(name) => format!("There is no {name}."),
     }
 }
@@ -161,14 +161,10 @@ fn about(comparison: &Comparison) -> String {
     let predicted =
         comparison.rows.iter().all(|row| row.sources.contains(&study::Source::Predicted));
     let how = match (predicted, comparison.turns) {
-        (true, _) => {
-            "predicted: intervals hold what repetitions with other draws would give, and no error of the \
-             models"
-        }
-        (false, true) => "they took turns in one run",
+        (true, _) => "predicted: intervals cover other random draws, not model error",
+        (false, true) => "interleaved in one run",
         (false, false) => {
-            "they ran apart: how this host differs from time to time is in the difference and not in its \
-             interval"
+            "separate runs: changes of the host between them affect the difference, not its interval"
         }
     };
     let corrected = match comparison.judged() {
@@ -187,20 +183,19 @@ fn advice(comparison: &Comparison) -> String {
     let margin = percent(comparison.margin);
     let few = |row: &&Row| row.difference.is_none() && row.repetitions < REPETITIONS_MIN;
     if open.iter().any(few) {
-        return "crosspoint run STUDY --repeat 5, with --set for what else was changed".into();
+        return "crosspoint run STUDY --repeat 5, with the same --set options".into();
     }
     if open.iter().all(|row| !row.why.is_empty()) {
-        return "the hint next to each inconclusive figure; on a busy host wait until it is quiet"
-            .into();
+        return "see the hint next to each inconclusive metric; wait until the host is idle".into();
     }
     match comparison.needed() {
         Some(needed) if needed <= REPETITIONS_MAX => format!(
-            "crosspoint run STUDY --repeat {needed}: that many find a difference of {margin} in four of five \
-             comparisons, if runs spread as these did"
+            "crosspoint run STUDY --repeat {needed}: detects a difference of {margin} in four of five \
+             comparisons at this run-to-run variation"
         ),
         _ => format!(
-            "runs spread too far to find {margin}: longer ones (--set experiment.*.duration=30s), a quieter \
-             host, or a larger --margin"
+            "run-to-run variation is too large to detect {margin}: use longer runs (--set \
+             experiment.*.duration=30s), a quieter host or a larger --margin"
         ),
     }
 }

@@ -134,8 +134,8 @@ fn cache_view(law: &CacheLaw, hues: &Hues, title: &dyn Fn(&str) -> String) -> Op
         hue,
         source: law.source.word(),
         finding: format!(
-            "From the least to the most memory a transaction takes 1/{measured:.1} of the time; by the law \
-             1/{of_law:.1}. {verdict}: worst error {:+.0} %. t_load is {} for each of {:.0} pages.",
+            "From the least to the most memory, transaction time falls by {measured:.1}x (law: \
+             {of_law:.1}x). {verdict}: worst error {:+.0} %. t_load is {} for each of {:.0} pages.",
             worst * 100.0,
             law.t_load,
             law.pages
@@ -153,7 +153,7 @@ fn cache_picture(law: &CacheLaw, hue: usize) -> Option<(String, String)> {
     let y = Scale::over(law.points.iter().flat_map(|one| [one.measured, one.law]), true)?;
     let at_y = |value: f64| HEIGHT - BOTTOM - y.at(value) / 100.0 * (HEIGHT - BOTTOM - TOP);
     let mut picture = String::new();
-    let label = "Time of a transaction over the share of pages that are not there";
+    let label = "Time of a transaction over the buffer pool's miss ratio";
     open(&mut picture, "panel", HEIGHT, label);
     levels(&mut picture, y.ticks().into_iter().map(at_y));
     let percent = |tick: f64| (x.at(tick), format!("{} %", crate::svg::short(tick * 100.0)));
@@ -224,9 +224,8 @@ fn granularity_finding(laws: &[GranularityLaw]) -> String {
     };
     let count = laws.iter().filter(near).count();
     format!(
-        "In {count} of {} cases the law names the page size with the most transactions or a neighbour of \
-         it. It \
-         takes every access for an I/O; a buffer pool does not.",
+        "In {count} of {} cases the law predicts the fastest page size or its neighbour. It assumes \
+         that every access is an I/O; a buffer pool avoids most.",
         laws.len()
     )
 }
@@ -260,8 +259,8 @@ fn codecs_finding(rows: &[CodecRow]) -> String {
         rows.iter().flat_map(|row| row.effects.iter().map(|one| one.times.value)).collect();
     let slower = all.iter().filter(|value| **value < 0.95).count();
     format!(
-        "Reading packed pages pays on drives slower than the break-even, if reading is all there is. In \
-         {slower} of {} cases compression took more than a twentieth of the transactions (single runs).",
+        "Compression pays for reads on drives slower than the break-even. In {slower} of {} cases it \
+         cost more than 5 % of the transactions.",
         all.len()
     )
 }

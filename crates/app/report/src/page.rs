@@ -237,7 +237,7 @@ impl Overview {
         let published = same(&|one| one.citation.clone().unwrap_or_default());
         let title = match (found, &study, published) {
             (Some(found), ..) => found.to_owned(),
-            (None, Some(_), _) => format!("{} Here are {} runs.", first.question, views.len()),
+            (None, Some(_), _) => format!("{} {} runs.", first.question, views.len()),
             (None, None, Some(publication)) => publication,
             (None, None, None) => format!("{} studies", views.len()),
         };

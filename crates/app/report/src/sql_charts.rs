@@ -91,7 +91,10 @@ fn other_words(group: &Group<'_>, all: &[&Group<'_>], axis: &str) -> String {
         let value = |group: &Group<'_>| group.first.point.get(*name).cloned();
         let own = value(group);
         if all.iter().any(|other| value(other) != own) {
-            words.push_str(&format!(", {}", own.unwrap_or_else(|| format!("{name} as it comes"))));
+            words.push_str(&format!(
+                ", {}",
+                own.unwrap_or_else(|| format!("{name} order by default"))
+            ));
         }
     }
     words

@@ -47,7 +47,7 @@ impl Ahead {
             (trial.number, predict(of, stack, trial, (seed_of(study, trial), stop)))
         };
         self.0.extend(batch.into_par_iter().map(run).collect::<Vec<_>>());
-        self.0.remove(&trial.number).unwrap_or_else(|| Err("it was not predicted".into()))
+        self.0.remove(&trial.number).unwrap_or_else(|| Err("the trial was not predicted".into()))
     }
 }
 

@@ -160,12 +160,12 @@ pub fn find(state: &Path, wanted: &Path) -> Result<Disk, StackError> {
         let there = if named.is_empty() { "nothing is".to_owned() } else { named.join(", ") };
         // What served it may have been killed: then its mount and its loop device are still there.
         let next = match stack::abandoned(state) {
-            Ok(1..) => "crosspoint clean (something was killed before it had undone what it made)",
+            Ok(1..) => "crosspoint clean (a killed process left something behind)",
             _ => "crosspoint attach",
         };
         StackError::refused(
             &wanted.display(),
-            format!("it is not attached; attached: {there}"),
+            format!("it is not attached; attached drives: {there}"),
             next,
         )
     })
@@ -196,7 +196,7 @@ impl Disk {
         }
         Err(StackError::refused(
             &self.file.display(),
-            format!("process {}, which serves it, was stopped", self.process),
+            format!("its server process {} is stopped", self.process),
             format!("kill -CONT {}", self.process),
         ))
     }
@@ -209,11 +209,7 @@ impl Disk {
     }
 
     fn died(&self) -> StackError {
-        StackError::refused(
-            &self.file.display(),
-            "the process that served it has died",
-            "crosspoint clean",
-        )
+        StackError::refused(&self.file.display(), "its server process has died", "crosspoint clean")
     }
 
     /// Asks the process that serves it to end, and waits until it has; gives what it served.
@@ -262,7 +258,7 @@ impl Disk {
         }
         Err(StackError::refused(
             &self.file.display(),
-            format!("process {} serves it still: it is in use", self.process),
+            format!("process {} still serves it: it is in use", self.process),
             "crosspoint detach, once nothing uses it",
         ))
     }

@@ -82,7 +82,7 @@ pub(crate) fn run(
 
 /// Records that a trial did not end, and leaves: its threads wait for the device and cannot be ended.
 fn give_up(run: RunContext<'_>, trial: &Trial, stack: &Stack) {
-    let reason = format!("{} does not answer: the trial did not end in its time", stack.name);
+    let reason = format!("{} does not answer: the trial exceeded its deadline", stack.name);
     if !run.stopping() {
         let outcome = TrialResult { failure: Some(reason.clone()), ..TrialResult::default() };
         let written = record(run, trial, outcome).map(|record| run.archive.write_apart(&record));

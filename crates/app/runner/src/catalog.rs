@@ -60,12 +60,12 @@ pub fn read_text(path: &Path) -> std::io::Result<String> {
     // A named pipe that nobody writes into would be waited for; the shell's own pipes have writers.
     let pipe = std::fs::metadata(path)?.file_type().is_fifo();
     if pipe && !["/dev", "/proc"].iter().any(|dir| path.starts_with(dir)) {
-        return Err(std::io::Error::other("it is a pipe, no file"));
+        return Err(std::io::Error::other("it is a pipe, not a file"));
     }
     let mut text = String::new();
     std::fs::File::open(path)?.take(most + 1).read_to_string(&mut text)?;
     if text.len() as u64 > most {
-        let reason = format!("longer than {} MiB; no such file is", most >> 20);
+        let reason = format!("longer than {} MiB", most >> 20);
         return Err(std::io::Error::other(reason));
     }
     Ok(text)
@@ -147,9 +147,9 @@ pub fn profile_text(name: &str) -> Result<String, RunnerError> {
     let built_in = PROFILES.iter().find(|(built_in, _)| *built_in == name);
     built_in.map(|(_, text)| (*text).to_owned()).ok_or_else(|| {
         refuse(match nearest(name, built_in_profiles()) {
-            Some(near) => format!("there is no such profile; did you mean {near}?"),
+            Some(near) => format!("no such profile; did you mean {near}?"),
             None => {
-                format!("there is no such profile; built in: {}", built_in_profiles().join(", "))
+                format!("no such profile; built in: {}", built_in_profiles().join(", "))
             }
         })
     })

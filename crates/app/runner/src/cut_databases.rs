@@ -179,7 +179,7 @@ impl KvUnderCut<'_> {
     fn look(&self, (journal, stop): (&Journal, &AtomicBool)) -> Result<Kept, RunnerError> {
         let (_, trial, job) = self.of;
         if self.acknowledged() == 0 {
-            return Ok(Kept::All("nothing had been acknowledged".into()));
+            return Ok(Kept::All("no data had been acknowledged".into()));
         }
         let asking = self.asking(journal, (stop, LOOKING_MAX));
         let ended = databases::check((trial, job), (&self.ledger, None), &asking)?;
@@ -190,7 +190,7 @@ impl KvUnderCut<'_> {
             Ended::Failed(words) | Ended::Refused { reason: words, .. } | Ended::Died(words) => {
                 Kept::Unusable(words)
             }
-            Ended::Done(_) | Ended::Stopped => Kept::Unusable("nothing was said of it".into()),
+            Ended::Done(_) | Ended::Stopped => Kept::Unusable("no result was reported".into()),
         })
     }
 }
@@ -238,7 +238,7 @@ impl SqlUnderCut<'_> {
                 let lost: u64 =
                     promised.iter().zip(rows).map(|(one, rows)| one.saturating_sub(rows)).sum();
                 match lost {
-                    0 => Kept::All(format!("{sum} acknowledged rows: all are there")),
+                    0 => Kept::All(format!("{sum} acknowledged rows: all present")),
                     lost => Kept::Lost(format!("{lost} of {sum} acknowledged rows are lost")),
                 }
             }

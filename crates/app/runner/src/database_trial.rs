@@ -99,9 +99,9 @@ fn after_the_end(
         }
         Ended::Said(words) => Ok(format!("{what}: {words}")),
         Ended::Failed(reason) | Ended::Refused { reason, .. } | Ended::Died(reason) => {
-            Ok(format!("the database could not be looked at after the end of the {of}: {reason}"))
+            Ok(format!("the database could not be verified after the end of the {of}: {reason}"))
         }
-        Ended::Done(_) | Ended::Stopped => Ok(format!("{what}: nothing was said of it")),
+        Ended::Done(_) | Ended::Stopped => Ok(format!("{what}: no result was reported")),
     }
 }
 
@@ -133,7 +133,7 @@ fn put_away(place: &Path, mut outcome: TrialResult) -> TrialResult {
     if let (Some(failure), Ok(free)) = (&mut outcome.failure, stack::free_space(place))
         && free < FULL
     {
-        *failure = format!("{failure}; the file system is full: {free} are free");
+        *failure = format!("{failure}; the file system is full: {free} free");
     }
     if let Err(error) = std::fs::remove_dir_all(place) {
         outcome.notes.push(format!("the database could not be removed yet: {error}"));

@@ -121,7 +121,7 @@ pub(crate) fn run(
     let used = limits.used();
     let ended = match (ended, used.and_then(|used| used.ended).unwrap_or(0)) {
         (Ended::Died(how), 1..) => {
-            Ended::Died(format!("{how}; it needed more than the memory limit of the study"))
+            Ended::Died(format!("{how}; it exceeded the study's memory limit"))
         }
         (ended, _) => ended,
     };

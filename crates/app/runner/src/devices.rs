@@ -428,7 +428,7 @@ fn check_real(stack: &Stack, place: &Path) -> Result<(), RunnerError> {
     }
     Err(RunnerError::Stack(StackError::refused(
         &place.display(),
-        "it lies on an attached model, and what it gives would be called measured",
+        "it lies on an attached model; results would be labelled measured",
         format!(
             "let the study attach the model itself: stack `{}` with device = \"model:NAME\" and \
              attach = true",

@@ -74,7 +74,7 @@ pub fn doctor(dir: &Path) -> Vec<Check> {
     }
     let together = "cargo build --release makes both programs; keep them together";
     let (raw, place) = crate::databases::raw_program();
-    let found = if raw { "found".into() } else { format!("{place} is not there") };
+    let found = if raw { "found".into() } else { format!("{place} does not exist") };
     checks.extend([
         Check::limited_unless(raw, "bare devices", found, together),
         grounds(),
@@ -135,7 +135,7 @@ fn direct(dir: &Path) -> Check {
             "run from, or --set stack.NAME.directory to, a directory on ext4, xfs or btrfs",
         ),
         Err(error) => {
-            Check::missing(name, error.to_string(), "run from a directory that you may write to")
+            Check::missing(name, error.to_string(), "run from a directory that you can write to")
         }
     }
 }
@@ -160,7 +160,7 @@ fn grounds() -> Check {
     let packages = "apt-get install util-linux mount e2fsprogs xfsprogs btrfs-progs";
     let (ok, detail, fix) = match (is_root(), missing.is_empty()) {
         (true, true) => (true, "root, losetup, ext4, xfs, btrfs".to_owned(), ""),
-        (false, _) => (false, "only root can make them".to_owned(), "sudo"),
+        (false, _) => (false, "requires root".to_owned(), "sudo"),
         (true, false) => (false, format!("not found: {}", missing.join(", ")), packages),
     };
     Check::limited_unless(ok, "own file systems", detail, fix)
@@ -172,7 +172,7 @@ fn is_root() -> bool {
 
 /// A controller of control groups, by the version that has it.
 fn controller(name: &'static str, found: Option<u32>, missing: &str, fix: &str) -> Check {
-    let only = if is_root() { "" } else { "; only root can use them" };
+    let only = if is_root() { "" } else { "; requires root" };
     let version = |version| format!("control groups, version {version}{only}");
     let detail = found.map_or(missing.to_owned(), version);
     let fix = if found.is_none() { fix } else { "" };

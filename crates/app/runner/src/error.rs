@@ -103,7 +103,7 @@ pub enum RunnerError {
     },
     /// The run to be resumed was planned in another order.
     #[error(
-        "{path} was planned in another order: its trial {slug} has another number in this version's plan"
+        "{path} was planned in another order: trial {slug} has a different number in this version"
     )]
     OtherOrder {
         /// The run folder.
@@ -209,7 +209,7 @@ impl RunnerError {
     pub fn failure(&self) -> String {
         match self {
             Self::NotAttached { device, reason, next, .. } => {
-                format!("{device} is {reason}; next: {next}")
+                format!("{device} is {reason}; help: {next}")
             }
             other => other.to_string(),
         }
@@ -224,19 +224,19 @@ impl RunnerError {
                 _ => "give a text file: a study, or a fio job file for crosspoint import".into(),
             },
             Self::NoStudy { near: Some(near), .. } => format!("did you mean {near}?"),
-            Self::NoStudy { .. } => "crosspoint studies says what each asks".into(),
+            Self::NoStudy { .. } => "list studies: crosspoint studies".into(),
             Self::Study(error) => error.help.clone().unwrap_or_else(|| {
                 "correct the study, then check it with: crosspoint plan STUDY".into()
             }),
             Self::NotThatStudy { wanted, .. } => {
                 format!("a run of {wanted}: crosspoint run {wanted} makes one")
             }
-            Self::NothingToRun(_) => "crosspoint plan STUDY says what can run where".into(),
+            Self::NothingToRun(_) => "check the study: crosspoint plan STUDY".into(),
             Self::Profile { name, .. } if name.ends_with(".toml") => {
                 "correct the file; crosspoint device show intel-p3700 --toml prints one to start from".into()
             }
-            Self::Profile { .. } => "crosspoint device list names those that are built in".into(),
-            Self::Faults { .. } => "docs/FAULTS.md has every key, with examples".into(),
+            Self::Profile { .. } => "list built-in models: crosspoint device list".into(),
+            Self::Faults { .. } => "see docs/FAULTS.md for all keys and examples".into(),
             Self::Host { stack, .. } => format!("--set stack.{stack}.host=auto"),
             Self::Stack(StackError::Refused { next, .. })
             | Self::NotAttached { next, .. }
@@ -267,7 +267,7 @@ impl RunnerError {
                 "start a new run of the study; the finished trials of this one stay readable".into()
             }
             Self::WrongData { .. } | Self::WrongBlock(_) => {
-                "look at the evidence; the storage or the engine lost data".into()
+                "inspect the evidence: the storage or the engine lost data".into()
             }
         }
     }
@@ -287,13 +287,11 @@ fn after_archive(error: &ArchiveError) -> String {
              --skip-damaged",
             run_folder(path).display()
         ),
-        ArchiveError::Foreign(_) => {
-            "choose another --out: a directory that is not there yet".into()
-        }
-        ArchiveError::Busy(_) => "wait until it has ended".into(),
+        ArchiveError::Foreign(_) => "choose another --out: a new directory".into(),
+        ArchiveError::Busy(_) => "wait until it ends".into(),
         ArchiveError::Io { source, .. } => after(source),
         ArchiveError::TooLarge(_) => {
-            "split the study, or lengthen `interval`: crosspoint plan STUDY counts its trials"
+            "split the study, or lengthen `interval`: count its trials: crosspoint plan STUDY"
                 .into()
         }
         _ => {
@@ -306,11 +304,10 @@ fn after_archive(error: &ArchiveError) -> String {
 fn after(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => {
-            "check the path; where it is a stack's directory: --set stack.NAME.directory=/path"
-                .into()
+            "check the path; for a stack's directory: --set stack.NAME.directory=/path".into()
         }
-        io::ErrorKind::PermissionDenied => "use a place that you may write to, or sudo".into(),
-        io::ErrorKind::StorageFull => "make room, or use another disk".into(),
+        io::ErrorKind::PermissionDenied => "use a directory that you can write to, or sudo".into(),
+        io::ErrorKind::StorageFull => "free space, or use another disk".into(),
         _ => "crosspoint doctor".into(),
     }
 }

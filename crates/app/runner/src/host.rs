@@ -74,9 +74,9 @@ impl Executor for HostExecutor<'_> {
             if is_of_another_host(begun, &model.host) {
                 return Err(RunnerError::environment(
                     &stack.name,
-                    "this run was started on another host or before `crosspoint calibrate`: its \
-                     predictions would be of two hosts",
-                    "crosspoint run STUDY, from the start",
+                    "this run was started on another host or before `crosspoint calibrate`: predictions \
+                     would mix two hosts",
+                    "start a new run: crosspoint run STUDY",
                 ));
             }
         }

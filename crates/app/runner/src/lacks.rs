@@ -124,7 +124,7 @@ pub fn privileges(study: &Study, plan: &Plan) -> &'static str {
 pub(crate) fn root(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
     let needs = needs_root(stack, jobs)?;
     let root = rustix::process::geteuid().is_root();
-    (!root).then(|| (format!("only root can make {needs}"), "sudo crosspoint ...".to_owned()))
+    (!root).then(|| (format!("{needs} requires root"), "sudo crosspoint ...".to_owned()))
 }
 
 /// What of a stack only root can make.
@@ -156,16 +156,15 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
             // Its data are in memory as far as they are written.
             let needed = file_space(stack, jobs).min(stack.size());
             let free = observe::memory_available()?;
-            let next = format!("less data, or less at once: --set stack.{}.size=...", stack.name);
-            let what =
-                || format!("{free} of memory are available, {needed} are needed for the drive");
+            let next = format!("use less data: --set stack.{}.size=...", stack.name);
+            let what = || format!("the drive needs {needed} of memory; {free} available");
             (free < needed).then(|| (what(), next))
         }),
         DeviceName::Paths(paths) => {
             let gone = paths.iter().find(|path| !Path::new(path).exists())?;
             Some((
-                format!("device {gone} is not there"),
-                "ls -l /dev/disk/by-id shows those that are".to_owned(),
+                format!("device {gone} does not exist"),
+                "list devices: ls -l /dev/disk/by-id".to_owned(),
             ))
         }
         DeviceName::File => {
@@ -180,7 +179,7 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
                     dir.display(),
                     stack.name
                 );
-                return Some((format!("directory {} is not there", dir.display()), next));
+                return Some((format!("directory {} does not exist", dir.display()), next));
             }
             if let Err(error) = stack::check_directory(&dir) {
                 return Some((error.to_string(), "use a directory of your own".to_owned()));
@@ -189,7 +188,7 @@ fn place(stack: &Stack, jobs: &[&Job]) -> Option<(String, String)> {
             let free = free_space(&dir).ok()?;
             let next = format!("another disk: --set stack.{}.directory=/path", stack.name);
             (free < needed)
-                .then(|| (format!("{} has {free} free, {needed} are needed", dir.display()), next))
+                .then(|| (format!("{} has {free} free; {needed} needed", dir.display()), next))
         }
     }
 }
@@ -220,8 +219,8 @@ fn program(job: &Job) -> Option<(String, String)> {
             }
             let gone = library.contains('/') && !Path::new(library).is_file();
             gone.then(|| {
-                let next = "library = \"auto\" takes the machine's".to_owned();
-                (format!("library {library} is no file"), next)
+                let next = "library = \"auto\" uses the installed one".to_owned();
+                (format!("library {library} is not a file"), next)
             })
         }
         Job::Block(_) | Job::Act(_) => None,

@@ -201,7 +201,7 @@ impl<'a> DriveImage<'a> {
                 Err(error) => return Err(format!("{}: {error}", path.display())),
             }
         }
-        Err(format!("{}: too many of that name", self.keep.join(&self.name).display()))
+        Err(format!("{}: too many folders of that name", self.keep.join(&self.name).display()))
     }
 }
 

@@ -119,7 +119,7 @@ fn verdict(rounds: &[f64], steady: Option<Steadiness>, round: Nanos, written: &W
     let (count, rates) = (rounds.len(), rates_text(rounds));
     let Some(steady) = steady else {
         return format!(
-            "steady state NOT judged: {count} rounds of {round}, {ROUNDS} are needed: {rates} IOPS"
+            "steady state unknown: {count} rounds of {round}, {ROUNDS} required: {rates} IOPS"
         );
     };
     let (range, drift) = (steady.range * 100.0, steady.drift * 100.0);
@@ -127,7 +127,7 @@ fn verdict(rounds: &[f64], steady: Option<Steadiness>, round: Nanos, written: &W
     let reached = match (steady.is_steady(), written.is_enough()) {
         (true, true) => "reached after".to_owned(),
         (true, false) => format!(
-            "NOT known: steady so far, but {:.1} times the span was written where {} are needed; after",
+            "unknown: steady so far, but {:.1} times the span was written ({} required); after",
             written.bytes as f64 / written.span.max(1) as f64,
             Written::SPANS
         ),

@@ -126,9 +126,9 @@ fn beyond(profile: &Profile, job: &Job) -> Option<String> {
         left.push("random offsets were measured".to_owned());
     }
     if job.sync_every > 0 || job.dsync {
-        left.push("no flush was measured".to_owned());
+        left.push("flushes were not measured".to_owned());
     }
-    let words = || format!("outside of what was measured of this device: {}", left.join("; "));
+    let words = || format!("outside the measurements of this device: {}", left.join("; "));
     (!left.is_empty()).then(words)
 }
 
@@ -250,7 +250,9 @@ pub(crate) fn stack_record(stack: &Stack, of: &Modelled, study: &Study, seed: Se
         constants: Some(constants(profile)),
         host_model: Some(match stack.cores {
             0 => format!("{} ({})", host.name, host.source),
-            cores => format!("{} ({}), on {cores} cores as the study says", host.name, host.source),
+            cores => {
+                format!("{} ({}), on {cores} cores (set by the study)", host.name, host.source)
+            }
         }),
         host_path: Some(host.name.to_owned()),
         host_times: host.times().to_vec(),

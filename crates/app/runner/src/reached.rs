@@ -43,7 +43,7 @@ impl Reached {
         let most = rates.fold(0.0, f64::max);
         if most < 1.0 {
             return Err(format!(
-                "no rate to offer {share} of: no closed loop of the same operations on `{}` gave one",
+                "no rate for {share}: no closed loop of the same operations on `{}` completed",
                 trial.stack
             ));
         }

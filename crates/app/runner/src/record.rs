@@ -47,8 +47,8 @@ pub(crate) fn record(
 }
 
 /// Why a trial that is bounded by operations has nothing measured.
-const OVER_EARLY: &str = "all its operations were done before the measured time began: a shorter warm_up, or \
-    more operations";
+const OVER_EARLY: &str =
+    "all operations completed during the warm-up; use a shorter warm_up or more operations";
 
 /// What clients of a database were to do and of which not one operation ended: a writer that never had its
 /// turn is no row of zeroes, it is missing.
@@ -63,7 +63,7 @@ fn silent(job: &Job, recording: &Recording) -> Option<String> {
     let none = |class: &&OpClass| recording.total(Some(**class)).counts.ops == 0;
     let words: Vec<&str> = expected.iter().filter(none).map(|class| class.word()).collect();
     (!words.is_empty())
-        .then(|| format!("not one {} ended in the measured time", words.join(", not one ")))
+        .then(|| format!("no {} completed in the measured time", words.join(" and no ")))
 }
 
 /// The result of a trial in one line.
@@ -112,7 +112,7 @@ mod tests {
         interval.tallies.of(OpClass::Read).counts.ops = 7;
         let mut recording = Recording { intervals: vec![interval], ..Recording::default() };
         let said = silent(&plan.trials[0].job, &recording);
-        assert_eq!(said.as_deref(), Some("not one write ended in the measured time"));
+        assert_eq!(said.as_deref(), Some("no write completed in the measured time"));
         recording.intervals[0].tallies.of(OpClass::Write).counts.ops = 1;
         assert_eq!(silent(&plan.trials[0].job, &recording), None);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Running {
     /// Ours, or none: the user's, or an embedded database.
     pub server: Option<Box<dyn Server>>,
     pub log: PathBuf,
-    /// Variables of a server of the user's as they were before.
+    /// Variables of a server supplied by the user as they were before.
     pub before: Vec<(String, String)>,
     /// The user's server, for as long as the trial.
     _held: Option<Box<dyn Send>>,
@@ -47,7 +47,7 @@ impl Running {
         Self { place, server: None, log: PathBuf::new(), before: Vec::new(), _held: None }
     }
 
-    /// Sets the variables of a server of the user's back, for the next trial; returns what could not be.
+    /// Restores the variables of the user's server for the next trial; returns what could not be restored.
     pub fn set_back(&self, dsn: Option<&str>) -> Vec<String> {
         let dsn = dsn.unwrap_or_default();
         let back = |(name, value): &(String, String)| {
@@ -62,7 +62,7 @@ impl Running {
 pub(crate) fn engine_of(job: &SqlJob) -> Result<&'static Handler, EngineError> {
     let name = job.engine.word();
     engines::find(name, Operations::Sql).ok_or_else(|| {
-        EngineError::refused(format!("there is no SQL engine {name}"), "crosspoint doctor")
+        EngineError::refused(format!("no SQL engine is named {name}"), "crosspoint doctor")
     })
 }
 

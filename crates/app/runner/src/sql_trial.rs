@@ -247,7 +247,7 @@ impl SqlExecutor<'_, '_> {
         self.bench.targets.stage(one.stack, false)
     }
 
-    /// Loads what is missing of the tables on a server of the user's.
+    /// Loads what is missing of the tables on a server supplied by the user.
     fn load_shared(
         &mut self,
         one: SqlTrial<'_>,
@@ -305,7 +305,7 @@ impl SqlExecutor<'_, '_> {
         let mut failure = reason_of(died, result.failure.take());
         let out_of_memory = used.is_some_and(|used| used.ended.unwrap_or(0) > 0);
         if let Some(reason) = failure.as_mut().filter(|_| out_of_memory) {
-            reason.push_str("; it needed more than the memory limit of the study");
+            reason.push_str("; it exceeded the study's memory limit");
         }
         let notes = notes.into_iter().chain(result.notes).collect();
         let mut outcome = TrialResult { failure, notes, load, ..result };
@@ -344,7 +344,7 @@ impl SqlExecutor<'_, '_> {
                 && free < FULL
             {
                 reason.push_str(&format!(
-                    "; the file system is full: {free} are free, and a table grows by up to {FULL} at once"
+                    "; the file system is full: {free} free; tables grow by up to {FULL}"
                 ));
             }
             if one.job.keep_failed {
@@ -435,7 +435,7 @@ fn words_of(ended: Ended) -> Option<String> {
 /// Why a trial failed: what the server's end says comes before what its clients saw of it.
 fn reason_of(of_server: Option<String>, seen: Option<String>) -> Option<String> {
     match (of_server, seen) {
-        (Some(how), Some(seen)) => Some(format!("the server {how}; its clients say: {seen}")),
+        (Some(how), Some(seen)) => Some(format!("the server {how}; client errors: {seen}")),
         (Some(how), None) => Some(format!("the server {how}")),
         (None, seen) => seen,
     }

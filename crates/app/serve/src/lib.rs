@@ -88,10 +88,10 @@ impl Library {
         match pass {
             Pass::Wrong => Answer::words(
                 403,
-                "The address that `crosspoint serve` printed has a token; open that.",
+                "Open the address that `crosspoint serve` printed; it contains the access token.",
             ),
             _ if !matches!(asked.method.as_str(), "GET" | "HEAD") => {
-                Answer::words(405, "Nothing can be changed here.")
+                Answer::words(405, "This server is read-only.")
             }
             Pass::Token => Answer {
                 headers: vec![("Set-Cookie", self.gate.cookie()), ("Location", "/".to_owned())],
@@ -105,7 +105,7 @@ impl Library {
         let path = url.split(['?', '#']).next().unwrap_or_default();
         let mut parts = path.trim_start_matches('/').splitn(2, '/');
         let (kind, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let Some(name) = decoded(name) else { return Answer::words(404, "There is no such page.") };
+        let Some(name) = decoded(name) else { return Answer::words(404, "No such page.") };
         let page = match kind {
             "" if name.is_empty() => self.shelf.list().map(Some),
             "run" => self.shelf.run(&name),
@@ -118,7 +118,7 @@ impl Library {
         };
         match page {
             Ok(Some(body)) => Answer::page(body),
-            Ok(None) => Answer::words(404, "There is no such page."),
+            Ok(None) => Answer::words(404, "No such page."),
             Err(error) => Answer::words(500, &error),
         }
     }
@@ -126,7 +126,7 @@ impl Library {
     fn live(&self, name: &str) -> Answer {
         match self.shelf.told(name) {
             Ok(Some(body)) => Answer { kind: "application/json", ..Answer::page(body) },
-            Ok(None) => Answer::words(404, "There is no such run."),
+            Ok(None) => Answer::words(404, "No such run."),
             Err(error) => Answer::words(500, &error),
         }
     }

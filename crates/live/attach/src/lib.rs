@@ -82,7 +82,7 @@ fn first_that_opens<T>(
     wanted: Option<&str>,
     open: impl Fn(&dyn Transport) -> Result<T, AttachError>,
 ) -> Result<(T, &'static dyn Transport), AttachError> {
-    let mut missing = Missing::new("there is no such transport", "crosspoint attach --help");
+    let mut missing = Missing::new("no such transport", "crosspoint attach --help");
     for transport in candidates(wanted) {
         match open(transport) {
             Ok(opened) => return Ok((opened, transport)),
@@ -98,7 +98,7 @@ fn first_that_opens<T>(
 /// # Errors
 /// What is missing.
 pub fn available() -> Result<&'static str, Missing> {
-    let mut missing = Missing::new("there is no transport", "crosspoint doctor");
+    let mut missing = Missing::new("no transport is available", "crosspoint doctor");
     for one in TRANSPORTS {
         match one.available() {
             Ok(()) => return Ok(one.about()),
@@ -283,7 +283,7 @@ impl Attached {
         let mut ended = Ok(());
         for thread in self.threads {
             let one = thread.join();
-            let one = one.unwrap_or_else(|_| Err(io::Error::other("a thread that serves died")));
+            let one = one.unwrap_or_else(|_| Err(io::Error::other("a server thread died")));
             ended = ended.and(one);
         }
         ended.map(|()| self.disk.state.served(self.floor, self.pace.scale))
@@ -353,7 +353,7 @@ mod tests {
     /// A machine without the fastest transport would have none; one whose mount fails would mount twice.
     #[test]
     fn only_a_missing_transport_is_followed_by_the_next() {
-        let missing = || AttachError::Missing(Missing::new("not here", "install it"));
+        let missing = || AttachError::Missing(Missing::new("unavailable", "install it"));
         let words: Vec<&str> = transports().collect();
         let last = words[words.len() - 1];
         let opened = first_that_opens(None, |one| match one.word() == last {
@@ -367,7 +367,7 @@ mod tests {
         });
         assert!(matches!(failed, Err(AttachError::Io("mount", _))));
         let none: Result<((), _), _> = first_that_opens(None, |_| Err(missing()));
-        assert_eq!(none.err().map(|error| error.to_string()).as_deref(), Some("not here"));
+        assert_eq!(none.err().map(|error| error.to_string()).as_deref(), Some("unavailable"));
         let chosen = first_that_opens(Some(last), |one| Ok(one.word()));
         assert_eq!(chosen.unwrap().0, last);
         let unknown = first_that_opens(Some("pigeon"), |_| Ok(()));

@@ -41,16 +41,15 @@ impl Store {
         let file = options.open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             match error == rustix::io::Errno::WOULDBLOCK {
-                true => io::Error::new(
-                    io::ErrorKind::ResourceBusy,
-                    "a disk is attached with it already",
-                ),
+                true => {
+                    io::Error::new(io::ErrorKind::ResourceBusy, "a disk is already attached to it")
+                }
                 false => error.into(),
             }
         })?;
         let data = file.metadata()?;
         if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("it is no file of this user"));
+            return Err(io::Error::other("it is not a file of this user"));
         }
         match data.len() {
             0 => file.set_len(size.get())?,
@@ -182,7 +181,7 @@ mod tests {
         let store = Store::in_file(&path, Bytes(1 << 20)).unwrap();
         store.write(0, b"kept").unwrap();
         let twice = Store::in_file(&path, Bytes(1 << 20)).unwrap_err().to_string();
-        assert!(twice.contains("attached with it already"), "{twice}");
+        assert!(twice.contains("already attached to it"), "{twice}");
         drop(store);
         let other = Store::in_file(&path, Bytes(1 << 21)).unwrap_err().to_string();
         assert!(other.contains("1.00 MiB") || other.contains("1 MiB"), "{other}");

@@ -40,8 +40,8 @@ pub enum AttachError {
     Missing(Missing),
     /// The way there and back takes longer than the device.
     #[error(
-        "too fast to be emulated on this machine now: a read of the drive takes {takes} (and a kernel's way \
-         to one {path}), the way through FUSE and back {floor}; {scale} times slower it can be attached"
+        "too fast to be emulated on this machine now: the drive's read takes {takes} plus {path} of \
+         kernel I/O path, the emulation overhead is {floor}; it can be attached at scale {scale}"
     )]
     TooFast {
         /// What the device takes for a read of 4 KiB.

@@ -119,7 +119,7 @@ impl EngineError {
     #[must_use]
     pub fn lost(count: u64, durability: &str) -> Self {
         let reason = format!(
-            "records not as they were acknowledged last: {count}, in spite of durability {durability}"
+            "{count} records differ from the last acknowledged update despite durability {durability}"
         );
         Self::described(ErrorKind::Lost, NO_CODE, reason)
     }

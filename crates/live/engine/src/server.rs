@@ -70,7 +70,7 @@ pub struct ServerVerbs {
     pub start: Start,
     /// Reaches the server of the user's that the job's dsn names, and notes what the job will change there.
     pub reach: fn(&SqlJob, &str, &Journal) -> Result<Reached, EngineError>,
-    /// Sets a variable of a server of the user's back; takes its dsn, name and value.
+    /// Sets a variable of a server supplied by the user back; takes its dsn, name and value.
     pub restore: fn(&str, &str, &str) -> Result<(), String>,
     /// Cache of a job, once the bytes of its tables' pages are known.
     pub pool: fn(&SqlJob, Option<u64>) -> Bytes,

@@ -260,9 +260,7 @@ where
     let lag = trial.lag_ns.load(Ordering::Relaxed);
     let behind = (lag > 0).then(|| {
         let lag = Nanos(lag);
-        format!(
-            "the load was not kept up: stopped when an operation was issued {lag} after it was due"
-        )
+        format!("the load was not kept up: stopped when an operation was issued {lag} late")
     });
     let trouble = trial.clock.get().and_then(|clock| clock.trouble());
     result.failure = result.failure.or(behind).or(lost).or(trouble);

@@ -124,8 +124,8 @@ impl Clock {
         let most = Nanos(after.saturating_sub(self.kernel.0));
         apart(ours, (least, most)).then(|| {
             format!(
-                "the processor's counter says that the trial took {ours}, the kernel's clock {most}; \
-                 neither can be relied on"
+                "the time-stamp counter measured {ours} for the trial, the kernel's clock {most}; \
+                 neither is reliable"
             )
         })
     }

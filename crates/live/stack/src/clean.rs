@@ -57,7 +57,7 @@ pub fn clean(state: &Path, restore: Restore) -> Result<Cleaned, StackError> {
                 Ok(Some(file)) => found.extend(begin(path, file, &mut cleaned)),
                 Ok(None) => {
                     if hangs(&path).is_some_and(|(file, mounts)| let_die(&file, &mounts)) {
-                        let what = "let go of a killed run, which waited for its own drive";
+                        let what = "released a killed run that waited for its own drive";
                         cleaned.undone.push(what.into());
                     }
                     waiting.push(path);
@@ -89,7 +89,7 @@ fn own(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let data = file.metadata()?;
     if !data.is_file() || data.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("no journal of this user; left alone"));
+        return Err(io::Error::other("not a journal of this user; skipped"));
     }
     Ok(file)
 }
@@ -126,7 +126,7 @@ fn begin(path: PathBuf, mut file: File, cleaned: &mut Cleaned) -> Option<Found> 
     let mut bytes = Vec::new();
     let read = file.by_ref().take(LONGEST + 1).read_to_end(&mut bytes);
     let journal = match read {
-        Ok(count) if count as u64 > LONGEST => Err("longer than any journal".to_owned()),
+        Ok(count) if count as u64 > LONGEST => Err("too long for a journal".to_owned()),
         Ok(_) => parse(&bytes),
         Err(error) => Err(error.to_string()),
     };
@@ -138,7 +138,7 @@ fn begin(path: PathBuf, mut file: File, cleaned: &mut Cleaned) -> Option<Found> 
             return None;
         }
         Err(reason) => {
-            cleaned.failed.push(format!("{}: {reason}; left alone", path.display()));
+            cleaned.failed.push(format!("{}: {reason}; skipped", path.display()));
             return None;
         }
     };
@@ -187,8 +187,8 @@ impl Found {
 /// Formats an undo failure with the command that fixes it.
 fn with_next(error: &StackError) -> String {
     match error {
-        StackError::Refused { next, .. } => format!("{error}\n  next: {next}"),
-        other => format!("{other}\n  next: undo it by hand, then: crosspoint clean"),
+        StackError::Refused { next, .. } => format!("{error}\n  help: {next}"),
+        other => format!("{other}\n  help: undo it by hand, then: crosspoint clean"),
     }
 }
 
@@ -224,12 +224,13 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Parsed>, String> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let mut lines = bytes[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let Some(first) = lines.next() else { return Ok(None) };
-    let header: Header = serde_json::from_slice(first)
-        .map_err(|_| "its first line is no journal's, or of an earlier version".to_owned())?;
+    let header: Header = serde_json::from_slice(first).map_err(|_| {
+        "its first line is not a journal header, or of an earlier version".to_owned()
+    })?;
     if header.journal != FORMAT {
         return Err(format!("a journal of version {}; known: {FORMAT}", header.journal));
     }
-    let mark = Mark::parse(&header.mark).ok_or("its mark is not one of ours")?;
+    let mark = Mark::parse(&header.mark).ok_or("its mark is invalid")?;
     let (mut entries, mut unknown) = (Vec::new(), Vec::new());
     for line in lines {
         match serde_json::from_slice::<Undo>(line) {

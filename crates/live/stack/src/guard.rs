@@ -77,7 +77,7 @@ impl HeldDevice {
     pub fn check(&self, access: Access<'_>) -> Result<(), StackError> {
         self.verify()?;
         if let Some(user) = in_use(&self.device()?, self.number) {
-            let next = "choose a device that nothing uses; see lsblk";
+            let next = "choose an unused device; see lsblk";
             return Err(refuse(&self.named, user, next));
         }
         if let Access::Destroy { confirmed } = access {
@@ -94,7 +94,7 @@ impl HeldDevice {
     pub(crate) fn over_file(path: &Path, backing: &Path) -> Result<Self, StackError> {
         let held = Self::resolve(path)?;
         if held.identity.as_deref().map(Path::new) != Some(backing) {
-            return Err(refuse(path, "it is not over the file that it was made for", "try again"));
+            return Err(refuse(path, "it is not backed by the file it was made for", "try again"));
         }
         held.claim()?;
         Ok(held)
@@ -126,8 +126,9 @@ impl HeldDevice {
 
     /// What the kernel shows of it, by its number.
     fn device(&self) -> Result<BlockDevice, StackError> {
-        BlockDevice::numbered(self.number)
-            .ok_or_else(|| refuse(&self.named, "the kernel shows nothing about it", "check lsblk"))
+        BlockDevice::numbered(self.number).ok_or_else(|| {
+            refuse(&self.named, "the kernel has no information about it", "check lsblk")
+        })
     }
 
     /// Whether the caller has confirmed that everything on it may be lost.
@@ -139,24 +140,24 @@ impl HeldDevice {
         if !is_stable(path, &device.name) {
             return Err(refuse(
                 path,
-                "writing needs a stable name, and this one can change at the next boot",
-                format!("name it by {STABLE}/... in the study"),
+                "writing requires a stable name; this one can change at the next boot",
+                format!("use {STABLE}/... in the study"),
             ));
         }
         let Some(identity) = &self.identity else {
             return Err(refuse(
                 path,
-                "it shows no serial number, so it cannot be confirmed",
+                "it has no serial number, so it cannot be confirmed",
                 "use a device with a serial number, or a file on it",
             ));
         };
         if !confirmed.contains(identity) {
             let reason = if confirmed.is_empty() {
-                "everything on it would be overwritten and that was not confirmed"
+                "all data on it would be overwritten, which was not confirmed"
             } else {
-                "everything on it would be overwritten, and what was confirmed is another device"
+                "all data on it would be overwritten, and another device was confirmed"
             };
-            let next = format!("if that is what you want: --i-will-lose-data '{identity}'");
+            let next = format!("to confirm: --i-will-lose-data '{identity}'");
             return Err(refuse(path, reason, next));
         }
         Ok(())
@@ -183,7 +184,7 @@ impl HeldDevice {
             Signature::CannotTell(why) => Err(refuse(
                 &self.named,
                 format!("cannot tell whether it holds data: {why}"),
-                "look at it with blkid -p (apt-get install util-linux)",
+                "inspect it with blkid -p (apt-get install util-linux)",
             )),
         }
     }
@@ -195,7 +196,7 @@ impl HeldDevice {
         for at in [0, size.saturating_sub(ENDS)] {
             self.pin.read_exact_at(&mut buffer, at).map_err(|error| {
                 let reason = format!(
-                    "cannot tell whether it holds data: byte {at} and what follows cannot be read ({error})"
+                    "cannot tell whether it holds data: reading at byte {at} failed ({error})"
                 );
                 refuse(&self.named, reason, "choose another device; see dmesg")
             })?;
@@ -233,9 +234,9 @@ impl HeldDevice {
             Ok(data) if data.file_type().is_block_device() && data.rdev() == self.number => {}
             Ok(data) => {
                 let now = crate::users::number_text(data.rdev());
-                return changed(format!("the name has come to lead to another device ({now})"));
+                return changed(format!("the name now refers to another device ({now})"));
             }
-            Err(error) => return changed(format!("the name has gone ({error})")),
+            Err(error) => return changed(format!("the name has disappeared ({error})")),
         }
         if identity(&self.device()?) != self.identity {
             return changed("the device has another serial number".into());
@@ -262,9 +263,7 @@ impl HeldDevice {
             opened = open();
         }
         *exclusive = Some(opened.map_err(|error| match error.raw_os_error() {
-            Some(libc::EBUSY) => {
-                refuse(&self.named, "the kernel says that it is in use", "see lsblk and lsof")
-            }
+            Some(libc::EBUSY) => refuse(&self.named, "it is in use (kernel)", "see lsblk and lsof"),
             _ => StackError::io("open", &self.named)(error),
         })?);
         Ok(())

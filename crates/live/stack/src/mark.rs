@@ -106,7 +106,7 @@ pub(crate) fn not_ours(what: &Path) -> StackError {
     StackError::refused(
         &what.display(),
         "not made by Crosspoint",
-        "undo it yourself if you are sure",
+        "undo it by hand if you are sure",
     )
 }
 

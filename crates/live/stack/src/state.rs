@@ -68,10 +68,10 @@ fn check(dir: &Path) -> Result<(), StackError> {
     let data = fs::metadata(dir).map_err(StackError::io("look at", dir))?;
     let own = rustix::process::geteuid().as_raw();
     let whose = match data.mode() & 0o022 {
-        _ if !data.is_dir() => "it is no directory".to_owned(),
+        _ if !data.is_dir() => "it is not a directory".to_owned(),
         _ if data.uid() != own => format!("it belongs to user {}", data.uid()),
         0 => return Ok(()),
-        _ => "others may write to it".to_owned(),
+        _ => "other users can write to it".to_owned(),
     };
     Err(StackError::refused(
         &dir.display(),

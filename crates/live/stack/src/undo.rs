@@ -98,7 +98,7 @@ pub(crate) fn undo(
         Undo::ForbidRings => {
             let forbidden = forbid_rings();
             let forbidden = forbidden.map_err(StackError::io("write", Path::new(RINGS)))?;
-            Ok(forbidden.then(|| "FUSE over io_uring is forbidden again".to_owned()))
+            Ok(forbidden.then(|| "FUSE over io_uring disabled again".to_owned()))
         }
         Undo::RemoveTree { path } => remove_tree(path, mark),
     }

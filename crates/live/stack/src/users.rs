@@ -16,9 +16,7 @@ pub(crate) fn in_use(device: &BlockDevice, number: u64) -> Option<String> {
     numbers.extend(parts.iter().filter_map(|name| number_of(name)));
     let texts: Vec<String> = numbers.iter().map(|number| number_text(*number)).collect();
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else {
-        return Some(
-            "nobody can say whether it is mounted: /proc/self/mountinfo cannot be read".into(),
-        );
+        return Some("mounts are unknown: /proc/self/mountinfo cannot be read".into());
     };
     let names: Vec<&str> = parts.iter().map(String::as_str).chain([device.name.as_str()]).collect();
     if let Some(point) = mounted_at(&mounts, &texts, &names) {

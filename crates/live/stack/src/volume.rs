@@ -255,7 +255,7 @@ pub fn loop_over(journal: &Journal, backing: &Path) -> Result<PathBuf, StackErro
     let _ = detach(backing, PATIENCE);
     Err(StackError::refused(
         &name,
-        "the kernel gives a loop device over it no direct I/O: it would answer from memory",
+        "loop devices on it have no direct I/O, so reads would come from memory",
         "work_dir or --at on ext4, XFS or Btrfs",
     ))
 }
@@ -273,7 +273,7 @@ fn need_root() -> Result<(), StackError> {
     }
     Err(StackError::refused(
         &"a device or file system of its own",
-        "only root can make one",
+        "requires root",
         "sudo, or file_system = \"as_is\"",
     ))
 }

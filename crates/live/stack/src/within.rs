@@ -83,10 +83,7 @@ fn end_of(child: &mut Child, most: Duration, stop: Option<&AtomicBool>) -> io::R
             }
             let _ = child.wait();
             let kind = if stopped { io::ErrorKind::Interrupted } else { io::ErrorKind::TimedOut };
-            return Err(io::Error::new(
-                kind,
-                format!("it did not end within {} s", most.as_secs()),
-            ));
+            return Err(io::Error::new(kind, format!("it timed out after {} s", most.as_secs())));
         }
         std::thread::sleep(look);
         look = (look * 2).min(LOOK);

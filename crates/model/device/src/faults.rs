@@ -85,9 +85,7 @@ impl Window {
         }
         match (self.lasts, self.every) {
             (None, Some(_)) => Some("`every` without `for`: it never ends".into()),
-            (Some(Nanos::ZERO), _) => {
-                Some("`for` of nothing; leave it away for: until the end".into())
-            }
+            (Some(Nanos::ZERO), _) => Some("`for` is 0; leave it out for: until the end".into()),
             (Some(lasts), Some(every)) if lasts >= every => {
                 Some(format!("`for` ({lasts}) must be shorter than `every` ({every})"))
             }
@@ -261,10 +259,10 @@ impl Fault {
 
     fn impossible(&self) -> Option<String> {
         if self.share() == Share::NONE {
-            return Some("a share of nothing; allowed: 0.01% to 100%".into());
+            return Some("a share of 0; allowed: 0.01% to 100%".into());
         }
         if self.range().is_some_and(|range| range.length == Bytes(0)) {
-            return Some("a range of no bytes".into());
+            return Some("an empty range".into());
         }
         match self {
             Self::Stall { when } if when.lasts.is_none() => Some(

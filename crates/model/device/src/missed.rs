@@ -140,7 +140,7 @@ impl MissLists {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.0.values().flatten() {
             if !figures.contains(&key.as_str()) {
-                return Some(format!("names `{key}`, of which it has no figure"));
+                return Some(format!("names `{key}`, but has no such figure"));
             }
             if seen.contains(&key.as_str()) {
                 return Some(format!("names `{key}` twice"));

@@ -68,7 +68,7 @@ impl Parameters {
     pub fn unknown_flush(&self) -> Option<&'static str> {
         match self {
             Self::Nand(p) if p.write_cache.is_none() => {
-                Some("its profile does not say what its write cache is (`write_cache`)")
+                Some("its profile does not set `write_cache`")
             }
             Self::Flow(_) => Some("it was measured without flushes"),
             _ => self.below().into_iter().find_map(|(_, device)| device.parameters.unknown_flush()),
@@ -176,7 +176,7 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with the place or the reason.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
-        Self::parse_with(text, &|name| Err(format!("`{name}` is not looked for here")))
+        Self::parse_with(text, &|name| Err(format!("`{name}` cannot be loaded here")))
     }
 
     /// Reads a profile that may name others, which `lookup` gives.
@@ -329,7 +329,7 @@ fn endless(value: &toml::Value) -> Option<String> {
 fn impossible(parameters: &Parameters, capacity: Bytes) -> Option<String> {
     let nonzero = |pairs: &[(&str, u64)]| {
         let zero = pairs.iter().find(|(_, value)| *value == 0);
-        zero.map(|(name, _)| format!("`{name}` is 0; it must be more"))
+        zero.map(|(name, _)| format!("`{name}` must be above 0"))
     };
     if let Some(reason) = nonzero(&[("capacity", capacity.get())]) {
         return Some(reason);
@@ -433,7 +433,7 @@ fn too_many(parameters: &Parameters) -> Option<String> {
 fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> {
     let too_large = |most: u64| {
         (capacity.get() > most).then(|| {
-            format!("capacity {capacity} is more than the {} of what is below", Bytes(most))
+            format!("capacity {capacity} is more than the {} of the layers below", Bytes(most))
         })
     };
     match parameters {
@@ -480,7 +480,7 @@ fn impossible_layer(parameters: &Parameters, capacity: Bytes) -> Option<String> 
         }
         Parameters::Hop(p, device) => {
             if p.paths.value == 0 {
-                return Some("`paths` is 0; it must be more".into());
+                return Some("`paths` must be above 0".into());
             }
             too_large(device.capacity.get())
         }

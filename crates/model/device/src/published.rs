@@ -147,7 +147,7 @@ impl EvidenceLists {
         let mut seen: Vec<&str> = Vec::new();
         for key in self.keys() {
             if figures.iter().all(|one| one.key != key) {
-                return Some(format!("names `{key}`, of which it has no figure"));
+                return Some(format!("names `{key}`, but has no such figure"));
             }
             if seen.contains(&key) {
                 return Some(format!("names `{key}` twice"));
@@ -448,5 +448,5 @@ impl Published<f64> {
 fn upside_down(name: &str, one: &Published<f64>) -> Option<String> {
     let [low, high] = one.band()?;
     (low > high || low.is_nan() || high.is_nan())
-        .then(|| format!("the band of {name} is upside down: [{low}, {high}]"))
+        .then(|| format!("the band of {name} is reversed: [{low}, {high}]"))
 }

@@ -163,8 +163,8 @@ fn profile_of(
         title: naming.title.clone(),
         capacity: naming.capacity,
         not_covered: format!(
-            "{unseen}anything that the measurements did not show: caches beyond the measured span, state \
-             of the drive, other patterns; the host's I/O path is part of it"
+            "{unseen}caches beyond the measured span, drive state and other patterns; the host's I/O \
+             path is included"
         ),
         parameters: Parameters::Flow(Box::new(flow)),
         acceptance: held_out.map(|point| acceptance(point, source)).collect(),
@@ -193,7 +193,7 @@ fn acceptance(point: &FitPoint, source: &str) -> Acceptance {
         latency_mean: Some(Published::Value(Nanos(point.mean() as u64))),
         latency_p50: percentile(50.0),
         latency_p99: percentile(99.0),
-        source: format!("{source}; no part of the fit"),
+        source: format!("{source}; not fitted"),
         ..Acceptance::default()
     };
     let keys: Vec<&str> = job.published().iter().map(|figure| figure.key).collect();

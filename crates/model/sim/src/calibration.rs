@@ -112,11 +112,11 @@ impl Calibration {
         let own = [interrupt, interrupt_p90, cpu, same_cpu, other_cpu.unwrap_or_default()];
         let costs = self.path.iter().flat_map(|path| [path.cpu, path.client]);
         if let Some(long) = own.into_iter().chain(costs).find(|time| *time > TIME_MAX) {
-            return Err(format!("{long} is no time of a host; at most {TIME_MAX}"));
+            return Err(format!("{long} is not a valid host time; at most {TIME_MAX}"));
         }
         let counts = self.path.iter().flat_map(|path| [path.sleeps, path.rate]);
         if let Some(bad) = counts.into_iter().find(|count| !count.is_finite() || *count < 0.0) {
-            return Err(format!("{bad} is no number of sleeps or operations"));
+            return Err(format!("{bad} is not a valid number of sleeps or operations"));
         }
         match self.deepest().find(|path| self.path_cpu(path) == Nanos::ZERO) {
             Some(path) => Err(format!("{} costs no CPU time at depth {}", path.name, path.depth)),

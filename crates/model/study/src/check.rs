@@ -97,7 +97,7 @@ fn check_reference(study: &Study, text: &str) -> Result<(), StudyError> {
         return Ok(());
     }
     let names: Vec<&str> = study.stack.iter().map(|stack| stack.name.as_str()).collect();
-    let message = format!("reference = \"{name}\" is no stack; stacks: {}", names.join(", "));
+    let message = format!("reference = \"{name}\" is not a stack; stacks: {}", names.join(", "));
     Err(StudyError::general(message).at_quoted(text, |word| word == name))
 }
 
@@ -151,8 +151,9 @@ fn check_shares(study: &Study, text: &str) -> Result<(), StudyError> {
 fn check_name(name: &str, kind: &str, text: &str) -> Result<(), StudyError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if name.is_empty() || name.len() > 64 || !name.chars().all(allowed) {
-        let message =
-            format!("`{name}` is no name of a {kind}; allowed: 1 to 64 letters, digits, `-`, `_`");
+        let message = format!(
+            "`{name}` is not a valid {kind} name; allowed: 1 to 64 letters, digits, `-`, `_`"
+        );
         return Err(StudyError::general(message).at(text, name));
     }
     Ok(())
@@ -243,8 +244,8 @@ fn check_experiment(study: &Study, one: &Experiment, text: &str) -> Result<(), S
     let late = if is_scheduled(one) { one.duration.get() } else { 0 };
     let least = one.warm_up.get().saturating_add(one.duration.get()).saturating_add(late);
     if one.deadline.is_some_and(|deadline| deadline.get() < least) {
-        let message = "deadline must be at least warm_up and duration together, and duration once more where \
-                       operations come by a schedule";
+        let message = "deadline must be at least warm_up + duration, or warm_up + 2 x duration for open \
+        loops";
         return Err(refuse(message.into()).at_key(text, "deadline", |_| true));
     }
     if intervals(one) > 1_000_000 {
@@ -291,7 +292,7 @@ fn check_block(block: &BlockJob, text: &str) -> Result<(), StudyError> {
         return Err(refuse("weight = 0; allowed: at least 1".into()));
     }
     if !block.size_mix.is_empty() && block.block_size != Bytes(4096) {
-        let message = "`size_mix` stands instead of `block_size`; leave one of them out";
+        let message = "`size_mix` and `block_size` exclude each other; leave one out";
         return Err(refuse(message.into()).at_key(text, "block_size", |_| true));
     }
     check_numbers(block, text)?;
@@ -355,7 +356,7 @@ fn check_arrivals(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     if let Some(share) = block.rate_of_max {
         let refuse = |message: &str| refuse(message.into()).at_key(text, "rate_of_max", |_| true);
         if block.rate.is_some() || block.arrivals == Arrivals::Closed {
-            return Err(refuse("`rate_of_max` stands instead of `rate`, with arrivals"));
+            return Err(refuse("`rate_of_max` replaces `rate` and needs arrivals"));
         }
         if share == Share::NONE {
             return Err(refuse("a share of 0 % offers nothing; allowed: 0.01% to 100%"));
@@ -465,7 +466,7 @@ fn check_verify(
     let reason = if !block.size_mix.is_empty() || !aligned {
         "`verify` needs one block size, and no alignment but that"
     } else if block.beside.iter().any(|beside| beside.read_share != Share::ALL) {
-        "`verify` cannot know what background clients write"
+        "`verify` does not support background clients"
     } else {
         return Ok(());
     };

@@ -229,7 +229,7 @@ pub(crate) const ENGINES: Engines = {
         options: &[POOL, PAGES, FLAVOUR],
         check_change: |pair| match pair.starts_with("innodb_") {
             true => Ok(()),
-            false => Err(format!("`{pair}` is not to be changed")),
+            false => Err(format!("`{pair}` cannot be changed")),
         },
         ..Descriptor::new("mysql", "MySQL", Operations::Sql)
     };

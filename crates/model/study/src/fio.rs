@@ -95,8 +95,10 @@ pub fn import_fio(
     parse(&text, Engines::ANY).map_err(|error| StudyError {
         message: match included {
             // It may show values of an included file.
-            true => "what comes of the job is no study; without its includes this says why".into(),
-            false => format!("what comes of the job is no study: {}", error.message),
+            true => {
+                "the job does not convert to a valid study; remove its includes for details".into()
+            }
+            false => format!("the job does not convert to a valid study: {}", error.message),
         },
         span: None,
         help: error.help.filter(|_| !included),
@@ -130,7 +132,7 @@ impl<'a> Job<'a> {
         let option = self.section.options.get(key);
         let place = option.map_or("line 0", |option| &option.place);
         let reason = match option {
-            Some(option) if option.included => "this value is not carried over",
+            Some(option) if option.included => "this value is not supported",
             _ => reason,
         };
         StudyError::general(format!("{place}: {key}: {reason}"))
@@ -140,7 +142,7 @@ impl<'a> Job<'a> {
     fn number(&mut self, names: &[&'a str]) -> Result<Option<u64>, StudyError> {
         let Some(text) = self.take(names) else { return Ok(None) };
         if text.contains([',', '%', ':', '-']) {
-            self.lose(self.present(names), "one plain number is carried over");
+            self.lose(self.present(names), "a single number is required");
             return Ok(None);
         }
         let base = match self.section.options.get("kb_base") {
@@ -149,7 +151,7 @@ impl<'a> Job<'a> {
         };
         let number = scaled(text, base);
         let key = self.present(names);
-        number.map(Some).ok_or_else(|| self.refuse(key, &format!("`{text}` is no number")))
+        number.map(Some).ok_or_else(|| self.refuse(key, &format!("`{text}` is not a number")))
     }
 
     /// A time in nanoseconds; a bare number counts `unit` nanoseconds.
@@ -165,7 +167,7 @@ impl<'a> Job<'a> {
             "m" => 60_000_000_000,
             "h" => 3_600_000_000_000,
             "d" => 86_400_000_000_000,
-            _ => return Err(self.refuse(self.present(names), &format!("`{text}` is no time"))),
+            _ => return Err(self.refuse(self.present(names), &format!("`{text}` is not a time"))),
         };
         let number: Option<u64> = number.parse().ok();
         let nanoseconds = number.and_then(|number| number.checked_mul(factor));
@@ -205,7 +207,7 @@ impl<'a> Job<'a> {
         }
         put("queue_depth", whole(if synchronous { 1 } else { depth }));
         if random && !self.section.options.contains_key("norandommap") {
-            self.note("fio visits every block once a pass; here blocks are drawn again each time");
+            self.note("fio visits every block once per pass; here blocks are drawn independently");
         }
         put("clients", whole(self.number(&["numjobs"])?.unwrap_or(1)));
         if let Some(distribution) = self.take(&["random_distribution"]) {
@@ -256,7 +258,7 @@ impl<'a> Job<'a> {
             "" => Some(0),
             part => scaled(part, 1000),
         });
-        let wrong = || self.refuse("rate_iops", &format!("`{text}` is no rate"));
+        let wrong = || self.refuse("rate_iops", &format!("`{text}` is not a rate"));
         let read = parts.next().flatten().ok_or_else(wrong)?;
         let write = match parts.next() {
             Some(write) => write.ok_or_else(wrong)?,
@@ -273,12 +275,12 @@ impl<'a> Job<'a> {
         }
         if !matches!(reads, 0 | 100) {
             if read == 0 || write == 0 {
-                self.lose("rate_iops", "a rate of one direction alone is not carried over");
+                self.lose("rate_iops", "a rate for one direction is not supported");
                 return Ok(None);
             }
             self.note(&format!(
-                "rate_iops is of each direction: {read}/s reads and {write}/s writes make {sum}/s, whatever \
-                 rwmixread says"
+                "rate_iops applies per direction: {read}/s reads and {write}/s writes make {sum}/s \
+                 regardless of rwmixread"
             ));
         }
         let hundredths = u128::from(read) * 10_000 / u128::from(sum);
@@ -290,7 +292,7 @@ impl<'a> Job<'a> {
         let kind = self.take(&["rw", "readwrite"]).unwrap_or("read");
         let (kind, modifier) = kind.split_once(':').unwrap_or((kind, ""));
         if !modifier.is_empty() {
-            self.lose("rw", "what stands behind the colon is left out");
+            self.lose("rw", "the part after the colon is ignored");
         }
         let reads = match kind {
             // A mix says nothing to a job of one direction.
@@ -308,7 +310,7 @@ impl<'a> Job<'a> {
                 if later { write.or(read) } else { read.or(write) }.unwrap_or(50)
             }
             _ => {
-                let allowed = "carried over: read, write, randread, randwrite, rw, randrw";
+                let allowed = "allowed: read, write, randread, randwrite, rw, randrw";
                 return Err(self.refuse("rw", &format!("`{kind}`; {allowed}")));
             }
         };
@@ -345,7 +347,7 @@ impl<'a> Job<'a> {
     fn size_mix(&self, split: &str) -> Result<Value, StudyError> {
         let refuse = || self.refuse("bssplit", &format!("`{split}`; for example 4k/60:64k/40"));
         if split.contains(',') {
-            return Err(self.refuse("bssplit", "one mix for reads and writes is carried over"));
+            return Err(self.refuse("bssplit", "one mix for both directions is supported"));
         }
         size_mix(split).ok_or_else(refuse)
     }
@@ -374,20 +376,20 @@ impl<'a> Job<'a> {
         match self.number(&["size", "filesize"])? {
             Some(size) => put("size", &units::Bytes(size).exact()),
             None if on_device => {
-                self.note("size: fio takes the whole device, the study its first GiB; set the stack's size");
+                self.note("size: fio uses the whole device, the study its first GiB; set the stack's size");
             }
             None => {}
         }
         if file.is_none() && self.number(&["numjobs"])?.unwrap_or(1) > 1 {
-            self.note("numjobs: fio makes a file for each process; here they share one");
+            self.note("numjobs: fio uses a file per process; here they share one");
         }
         let by_direct = self.section.options.contains_key("direct");
         let wanted = if by_direct { "1" } else { "0" };
         let direct = self.take(&["direct", "buffered"]) == Some(wanted);
         if !direct {
             self.note(
-                "direct: not set, so that the page cache answers; fio drops the file from it before, \
-                 this program does not: add direct=1 to measure the drive",
+                "direct: not set, so the page cache is measured; add direct=1 to measure the drive (fio \
+                 also invalidates the cache first)",
             );
         }
         match self.take(&["ioengine"]).unwrap_or("psync") {
@@ -397,7 +399,7 @@ impl<'a> Job<'a> {
             engine => {
                 let engine: String = engine.chars().take(100).collect();
                 let allowed = [&["io_uring"][..], &SYNCHRONOUS, &STORAGE].concat().join(", ");
-                let reason = format!("`{engine}` does no block I/O here; carried over: {allowed}");
+                let reason = format!("`{engine}` is not supported; allowed: {allowed}");
                 return Err(self.refuse("ioengine", &reason));
             }
         }
@@ -641,9 +643,9 @@ thinktime_spin=3
         assert!(error("[a]\nbs=big\n").contains("line 2"));
         assert!(error("include other.fio\n").contains("line 1"));
         assert!(error("[a]\nbs=${SIZE}\n").contains("line 2: variable SIZE is not set"));
-        assert!(error("[a]\nioengine=net\nfilename=x\n").contains("no block I/O"));
+        assert!(error("[a]\nioengine=net\nfilename=x\n").contains("is not supported"));
         assert!(error("[a]\nrw=read\nbs=0\n").contains("bs"));
-        assert!(error("[a]\nrw=read\nsize=1\n").contains("no study"));
+        assert!(error("[a]\nrw=read\nsize=1\n").contains("valid study"));
         assert!(error("").contains("no job"));
         assert!(error("[a]\n???\n").contains("line 2"));
     }

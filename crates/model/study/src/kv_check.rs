@@ -36,7 +36,7 @@ pub(crate) fn check_kv(kv: &KvJob, text: &str) -> Result<(), StudyError> {
         let message =
             format!("memory = {wanted} is {limit}; allowed: at least {least}, or unlimited");
         return refuse("memory", message)
-            .map_err(|error| error.with_help("raise memory or records"));
+            .map_err(|error| error.with_help("increase memory or records"));
     }
     for (key, value) in [
         ("load_batch", kv.load_batch),
@@ -73,7 +73,7 @@ fn check_clients(
         return refuse("verify", message);
     }
     if workload.is_ycsb() && kv.distribution != Offsets::Uniform {
-        let message = "YCSB's workloads have a distribution of their own";
+        let message = "YCSB workloads define their own distribution";
         return refuse("distribution", message.into());
     }
     match (kv.arrivals, kv.rate) {
@@ -81,13 +81,13 @@ fn check_clients(
         (Arrivals::Closed, Some(_)) => {
             return refuse("rate", "a rate needs arrivals = \"constant\" or \"poisson\"".into());
         }
-        (_, None) => return refuse("arrivals", "arrivals that are not closed need a rate".into()),
+        (_, None) => return refuse("arrivals", "open-loop arrivals need a rate".into()),
         (_, Some(rate)) => {
             if !(1..=100_000_000).contains(&rate.get()) {
                 return refuse("rate", "rate; allowed: 1/s to 100M/s".into());
             }
             if workload.fills() {
-                return refuse("rate", "a workload that fills a database has no rate".into());
+                return refuse("rate", "a fill workload has no rate".into());
             }
         }
     }

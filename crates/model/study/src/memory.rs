@@ -51,7 +51,7 @@ impl std::str::FromStr for Memory {
         let size = text.parse().ok().map(Self::Size);
         size.or_else(|| text.parse().ok().map(Self::Share)).ok_or_else(|| {
             format!(
-                "`{text}` is no amount of memory; allowed: `unlimited`, a size such as \"512MiB\", or a \
+                "`{text}` is not an amount of memory; allowed: `unlimited`, a size such as \"512MiB\", or a \
                  share of the records' bytes such as \"20%\""
             )
         })

@@ -69,7 +69,7 @@ impl FromStr for Objective {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
             let shown: String = text.chars().take(80).collect();
-            format!("\"{shown}\" is no objective; {ALLOWED}")
+            format!("\"{shown}\" is not an objective; {ALLOWED}")
         };
         let (quantile, rest) = text.split_once("<=").ok_or_else(wrong)?;
         let (_, quantile) = Quantile::ALL
@@ -87,7 +87,7 @@ impl FromStr for Objective {
             return Err(format!("a rate is 1/s to 100M/s; {ALLOWED}"));
         }
         if at_most == Nanos::ZERO {
-            return Err(format!("nothing takes no time; {ALLOWED}"));
+            return Err(format!("the time must be above 0; {ALLOWED}"));
         }
         Ok(Self { quantile, at_most, at })
     }

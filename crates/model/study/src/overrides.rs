@@ -28,7 +28,7 @@ pub fn apply_overrides(text: &str, overrides: &[String]) -> Result<String, Study
     for one in devices_first {
         let (key, value) = one.split_once('=').ok_or_else(|| {
             StudyError::general(format!("--set `{one}` has no `=`"))
-                .with_help("write for example --set stack.this-disk.size=2GiB")
+                .with_help("example: --set stack.this-disk.size=2GiB")
         })?;
         set(&mut root, key.trim(), value.trim())?;
     }
@@ -63,7 +63,7 @@ const OF_EXPERIMENTS: [&str; 11] = [
 fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(), StudyError> {
     let names_a_table = || {
         StudyError::general(format!("--set `{key}` names a table, not a key in it"))
-            .with_help("write for example --set stack.this-disk.size=2GiB")
+            .with_help("example: --set stack.this-disk.size=2GiB")
     };
     match parts {
         [] => Err(names_a_table()),
@@ -82,7 +82,7 @@ fn set_in(table: &mut Table, parts: &[&str], key: &str, value: &str) -> Result<(
                     "--set `{key}`: an experiment has no `{last}`; allowed: {allowed}, and keys of `job`"
                 );
                 return Err(StudyError::general(message)
-                    .with_help(format!("write for example --set {right}={value}")));
+                    .with_help(format!("example: --set {right}={value}")));
             }
             if of_device(key) {
                 table.remove("title");

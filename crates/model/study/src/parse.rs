@@ -34,7 +34,7 @@ pub fn parse_stored(text: &str, engines: Engines) -> Result<Study, StudyError> {
 fn parse_as(text: &str, engines: Engines, origin: Origin) -> Result<Study, StudyError> {
     if text.len() > LONGEST_TEXT {
         let most = LONGEST_TEXT >> 20;
-        return Err(StudyError::general(format!("longer than {most} MiB; no study is")));
+        return Err(StudyError::general(format!("longer than {most} MiB")));
     }
     units::check_toml_size(text).map_err(StudyError::general)?;
     let syntax = |error| StudyError::syntax(&error);
@@ -156,7 +156,7 @@ queue_depth = [1, 4]
         let scheduled = "arrivals = \"constant\"\nrate = \"1k/s\"\n";
         assert!(with("2s", "").unwrap_err().to_string().contains("deadline must be"));
         assert!(with("3s", "").is_ok());
-        assert!(with("3s", scheduled).unwrap_err().to_string().contains("once more"));
+        assert!(with("3s", scheduled).unwrap_err().to_string().contains("2 x duration"));
         assert!(with("5s", scheduled).is_ok());
     }
 

@@ -123,10 +123,10 @@ impl SqlJob {
         )
     }
 
-    /// What tables on a server of the user's are known by, whichever way leads to it.
+    /// What tables on a server supplied by the user are known by, whichever way leads to it.
     #[must_use]
     pub fn identity(&self) -> String {
-        Self { dsn: Some("a server of the user's".into()), ..self.clone() }.tables_key()
+        Self { dsn: Some("a server supplied by the user".into()), ..self.clone() }.tables_key()
     }
 
     /// What every SQL job has, and of the rest what is not its default.

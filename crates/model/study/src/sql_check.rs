@@ -69,7 +69,7 @@ fn check_of_a_server(sql: &SqlJob) -> Result<(), Wrong> {
     ];
     given.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(key, _)| {
         let message = format!(
-            "{key} is decided by the server of the dsn; leave it out, or set a variable while it runs: change"
+            "{key} is set by the dsn's server; leave it out, or use `change` to set a variable"
         );
         Err((key.into(), message))
     })
@@ -99,8 +99,7 @@ fn check_together(study: &Study, sql: &SqlJob) -> Result<(), Wrong> {
     }
     // 9 statements a table and connection: the server's own limit is a million at most.
     if sql.is_prepared() && u64::from(sql.tables) * u64::from(sql.clients) * 9 > 1_000_000 {
-        let message = "tables x clients x 9 prepared statements are more than a server holds; \
-                       prepared = false";
+        let message = "too many prepared statements (tables x clients x 9); set prepared = false";
         return wrong("tables", message);
     }
     if let Some(engine) = study.engines.find(&sql.engine, Operations::Sql) {
@@ -143,8 +142,8 @@ fn check_dsn(dsn: &str, scheme: &str) -> Result<(), Wrong> {
     if user.contains(':') {
         return Err((
             SECRET.into(),
-            "the dsn holds a password, and a study is kept with its run; put the password into the \
-             environment variable CROSSPOINT_SQL_PASSWORD"
+            "the dsn contains a password, and studies are stored with runs; use the environment \
+             variable CROSSPOINT_SQL_PASSWORD"
                 .into(),
         ));
     }
@@ -167,9 +166,7 @@ fn check_race(study: &Study, one: &Experiment, sql: &SqlJob) -> Result<(), Wrong
         _ if !(2..=4).contains(&stacks) => {
             format!("a race has two to four stacks, not {stacks}")
         }
-        SqlJob { operations: None, .. } => {
-            "a race needs operations, to know who was first".to_owned()
-        }
+        SqlJob { operations: None, .. } => "a race needs operations".to_owned(),
         SqlJob { dsn: Some(_), .. } => "a race needs private servers; leave out dsn".to_owned(),
         _ if sql.listen != "auto" => "a race needs listen = \"auto\"".to_owned(),
         _ => return Ok(()),
@@ -204,16 +201,16 @@ mod tests {
             ("options.buffer_pool = \"18446744073709551615B\"\n", "a share of the database"),
             ("memory = \"1B\"\n", "a size of at least"),
             ("options.compression = \"x\"\n", "none, zlib"),
-            ("options.write_map = true\n", "no option of mysql; allowed: buffer_pool"),
+            ("options.write_map = true\n", "mysql has no option `write_map`; allowed: buffer_pool"),
             ("race = true\n", "two to four"),
             ("engine = \"sqlite\"\ndsn = \"mysql://me@h/d\"\n", "mysql"),
             ("dsn = \"server/db\"\n", "mysql://USER"),
             ("listen = \"0.0.0.0:3306\"\n", "1024"),
             ("listen = \"127.0.0.1:0\"\n", "1024"),
-            ("dsn = \"mysql://me@h/d\"\ndurability = \"none\"\n", "decided by the server"),
+            ("dsn = \"mysql://me@h/d\"\ndurability = \"none\"\n", "set by the dsn's server"),
             (
                 "dsn = \"mysql://me@h/d\"\noptions.buffer_pool = \"64MiB\"\n",
-                "decided by the server",
+                "set by the dsn's server",
             ),
             ("change = [{ at = \"1s\", set = \"read_only=1\" }]\n", "read_only"),
         ] {

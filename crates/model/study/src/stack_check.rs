@@ -82,10 +82,7 @@ fn check_attach(stack: &Stack, model: bool, text: &str) -> Result<(), StudyError
         return Err(StudyError::general(message).at_key(text, "attach", |_| true));
     }
     if stack.attach && (stack.host != "auto" || stack.cores > 0) {
-        let message = format!(
-            "stack `{}`: an attached model is met by this host, none is assumed",
-            stack.name
-        );
+        let message = format!("stack `{}`: host does not apply to attached models", stack.name);
         return Err(StudyError::general(message).at(text, &stack.device.text()));
     }
     if !(1..=SCALE_MAX).contains(&stack.scale) {
@@ -115,7 +112,7 @@ pub(crate) fn check_staged(study: &Study, one: &Experiment, text: &str) -> Resul
     let staged = study.stack.iter().filter(named).find(|stack| stack.staged);
     let Some(stack) = staged.filter(|_| one.job.first().sql().is_none()) else { return Ok(()) };
     let message = format!(
-        "experiment `{}`: stack `{}` is staged; only tables of sql are loaded before they are measured",
+        "experiment `{}`: stack `{}` is staged; only SQL tables can be staged",
         one.name, stack.name
     );
     Err(StudyError::general(message).at_key(text, "staged", |_| true))
@@ -135,11 +132,12 @@ pub(crate) fn check_one_scale(
     let Some(first) = stacks.next() else { return Ok(()) };
     let Some(other) = stacks.find(|stack| stack.scale != first.scale) else { return Ok(()) };
     let message = format!(
-        "experiment `{}`: stack `{}` has scale = {} and stack `{}` has {}; their figures would not compare",
+        "experiment `{}`: stack `{}` has scale = {} and stack `{}` has {}; their results would not be \
+         comparable",
         one.name, first.name, first.scale, other.name, other.scale
     );
     Err(StudyError::general(message).at_key(text, "scale", |_| true).with_help(
-        "give all stacks of the experiment one scale, or list some of them: stacks = [...]",
+        "use one scale for all stacks of the experiment, or select stacks: stacks = [...]",
     ))
 }
 
@@ -176,10 +174,10 @@ queue_depth = 1
             assert_ne!(text, STUDY);
             parse(&text, ENGINES).expect_err("refused").to_string()
         };
-        assert!(refused("scale = 10", "scale = 2").contains("would not compare"));
+        assert!(refused("scale = 10", "scale = 2").contains("would not be comparable"));
         assert!(refused("scale = 10", "scale = 0").contains("allowed: 1 to 1000"));
         assert!(refused("attach = true\n", "").contains("attached models only"));
-        assert!(refused("scale = 10", "scale = 10\nstaged = true").contains("only tables of sql"));
+        assert!(refused("scale = 10", "scale = 10\nstaged = true").contains("only SQL tables"));
         let alone = STUDY.replacen("scale = 10", "scale = 2", 1);
         let alone = alone.replace("\"mix\"", "\"mix\"\nstacks = [\"slow\"]");
         assert!(parse(&alone, ENGINES).is_ok());

@@ -36,7 +36,7 @@ impl JsonSchema for StackFaults {
         "StackFaults".into()
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "object", "description": "as docs/FAULTS.md has it" })
+        schemars::json_schema!({ "type": "object", "description": "see docs/FAULTS.md" })
     }
 }
 

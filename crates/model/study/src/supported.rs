@@ -17,7 +17,7 @@ pub(crate) fn unsupported(
     }
     let database = !experiment.job.first().is_block();
     if !database && (stack.file_system != FileSystem::AsIs || stack.limit.is_some()) {
-        return Some("block experiments on a file system of its own are not made yet".into());
+        return Some("block experiments do not support file_system yet".into());
     }
     let bare = |name: &EngineName| {
         engines.find(name, Operations::KeyValue).is_none_or(|engine| engine.bare_device)
@@ -47,7 +47,7 @@ pub(crate) fn unsupported(
         DeviceName::Paths(paths) => {
             let raw = [FileSystem::AsIs, FileSystem::Raw].contains(&stack.file_system);
             if paths.len() > 1 {
-                Some("a database stands on one device".into())
+                Some("a database needs one device".into())
             } else {
                 (raw && !runs_raw).then(needs_file_system)
             }

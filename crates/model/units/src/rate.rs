@@ -1,6 +1,6 @@
 //! Rates of arrivals.
 //!
-//! Invariant: a whole number a second, so a schedule computed from it is exact.
+//! Invariant: a whole number per second, so a schedule computed from it is exact.
 
 use crate::text::{Grammar, human_count, quantity_text};
 
@@ -12,7 +12,7 @@ const GRAMMAR: Grammar = Grammar {
     units: &[("/s", 1), ("k/s", 1_000), ("M/s", 1_000_000)],
     allowed: "/s, k/s, M/s",
     example: "\"5k/s\"",
-    range: "a whole number a second",
+    range: "a whole number per second",
 };
 
 quantity_text!(

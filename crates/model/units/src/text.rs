@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum ParseError {
     /// The text does not start with a number.
-    #[error("`{text}` does not start with a number; write for example {example}")]
+    #[error("`{text}` does not start with a number; example: {example}")]
     NoNumber {
         /// The text as given.
         text: String,
@@ -18,7 +18,7 @@ pub enum ParseError {
         example: &'static str,
     },
     /// The unit is missing or unknown.
-    #[error("`{text}` has {found}; allowed units: {allowed}; write for example {example}")]
+    #[error("`{text}` has {found}; allowed units: {allowed}; example: {example}")]
     Unit {
         /// The text as given.
         text: String,
@@ -209,7 +209,7 @@ macro_rules! words {
 
             fn from_str(word: &str) -> Result<Self, String> {
                 let found = Self::ALL.into_iter().find(|one| one.word() == word);
-                found.ok_or_else(|| format!("`{word}`: allowed are {}", Self::WORDS.join(", ")))
+                found.ok_or_else(|| format!("`{word}`; allowed: {}", Self::WORDS.join(", ")))
             }
         }
     };

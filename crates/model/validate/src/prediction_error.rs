@@ -180,17 +180,13 @@ impl PredictionError {
                 }
             }
             Self::Fit => {
-                "fit: constants were chosen with figures of such jobs; its error elsewhere is not \
-                          known"
-                    .to_owned()
+                "fit: constants were fitted to such jobs; error elsewhere unknown".to_owned()
             }
             Self::HostBound => {
-                "host-bound: the submitting thread sets it, so it says nothing of the device"
-                    .to_owned()
+                "host-bound: limited by the submitting thread, not the device".to_owned()
             }
             Self::NotValidated => {
-                "not validated: no published figure of this metric at such jobs through \
-                                   this host path"
+                "not validated: no published figure of this metric for such jobs on this I/O path"
                     .to_owned()
             }
         }

@@ -58,7 +58,7 @@ impl FromStr for Offsets {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is no distribution of offsets; {ALLOWED}");
+        let refuse = || format!("`{text}` is not an offset distribution; {ALLOWED}");
         let share = |text: &str| match text.parse::<Share>() {
             Ok(share) if share > Share::NONE => Ok(share),
             _ => Err(refuse()),

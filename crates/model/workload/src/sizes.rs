@@ -26,7 +26,7 @@ impl Sizes {
     #[must_use]
     pub fn mix(sizes: &[(u32, f64)]) -> Self {
         let whole: f64 = sizes.iter().map(|(_, weight)| weight).sum();
-        assert!(whole > 0.0, "a mix without weight");
+        assert!(whole > 0.0, "a mix with total weight 0");
         let mut sum = 0.0;
         let mut bounds: Vec<(u64, u32)> = sizes
             .iter()

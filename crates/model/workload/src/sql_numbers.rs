@@ -50,7 +50,7 @@ impl FromStr for SqlKeys {
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || {
             format!(
-                "`{text}` is no distribution of rows; allowed: uniform, gaussian, special, pareto, \
+                "`{text}` is not a row distribution; allowed: uniform, gaussian, special, pareto, \
                  zipf:EXPONENT (0.01 to 10), as sysbench defines them; for example gaussian or zipf:0.8"
             )
         };

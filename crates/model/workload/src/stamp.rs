@@ -62,10 +62,10 @@ impl std::fmt::Display for Wrong {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Torn { first, other } => {
-                write!(out, "its sectors are of writes {first} and {other}")
+                write!(out, "its sectors come from writes {first} and {other}")
             }
-            Self::Misdirected { belongs } => write!(out, "it holds what belongs at byte {belongs}"),
-            Self::Old { found: 0 } => write!(out, "it holds nothing that this run wrote"),
+            Self::Misdirected { belongs } => write!(out, "it holds data of byte {belongs}"),
+            Self::Old { found: 0 } => write!(out, "it holds no data of this run"),
             Self::Old { found } => write!(out, "it holds write {found}"),
             Self::Unknown { found } => {
                 write!(out, "it holds a write {found} that was never issued")

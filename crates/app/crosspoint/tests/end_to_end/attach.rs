@@ -99,7 +99,7 @@ fn as_from_any_disk(transport: &str) {
     drop(file);
     let twice = scratch.run("attach intel-s3520 --scale 10 --size 16MiB --store kept.img");
     assert_ne!(twice.status.code(), Some(0));
-    assert!(stderr(&twice).contains("attached with it already"), "{}", stderr(&twice));
+    assert!(stderr(&twice).contains("already attached to it"), "{}", stderr(&twice));
     expect(&scratch.run("detach --all"), 0);
     nothing_left(&scratch);
 }

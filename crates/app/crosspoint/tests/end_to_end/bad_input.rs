@@ -26,7 +26,7 @@ fn a_wrong_study_is_underlined_with_what_is_allowed() {
         ),
         ("\"4MiB\"", "\"4 apples\"", "the unit `apples`", "KiB"),
         ("\"4MiB\"", "4", "size", "\"4KiB\""),
-        ("[1, 4, 16]", "[]", "matrix is empty", "at least one"),
+        ("[1, 4, 16]", "[]", "empty list", "at least one"),
         ("[\"this-disk\"]", "[\"that-disk\"]", "no stack is named `that-disk`", "this-disk"),
         ("[\"this-disk\"]", "[\"intel-p4800x\"]", "cannot be predicted", "plan"),
         ("schema = 2", "schema = [", "bad.toml, line", "plan"),
@@ -85,7 +85,7 @@ fn a_plan_says_what_this_machine_lacks() {
     let output = scratch.run(&format!("plan {name}"));
     expect(&output, 0);
     let said = stdout(&output);
-    assert!(said.contains("directory /no/such is not there") && said.contains("mkdir"), "{said}");
+    assert!(said.contains("directory /no/such does not exist") && said.contains("mkdir"), "{said}");
     let output = scratch.run("run quickstart --again failed");
     expect(&output, 2);
     assert!(stderr(&output).contains("--resume"), "{}", stderr(&output));
@@ -115,7 +115,7 @@ fn a_plan_starts_nothing_that_a_study_names() {
     std::fs::write(scratch.path().join("theirs.toml"), text).expect("written");
     let output = scratch.run("plan theirs.toml");
     expect(&output, 0);
-    assert!(stdout(&output).contains("gone.so is no file"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("gone.so is not a file"), "{}", stdout(&output));
     assert!(!ran.exists(), "the plan ran it");
 }
 
@@ -276,7 +276,7 @@ fn refused(scratch: &Scratch, words: &str, reason: &str) {
     let output = scratch.run(words);
     expect(&output, 4);
     let text = stderr(&output);
-    assert!(text.contains("refused") && text.contains(reason) && text.contains("next:"), "{text}");
+    assert!(text.contains("refused") && text.contains(reason) && text.contains("help:"), "{text}");
 }
 
 /// The one mistake that cannot be undone is overwriting a disk that holds something.
@@ -390,7 +390,7 @@ fn a_trial_that_ends_in_its_warm_up_has_failed_and_the_next_goes_on() {
     std::fs::write(scratch.path().join("early.toml"), study).expect("written");
     let output = scratch.run("run early.toml --out run");
     expect(&output, 6);
-    assert!(stderr(&output).contains("before the measured time began"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("completed during the warm-up"), "{}", stderr(&output));
     let figures = stdout(&scratch.run("figures run --format csv"));
     assert!(
         figures.lines().any(|line| line.contains("whole") && line.contains("iops")),

@@ -71,7 +71,7 @@ fn predictions_are_of_this_host_once_it_was_measured() {
     assert!(scratch.leftovers().is_empty(), "{:?}", scratch.leftovers());
     // A host whose thread takes 10 us an operation, whatever was measured here.
     let file = scratch.state().join("host.toml");
-    let text = std::fs::read_to_string(&file).expect("what was measured");
+    let text = std::fs::read_to_string(&file).expect("the measurements");
     let slow = |line: &str| match line.split(" = ").next() {
         Some("client" | "sleeps") => {
             format!("{} = \"0ns\"", line.split(" = ").next().unwrap_or(""))

@@ -24,11 +24,11 @@ fn all_that_is_detached_is_what_nobody_uses() {
     expect(&output, 4);
     let (said, wrong) = (stdout(&output), stderr(&output));
     assert!(said.contains(&format!("{} is detached", file_of(&idle).display())), "{said}");
-    assert!(said.contains("left alone: 1 of runs that are going on"), "{said}");
+    assert!(said.contains("skipped: 1 of running studies"), "{said}");
     assert!(wrong.contains(&file_of(&used).display().to_string()), "{wrong}");
     let output = scratch.run(&format!("detach {}", file_of(&of_run).display()));
     expect(&output, 4);
-    assert!(stderr(&output).contains("a run that is going on"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("which is still running"), "{}", stderr(&output));
     drop(held);
     run.kill().and_then(|()| run.wait()).expect("it ends");
     expect(&scratch.run("detach --all"), 0);
@@ -52,6 +52,6 @@ fn a_power_that_is_gone_is_said() {
     drop(file);
     let output = scratch.run("detach --all");
     expect(&output, 0);
-    assert!(stdout(&output).contains("its power had gone"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("power was cut"), "{}", stdout(&output));
     nothing_left(&scratch);
 }

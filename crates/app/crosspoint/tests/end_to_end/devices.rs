@@ -125,7 +125,7 @@ fn a_name_that_is_pointed_elsewhere_in_mid_run_destroys_nothing() {
         let output = finish(child, errors);
         expect(&output, 4);
         let said = stderr(&output);
-        assert!(said.contains("come to lead to another device"), "{file_system}: {said}");
+        assert!(said.contains("now refers to another device"), "{file_system}: {said}");
         precious.check();
         assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
         for beside in [own.device.as_str(), named.0.to_str().expect("a path")] {

@@ -116,10 +116,10 @@ fn hostile_runs(scratch: &Scratch, count: usize) -> Vec<(String, &'static str)> 
         ("more values than any run", notes(12 << 20)),
         ("no run has more than", notes(60 << 20)),
         ("no run has more than", (format!("{document}{}", " ".repeat(180 << 20)), log.clone())),
-        ("longer than any", (failure, log.clone())),
+        ("too long", (failure, log.clone())),
         ("", with("counters", counters)),
         ("a map of at most", with("settings", settings)),
-        ("longer than any", with_notes),
+        ("too long", with_notes),
         ("", with_log(&comments)),
     ];
     let mut names = Vec::new();
@@ -356,8 +356,8 @@ fn what_could_not_be_read_again_is_not_begun() {
     fs::write(scratch.path().join("long.toml"), text).expect("written");
     let output = scratch.run("run long.toml --out long --progress none");
     expect(&output, 5);
-    assert!(stderr(&output).contains("larger than a run"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("next: split the study"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("larger than the limit"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("help: split the study"), "{}", stderr(&output));
     assert!(!scratch.path().join("long").exists());
 }
 

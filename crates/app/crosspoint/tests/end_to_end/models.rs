@@ -71,7 +71,7 @@ fn a_profile_is_fitted_tested_and_usable() {
     let check = scratch.run("device check mine.toml");
     // 8 where a held-out value is more than a tenth off: how good the fit is, is no matter of this test.
     assert!(matches!(check.status.code(), Some(0 | 8)), "{check:?}");
-    assert!(String::from_utf8_lossy(&check.stdout).contains("no part of the fit"));
+    assert!(String::from_utf8_lossy(&check.stdout).contains("not fitted"));
     let study = "run iops-latency --out runs/again --set stack.target.device=model:mine.toml";
     expect(
         &scratch.run(&format!(

@@ -212,7 +212,7 @@ fn a_share_of_a_rate_that_nobody_reached_fails_its_own_trial() {
     std::fs::write(scratch.path().join("s.toml"), text.concat()).expect("a study");
     let output = scratch.run("run s.toml --out run");
     expect(&output, 6);
-    assert!(stderr(&output).contains("no rate to offer 50% of"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("no rate for 50%"), "{}", stderr(&output));
     let trials = std::fs::read_dir(scratch.path().join("run/trials")).expect("trials");
     assert_eq!(trials.count(), 3, "what came after it ran too");
     expect(&scratch.run("run --resume run"), 6);

@@ -249,7 +249,7 @@ fn a_bundle_is_made_again_byte_for_byte_and_a_changed_one_is_found() {
     assert!(whole == fs::read(at("two.tar.gz")).expect("a bundle"), "the same run, the same bytes");
     let output = scratch.run("bundle --check one.tar.gz");
     expect(&output, 0);
-    assert!(stdout(&output).contains("made again byte for byte"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("regenerate byte for byte"), "{}", stdout(&output));
     // What is there is not replaced without a word.
     expect(&scratch.run("bundle run -o one.tar.gz"), 0);
     fs::write(at("mine.tar.gz"), "mine").expect("written");

@@ -46,8 +46,8 @@ fn a_database_runs_in_one_line() {
 fn options_that_do_not_belong_are_refused() {
     let scratch = Scratch::new();
     for (words, says) in [
-        ("run lmdb --bs 4k", "--bs is no option of a job on lmdb"),
-        ("run block --records 5", "--records is no option of a job on block"),
+        ("run lmdb --bs 4k", "lmdb jobs have no option --bs"),
+        ("run block --records 5", "block jobs have no option --records"),
         ("run block --rw trim", "randwrite"),
         ("run quickstart --bs 4k", "quickstart is a study"),
         ("run quickstart /mnt/nvme", "quickstart is a study"),

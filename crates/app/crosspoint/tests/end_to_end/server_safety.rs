@@ -380,7 +380,11 @@ fn a_stopped_server_neither_hangs_the_run_nor_swallows_ctrl_c() {
         let output = finish(child, errors);
         expect(&output, if interrupted { 130 } else { 6 });
         if !interrupted {
-            assert!(stderr(&output).contains("within the trial's deadline"), "{}", stderr(&output));
+            assert!(
+                stderr(&output).contains("exceeded the trial's deadline"),
+                "{}",
+                stderr(&output)
+            );
         }
         nothing_left(&scratch);
     }

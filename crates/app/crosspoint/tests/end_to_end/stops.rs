@@ -60,7 +60,7 @@ fn a_stopped_engine_neither_hangs_the_run_nor_swallows_ctrl_c() {
     signal(engine_of(child.id()), libc::SIGSTOP);
     let output = finish(child, errors);
     expect(&output, 6);
-    assert!(stderr(&output).contains("within the trial's deadline"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("exceeded the trial's deadline"), "{}", stderr(&output));
     assert_eq!(scratch.leftovers(), Vec::<PathBuf>::new());
     let wrong = deadline.replace("4s", "1s");
     write_study(&scratch, "", &wrong, "");
@@ -175,7 +175,7 @@ fn the_same_process_number_in_another_container_is_another_run() {
         crate::support::wait_for_interval(container("run db.toml --out two --progress plain"));
     assert_eq!(scratch.leftovers().len(), areas.len() * 2, "each has its own");
     let cleaned = container("clean").output().expect("it starts");
-    assert!(stdout(&cleaned).contains("left alone: 2 run(s)"), "{}", stdout(&cleaned));
+    assert!(stdout(&cleaned).contains("skipped: 2 running studies"), "{}", stdout(&cleaned));
     assert!(areas.iter().all(|path| path.exists()), "the living are spared");
     one.kill().expect("killed");
     one.wait().expect("it ended");

@@ -44,7 +44,7 @@ fn a_trial_that_measured_nothing_has_failed() {
     let scenario = Scenario::two_stacks();
     let end = scenario.run(first(Step::Nothing)).end.unwrap();
     assert_eq!(end.ending, Ending::Failed);
-    assert!(scenario.failure(1).contains("before the measured time began"));
+    assert!(scenario.failure(1).contains("completed during the warm-up"));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_drive_that_cannot_be_attached_fails_its_own_trials() {
     let came = scenario.run(|trial| if trial.stack == "a" { Step::NotAttached } else { DONE });
     assert_eq!(came.end.unwrap().ending, Ending::Failed);
     assert_eq!(scenario.outcomes(), [(1, Failed), (2, Complete), (3, Failed), (4, Complete)]);
-    assert_eq!(scenario.failure(1), "model:x is too fast; next: scale");
+    assert_eq!(scenario.failure(1), "model:x is too fast; help: scale");
 }
 
 #[test]

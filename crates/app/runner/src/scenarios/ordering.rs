@@ -110,7 +110,7 @@ fn an_open_loop_without_a_rate_to_share_fails_and_others_run() {
         _ => DONE,
     });
     assert_eq!(came.ran, ["a/closed/1", "b/closed/1", "b/open/1"]);
-    assert!(scenario.failure(3).contains("no rate to offer 50% of"), "{}", scenario.failure(3));
+    assert!(scenario.failure(3).contains("no rate for 50%"), "{}", scenario.failure(3));
 }
 
 #[test]

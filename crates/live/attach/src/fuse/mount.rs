@@ -46,7 +46,7 @@ pub(crate) fn fuse_available() -> Result<(), Missing> {
     }
     match Command::new(HELPER).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status() {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(Missing::new("fusermount3 is not there", "apt-get install fuse3")),
+        _ => Err(Missing::new("fusermount3 was not found", "apt-get install fuse3")),
     }
 }
 
@@ -62,8 +62,8 @@ pub(crate) fn rings_available() -> Result<(), Missing> {
 }
 
 fn no_rings() -> Missing {
-    let reason = "FUSE over io_uring is not here: it needs Linux 6.14 or later, and root or \
-                  /sys/module/fuse/parameters/enable_uring";
+    let reason = "FUSE over io_uring is unavailable: it needs Linux 6.14 or later, and root or \
+    /sys/module/fuse/parameters/enable_uring";
     Missing::new(reason, "--transport classic")
 }
 
@@ -103,7 +103,7 @@ fn agree(fuse: &OwnedFd, rings: bool) -> io::Result<bool> {
     let mut polled = [PollFd::new(fuse, PollFlags::IN)];
     let wait = Timespec { tv_sec: BEGIN_SECONDS, tv_nsec: 0 };
     if poll(&mut polled, Some(&wait))? == 0 {
-        return Err(io::Error::other("the kernel asked for nothing"));
+        return Err(io::Error::other("the kernel sent no request"));
     }
     let mut buffer = vec![0u8; REQUEST_MAX];
     let length = rustix::io::read(fuse, &mut buffer[..])?;
@@ -204,5 +204,5 @@ fn by_helper(place: &Path) -> io::Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
     });
-    rights.ok_or_else(|| io::Error::other(format!("{HELPER} gave no line to the kernel")))
+    rights.ok_or_else(|| io::Error::other(format!("{HELPER} passed no descriptor")))
 }

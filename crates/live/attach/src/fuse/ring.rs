@@ -174,11 +174,11 @@ impl RingServer {
     fn take(&mut self, token: usize, arrived: Instant) -> std::io::Result<()> {
         let disk = &self.shared.disk;
         let Some(place) = self.places.get(token) else {
-            return Err(std::io::Error::other("the kernel named a place that is none"));
+            return Err(std::io::Error::other("the kernel named an unknown queue entry"));
         };
         let (head, arguments, data) = place.request();
         let Some(request) = FuseRequest::of_parts(head, arguments, data) else {
-            return Err(std::io::Error::other("the kernel handed over what is no request"));
+            return Err(std::io::Error::other("the kernel sent an invalid request"));
         };
         let decision = decide(disk.medium.store(), self.shared.owner, &request, &mut self.answer);
         match decision {

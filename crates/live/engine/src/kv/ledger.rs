@@ -42,8 +42,8 @@ fn failed(action: &'static str) -> impl Fn(io::Error) -> EngineError {
     move |error| EngineError::failed("ledger", action, error)
 }
 
-const NOTE: &str = "note what was acknowledged";
-const LOOK: &str = "look up what was acknowledged";
+const NOTE: &str = "log an acknowledgement";
+const LOOK: &str = "read the log of acknowledgements";
 
 impl Ledger {
     /// Makes a ledger of `records` records of the database at `place`.
@@ -81,7 +81,7 @@ impl Ledger {
         let length = ledger.word(24)?;
         let fits = length <= HEADER - PLACE_AT;
         if ledger.word(0)? != MAGIC || Some(ledger.file.metadata()?.len()) != whole || !fits {
-            return Err(io::Error::other("it is no ledger of a database"));
+            return Err(io::Error::other("it is not the log of a database"));
         }
         let mut name = vec![0; usize::try_from(length).unwrap_or(0)];
         ledger.file.read_exact_at(&mut name, PLACE_AT)?;
@@ -144,7 +144,7 @@ impl Ledger {
                 generation = Values::generation(value);
             })?;
             if !right {
-                let what = "its value is not one that was written";
+                let what = "its value was never written";
                 return Err(EngineError::corruption(record, what));
             }
             checked.records += 1;

@@ -107,9 +107,7 @@ impl Records<'_> {
         })?;
         match (found, right) {
             (true, Some(bytes)) => Ok(bytes),
-            (true, None) => {
-                Err(EngineError::corruption(record, "its value is not one that was written"))
-            }
+            (true, None) => Err(EngineError::corruption(record, "its value was never written")),
             (false, _) => Err(EngineError::corruption(record, "it is missing")),
         }
     }
@@ -128,7 +126,7 @@ impl Records<'_> {
             if found != other.as_slice() || !self.values.check(record, bytes) {
                 bad = Some(EngineError::corruption(
                     record,
-                    "a scan found what was not written there",
+                    "a scan found a record that was never written",
                 ));
                 return false;
             }

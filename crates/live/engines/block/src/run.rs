@@ -178,8 +178,8 @@ fn on_ring(paths: Paths, spec: &BlockSpec<'_>, group: &BlockGroup) -> bool {
 fn single_note(paths: Paths, spec: &BlockSpec<'_>) -> Option<String> {
     let left = |group: &BlockGroup| group.plan.sync_every == 0 && !on_ring(paths, spec, group);
     (paths.ring && spec.groups.iter().any(left)).then(|| {
-        "the target does not take requests without waiting, and io_uring would hand each to a worker \
-         thread; one at a time goes through pread and pwrite instead"
+        "the target blocks on submission, so io_uring would use worker threads; queue depth 1 uses \
+         pread and pwrite instead"
             .to_owned()
     })
 }
@@ -211,8 +211,7 @@ fn punted_note(spec: &BlockSpec<'_>, (count, cpu): (usize, Nanos)) -> Option<Str
     }
     (count > 0 && cpu > Nanos::ZERO).then(|| {
         format!(
-            "the target does not take requests without waiting, so the kernel handed them to {count} \
-             worker threads ({cpu} of CPU, counted)"
+            "the target blocks on submission, so io_uring used {count} worker threads ({cpu} of CPU, counted)"
         )
     })
 }

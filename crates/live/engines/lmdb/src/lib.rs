@@ -160,7 +160,7 @@ impl Engine for Lmdb {
 
     fn notes(&self) -> Vec<String> {
         let how = if self.write_map {
-            "pages are written through the map (MDB_WRITEMAP): a page that is not in memory is read first"
+            "pages are written through the map (MDB_WRITEMAP): a page not in memory is read first"
         } else {
             "pages are written with system calls"
         };

@@ -49,15 +49,18 @@ impl Binary {
             "auto" => NAMES.iter().find_map(|name| stack::find_program(name)),
             path => Some(PathBuf::from(path)).filter(|path| path.is_file()),
         };
-        path.ok_or_else(|| EngineError::refused(match wanted {
-                "auto" => "no server of MariaDB or MySQL is installed here".to_owned(),
-                path => format!("{path} is no file"),
-            }, match wanted {
-                "auto" => {
-                    "apt-get install mariadb-server, or server = \"/path/of/mariadbd\""
-                }
-                _ => "server = \"auto\" takes the machine's; crosspoint doctor says which that is",
-            }))
+        path.ok_or_else(|| {
+            EngineError::refused(
+                match wanted {
+                    "auto" => "no MariaDB or MySQL server is installed".to_owned(),
+                    path => format!("{path} is not a file"),
+                },
+                match wanted {
+                    "auto" => "apt-get install mariadb-server, or server = \"/path/of/mariadbd\"",
+                    _ => "server = \"auto\" uses the installed one; see crosspoint doctor",
+                },
+            )
+        })
     }
 
     /// The program at `wanted`, or the machine's if that is `auto`.
@@ -69,7 +72,7 @@ impl Binary {
         let refuse = |reason: String| {
             EngineError::refused(
                 format!("{}: {reason}", path.display()),
-                "server = \"auto\" takes the machine's; crosspoint doctor says which that is",
+                "server = \"auto\" uses the installed one; see crosspoint doctor",
             )
         };
         let mut command = Command::new(&path);
@@ -79,7 +82,7 @@ impl Binary {
         let output = output.map_err(|error| refuse(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let (flavour, version) = parse_version(&said)
-            .ok_or_else(|| refuse(format!("it is no server of MariaDB or MySQL (`{said}`)")))?;
+            .ok_or_else(|| refuse(format!("it is not a MariaDB or MySQL server (`{said}`)")))?;
         check_version(flavour, &version).map_err(refuse)?;
         Ok(Self { path, flavour, version: format!("{} {version}", word(flavour)) })
     }

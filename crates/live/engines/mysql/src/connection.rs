@@ -77,7 +77,7 @@ fn not_allowed(user: &str, database: &str, statement: &str, error: &EngineError)
     let word = statement.split(' ').next().unwrap_or_default();
     let right = if statement.starts_with("CREATE INDEX") { "INDEX" } else { word };
     EngineError::refused(
-        format!("user {user} may not {right} in database {database}: {error}"),
+        format!("user {user} lacks {right} in database {database}: {error}"),
         format!(
             "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, INDEX ON {database}.* TO {user}"
         ),
@@ -131,7 +131,7 @@ impl Engine for Mysql {
         match place {
             Place::Server { target, flavour } => Ok(Self::new(target.clone(), *flavour, job)),
             Place::Directory(dir) => Err(EngineError::refused(
-                format!("{} is no server", dir.display()),
+                format!("{} is not a server", dir.display()),
                 "please report this",
             )),
         }

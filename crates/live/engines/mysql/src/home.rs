@@ -112,8 +112,8 @@ impl Home {
         let run = stack::output_within(&mut command, (Duration::from_secs(30), None), |_| ());
         run.map(|_| ()).map_err(|error| {
             EngineError::refused(
-                format!("root may not make a mount namespace for the server here: {error}"),
-                "run as another user than root, or give this container CAP_SYS_ADMIN",
+                format!("cannot create a mount namespace for the server: {error}"),
+                "run as a non-root user, or give this container CAP_SYS_ADMIN",
             )
         })
     }
@@ -216,8 +216,8 @@ fn free_user() -> Result<u32, EngineError> {
     let owners: Vec<u32> = processes.filter_map(|one| Some(one.metadata().ok()?.uid())).collect();
     let random = u32::from_str_radix(&stack::random_hex(6), 16).unwrap_or(0);
     pick_user(random, &accounts, &map, &owners).ok_or_else(|| {
-        let reason = "no user is free for the server (users 61184 to 65519)".to_owned();
-        let next = "run as another user than root, or give this container those users";
+        let reason = "no unused user ID for the server (61184 to 65519)".to_owned();
+        let next = "run as a non-root user, or give this container those IDs";
         EngineError::refused(reason, next)
     })
 }

@@ -85,7 +85,7 @@ fn reach(job: &SqlJob, dsn: &str, journal: &Journal) -> Result<Reached, EngineEr
     let (flavour, _) = target.check(job)?;
     if journal.owed_to(dsn).map_err(|error| refuse(error.to_string()))? {
         return Err(EngineError::refused(
-            "a run that was killed has left variables of this server changed",
+            "a killed run left variables of this server changed",
             "crosspoint clean",
         ));
     }

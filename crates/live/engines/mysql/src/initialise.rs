@@ -74,7 +74,7 @@ pub fn initialise(
     command.stdin(Stdio::piped());
     let program = binary.path.display();
     let failed = |error: std::io::Error| {
-        refused(format!("the data directory could not be made: {program}: {error}"), DOCTOR)
+        refused(format!("cannot create the data directory: {program}: {error}"), DOCTOR)
     };
     let output = output_within(&mut command, (INITIALISE_MAX, Some(stop)), |child| {
         let input = child.stdin.take();
@@ -88,8 +88,8 @@ pub fn initialise(
     let said = [output.stderr, output.stdout].concat();
     let said = first_error(&String::from_utf8_lossy(&said));
     Err(refused(
-        format!("the data directory could not be made: {said}"),
-        "look at the words of the server; crosspoint doctor says what it may lack",
+        format!("cannot create the data directory: {said}"),
+        "see the server's message, and crosspoint doctor",
     ))
 }
 

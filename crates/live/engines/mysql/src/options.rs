@@ -34,7 +34,7 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
             kind: OptionKind::Sizes(&[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10]),
             default: Some("16KiB"),
             shown: Shown::Differs,
-            doc: "innodb_page_size; each needs tables of its own",
+            doc: "innodb_page_size; tables are loaded again for each",
         },
         OptionDoc {
             name: "compression",
@@ -48,7 +48,7 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
             kind: OptionKind::Flag,
             default: Some("true"),
             shown: Shown::Differs,
-            doc: "innodb_doublewrite: each page is written twice, so that a torn one can be mended",
+            doc: "innodb_doublewrite: each page is written twice, to repair torn pages",
         },
         OptionDoc {
             name: "flush_method",
@@ -62,7 +62,7 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
             kind: OptionKind::Pool(5 << 20, 1 << 50),
             default: Some("128MiB"),
             shown: Shown::Always,
-            doc: "innodb_buffer_pool_size; a server has a least size, and the result says what it was",
+            doc: "innodb_buffer_pool_size; servers have a minimum, the result shows the value used",
         },
         OptionDoc {
             name: "redo_log",
@@ -84,7 +84,7 @@ pub(crate) static MYSQL: Descriptor = Descriptor {
             kind: OptionKind::Text(|_| Ok(()), "a path, or `auto`"),
             default: Some("auto"),
             shown: Shown::Never,
-            doc: "Program of the private server; `auto`: the mariadbd or mysqld of this machine",
+            doc: "Program of the private server; `auto`: the installed mariadbd or mysqld",
         },
     ],
     check: check_together,

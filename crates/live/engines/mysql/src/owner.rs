@@ -1,4 +1,4 @@
-//! Whose a database on a server of the user's is, and its variables set and set back.
+//! Whose a database on a server supplied by the user is, and its variables set and set back.
 //!
 //! Invariants: nothing is written to a database that has tables, unless it carries our mark for the same
 //! tables, or the study gives it up by name; a variable is only set after what it was is known.
@@ -162,7 +162,7 @@ fn check_obstacles(conn: &mut Conn, due: &[String]) -> Result<(), EngineError> {
     for question in [views, keys] {
         if let Some(obstacle) = conn.query_first::<String, _>(question).map_err(told)? {
             return Err(EngineError::not_ours(
-                format!("not all of the tables can be dropped: {obstacle}; none was"),
+                format!("not all tables can be dropped: {obstacle}; none was dropped"),
                 "name another database",
             ));
         }
@@ -195,8 +195,8 @@ pub(crate) fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), Engine
 #[derive(Debug)]
 pub struct Held(#[allow(dead_code, reason = "the lock is this connection's")] Conn);
 
-/// Holds a server of the user's: two runs at once would take each other's changes for what was before, and
-/// load into each other's tables.
+/// Locks the user's server: two runs at once would restore each other's changes and load into each other's
+/// tables.
 ///
 /// # Errors
 /// [`engine::ErrorKind::Refused`] when another run holds it.
@@ -208,10 +208,7 @@ pub fn hold(target: &Target) -> Result<Held, EngineError> {
     if got.flatten() == Some(1) {
         return Ok(Held(conn));
     }
-    Err(EngineError::refused(
-        "another run of Crosspoint uses this server",
-        "wait until it has ended",
-    ))
+    Err(EngineError::refused("another Crosspoint run uses this server", "wait until it ends"))
 }
 
 /// Variables that rise or fall with another and do not come back with it.
@@ -222,7 +219,7 @@ const FOLLOWERS: [(&str, &str); 4] = [
     ("innodb_max_dirty_pages_pct", "innodb_max_dirty_pages_pct_lwm"),
 ];
 
-/// What the variables are that a job changes on a server of the user's, in the order in which they are
+/// What the variables are that a job changes on a server supplied by the user, in the order in which they are
 /// noted: set back, last first, none stands in the way of another. Each is set to what it is, which shows
 /// whether this user may.
 ///
@@ -262,7 +259,7 @@ fn not_settable(name: &str, error: &EngineError) -> EngineError {
     )
 }
 
-/// Sets a variable of a server of the user's to what it was, unless it is that.
+/// Sets a variable of a server supplied by the user to what it was, unless it is that.
 ///
 /// # Errors
 /// In words.
@@ -276,7 +273,7 @@ pub fn restore(dsn: &str, name: &str, value: &str) -> Result<(), String> {
     });
     done.map_err(|error| match error.code() {
         ACCESS_DENIED if target.password.is_none() => format!(
-            "{error}; next: its password into the environment variable CROSSPOINT_SQL_PASSWORD, then again"
+            "{error}; help: set password into the environment variable CROSSPOINT_SQL_PASSWORD, then again"
         ),
         _ => error.to_string(),
     })

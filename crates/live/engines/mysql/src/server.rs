@@ -103,8 +103,8 @@ impl Server {
         let target = self.target(None);
         loop {
             if let Some(how) = self.obituary(Duration::ZERO) {
-                let reason = format!("the server did not come up: it {how}");
-                return Err(refused(reason, "look at the words of the server's log"));
+                let reason = format!("the server did not start: it {how}");
+                return Err(refused(reason, "see the server's log"));
             }
             let open = match &self.address {
                 Address::Socket(path) => UnixStream::connect(path).is_ok(),
@@ -118,7 +118,7 @@ impl Server {
             }
             if began.elapsed() > START_MAX {
                 let said = self.last_words();
-                return Err(refused(format!("the server did not come up in time: {said}"), DOCTOR));
+                return Err(refused(format!("the server did not start in time: {said}"), DOCTOR));
             }
             std::thread::sleep(LOOK);
         }
@@ -198,7 +198,7 @@ impl Server {
             }
             std::thread::sleep(LOOK);
         }
-        Err("did not go down in time and was ended".into())
+        Err("did not shut down in time and was killed".into())
     }
 
     fn signal(&self, signal: Signal) {

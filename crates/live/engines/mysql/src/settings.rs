@@ -64,14 +64,14 @@ const NOT: [(&str, &str); 20] = [
     ("innodb_buffer_pool_filename", PLACE),
     ("innodb_ft_server_stopword_table", PLACE),
     ("aria_log_dir_path", PLACE),
-    ("innodb_page_size", "it is the option page_size"),
-    ("innodb_buffer_pool_size", "it is the option buffer_pool"),
-    ("innodb_flush_log_at_trx_commit", "it is the key durability"),
-    ("innodb_doublewrite", "it is the option doublewrite"),
-    ("innodb_flush_method", "it is the option flush_method"),
-    ("innodb_log_file_size", "it is the option redo_log"),
+    ("innodb_page_size", "use the option page_size"),
+    ("innodb_buffer_pool_size", "use the option buffer_pool"),
+    ("innodb_flush_log_at_trx_commit", "use the key durability"),
+    ("innodb_doublewrite", "use the option doublewrite"),
+    ("innodb_flush_method", "use the option flush_method"),
+    ("innodb_log_file_size", "use the option redo_log"),
 ];
-const PLACE: &str = "it says where files are, and those are ours";
+const PLACE: &str = "paths are set by Crosspoint";
 
 /// Whether a study may have `name=value` among the settings of a private server.
 ///
@@ -79,7 +79,7 @@ const PLACE: &str = "it says where files are, and those are ours";
 /// The reason, with what is allowed.
 pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
     let shown: String = pair.chars().take(100).collect();
-    let form = || format!("`{shown}` is no setting; allowed: name=value, with `;` between");
+    let form = || format!("`{shown}` is not a setting; allowed: name=value;name=value");
     let (name, value) = pair.split_once('=').ok_or_else(form)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || !name.chars().all(plain) {
@@ -94,7 +94,7 @@ pub(crate) fn check_setting(pair: &str) -> Result<(), String> {
     let family = FAMILIES.iter().any(|family| name.starts_with(family));
     if !family && !NAMES.contains(&name.as_str()) {
         return refuse(
-            "not among those that a study may set: those of InnoDB and Aria, caches, buffers, threads, the \
+            "not allowed in a study; allowed: variables of InnoDB, Aria, caches, buffers, threads, the \
              optimizer, isolation and packets",
         );
     }

@@ -167,7 +167,7 @@ impl Wire {
             self.from += HEADER + length;
         }
         if self.from != self.to {
-            return Err(EngineError::disconnected("the server sent more than a result".into()));
+            return Err(EngineError::disconnected("the server sent data after a result".into()));
         }
         Ok(())
     }

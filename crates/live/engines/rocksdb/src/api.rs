@@ -156,7 +156,7 @@ impl Api {
             // The dynamic linker would wait for a writer of a pipe.
             let is_path = name.components().count() > 1;
             if is_path && std::fs::metadata(&name).is_ok_and(|facts| !facts.is_file()) {
-                said.push(format!("{}: it is no file", name.display()));
+                said.push(format!("{}: not a file", name.display()));
                 continue;
             }
             // SAFETY: RocksDB's initialisers only set up its own tables; there is nothing to uphold.

@@ -36,7 +36,7 @@ fn check_settings(settings: &str) -> Result<(), String> {
     let found = PATHS.into_iter().find(|path| names.contains(path));
     found.map_or(Ok(()), |name| {
         Err(format!(
-            "`{name}` puts files where the stack is not: what they cost would be counted as its"
+            "`{name}` puts files outside the stack; their cost would be counted as the stack's"
         ))
     })
 }
@@ -45,7 +45,7 @@ static ROCKSDB: Descriptor = Descriptor {
     needs: Some("librocksdb"),
     install: "apt-get install librocksdb-dev",
     durability: [
-        "no write-ahead log: what the memtables hold is lost with the process",
+        "no write-ahead log: memtables are lost with the process",
         "write-ahead log, not flushed (sync=0): survives a process crash, not power loss",
         "write-ahead log flushed (sync=1) before each commit returns",
     ],
@@ -120,7 +120,7 @@ fn load(path: Option<&Path>) -> Result<(), EngineError> {
     };
     match path {
         Some(path) if !same(path) => {
-            let reason = format!("{} is loaded already; one library a run", api.file.display());
+            let reason = format!("{} is already loaded; one library per run", api.file.display());
             Err(not_loaded("load another librocksdb.so", &reason))
         }
         _ => Ok(()),

@@ -17,7 +17,7 @@ pub(crate) const COLUMN_STATISTICS: &str = "rocksdb.cfstats-no-file-histogram";
 pub(crate) const PROPERTIES: [(&str, &str, f64); 7] = [
     ("writes throttled to, MB/s", "rocksdb.actual-delayed-write-rate", 1e6),
     ("writes stopped, 1 or 0", "rocksdb.is-write-stopped", 1.0),
-    ("memtables that wait to be flushed", "rocksdb.num-immutable-mem-table", 1.0),
+    ("memtables waiting to be flushed", "rocksdb.num-immutable-mem-table", 1.0),
     ("files at level 0", "rocksdb.num-files-at-level0", 1.0),
     ("compaction debt, MB", "rocksdb.estimate-pending-compaction-bytes", 1e6),
     ("flushes that run", "rocksdb.num-running-flushes", 1.0),

@@ -160,7 +160,7 @@ fn bad_table(
 ) -> Option<String> {
     let rows: Vec<usize> = times.iter().map(Vec::len).collect();
     if rows != depths {
-        return Some(format!("`{name}` needs a row for each number of `in_flight`"));
+        return Some(format!("`{name}` needs one row per value of `in_flight`"));
     }
     let bad = |row: &&Vec<Nanos>| row.len() != columns || !row.is_sorted() || row[0] == Nanos::ZERO;
     times.iter().flatten().find(bad).map(|_| {

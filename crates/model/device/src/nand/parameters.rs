@@ -193,9 +193,7 @@ impl NandParameters {
             .checked_mul(self.program_size.value.get())
             .and_then(|bytes| u32::try_from(bytes / CHUNK).ok());
         if block.is_none() {
-            return Some(
-                "`programs_per_erase` x `program_size` is no block that can be erased".into(),
-            );
+            return Some("`programs_per_erase` x `program_size` is not a valid erase block".into());
         }
         let sequential = self.sequential_amplification.value;
         if !(1.0..=100.0).contains(&sequential) {

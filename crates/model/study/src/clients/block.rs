@@ -44,7 +44,7 @@ pub fn block_groups(job: &Job, extent: Extent) -> Result<(Vec<BlockGroup>, Bytes
             }
         }
         Job::Act(job) => act_groups(job, extent),
-        Job::Kv(_) | Job::Sql(_) => Err("a database is no block target".into()),
+        Job::Kv(_) | Job::Sql(_) => Err("a database is not a block target".into()),
     }
 }
 
