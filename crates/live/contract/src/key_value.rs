@@ -267,8 +267,7 @@ impl Drop for Tmpfs<'_> {
 /// A full file system is an error, not a hang, a crash or wrong data.
 fn check_full_disk<E: KeyValueEngine>(dir: &Path) {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a full file system needs root to mount it");
-        return;
+        return crate::skip("a full file system needs root to mount it");
     }
     mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(c"size=4m")).expect("tmpfs mounts");
     let mounted = Tmpfs(dir);

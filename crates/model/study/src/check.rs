@@ -48,6 +48,10 @@ pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
         let check = |job: &Job| match job {
             Job::Block(block) => {
                 check_operations(block.operations, text)?;
+                if block.bytes == Some(Bytes(0)) {
+                    let error = StudyError::general("bytes = 0B; allowed: at least 1B");
+                    return Err(error.at_key(text, "bytes", |_| true));
+                }
                 check_buffers(block, text)?;
                 check_fit(study, one, job)
             }

@@ -27,9 +27,9 @@ pub enum RunError {
     /// The study insists on io_uring and the kernel does not allow it.
     #[error("io_uring is not available: {0}")]
     NoIoUring(String),
-    /// The ring broke down during the trial.
-    #[error("io_uring failed: {0}")]
-    Ring(String),
+    /// A thread or a ring failed.
+    #[error("block I/O failed: {0}")]
+    Failed(String),
     /// Data read is not what was written.
     #[error(transparent)]
     WrongData(Box<Corruption>),
@@ -91,7 +91,7 @@ pub fn run(
     }
     let finished = finished.map_err(|error| match error.kind() {
         ErrorKind::Refused => RunError::NoIoUring(error.reason()),
-        _ => RunError::Ring(error.to_string()),
+        _ => RunError::Failed(error.to_string()),
     })?;
     let mut workers = IoWorkers::default();
     finished.left.iter().for_each(|(_, own)| workers.join(own));

@@ -23,22 +23,11 @@ pub fn missing(programs: &[&str]) -> bool {
             other => std::process::Command::new(other).arg("--version").output().is_ok(),
         };
         if !there {
-            skip(&format!("statements next to sysbench: {program}"));
+            contract::skip(&format!("statements next to sysbench: {program}"));
             return true;
         }
     }
     false
-}
-
-/// Says, and counts, that a test cannot run here.
-fn skip(missing: &str) {
-    println!("SKIPPED {missing}");
-    if let Some(path) = std::env::var_os("CROSSPOINT_SKIPS") {
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        let _ = file.and_then(|mut file| {
-            std::io::Write::write_all(&mut file, format!("{missing}\n").as_bytes())
-        });
-    }
 }
 
 /// The job that these keys of an experiment make.
