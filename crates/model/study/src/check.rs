@@ -49,8 +49,8 @@ pub fn check_runnable(study: &Study, text: &str) -> Result<(), StudyError> {
             Job::Block(block) => {
                 check_operations(block.operations, text)?;
                 if block.bytes == Some(Bytes(0)) {
-                    let error = StudyError::general("bytes = 0B; allowed: at least 1B");
-                    return Err(error.at_key(text, "bytes", |_| true));
+                    let message = "bytes = 0B; allowed: at least 1B";
+                    return Err(StudyError::general(message).at_key(text, "bytes", |_| true));
                 }
                 check_buffers(block, text)?;
                 check_fit(study, one, job)
@@ -346,7 +346,6 @@ fn check_numbers(block: &BlockJob, text: &str) -> Result<(), StudyError> {
     Ok(())
 }
 
-/// A number of operations that ends a trial.
 fn check_operations(operations: Option<u64>, text: &str) -> Result<(), StudyError> {
     let Some(wrong) = operations.filter(|count| !(1..=OPERATIONS_MAX).contains(count)) else {
         return Ok(());
